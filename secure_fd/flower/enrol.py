@@ -53,32 +53,27 @@ def enrol(
     _check_records(sites, terms)
     pixels = proxies_in(proxies, shape[-1], shape[0])
     image_set = terms.image_set or own_name(shape, len(classes), len(pixels))
-    draft = keys.draft_server(host)
+    server = keys.NewServer(host)
     roster = Roster(
         name=name,
         address=address,
-        certificate=draft.certificate,
+        certificate=server.certificate,
         terms=replace(terms, image_set=image_set),
         classes=tuple(classes),
         shape=shape,
         proxies=proxy_commitment(pixels),
         nonce=os.urandom(_NONCE_BYTES),
         hybrid=quantum_safe_available(),
-        identity=draft.identity,
-        agreement=draft.agreement,
+        identity=server.identity,
+        agreement=server.agreement,
         sites=sites,
         digest=bytes(_NONCE_BYTES),
     )
-    _try_out(parse(render(roster).encode()), pixels)
-    # Keys come last: a home that exists is refused, also to the corrected command.
-    card = keys.create_server(home, host)
-    made = replace(
-        roster,
-        certificate=card.certificate,
-        identity=card.identity,
-        agreement=card.agreement,
-    )
-    return render(made)
+    text = render(roster)
+    _try_out(parse(text.encode()), pixels)
+    # The home comes last: one that exists is refused, also to the corrected command.
+    server.store(home)
+    return text
 
 
 def _check_records(sites: Sequence[SiteEntry], terms: Terms) -> None:

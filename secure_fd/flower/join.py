@@ -1,9 +1,9 @@
 """A site's process: its keys, records and budget, and the connection to the server."""
 
 import math
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from secure_fd.crypto.primitives import quantum_safe_available
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
@@ -15,9 +15,6 @@ from secure_fd.flower.roster import Roster, Terms, read
 from secure_fd.flower.site import Site
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.state import StateFile
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +45,11 @@ def join(desk: Desk) -> Site:
             "the roster asks for HPKE with ML-KEM-768, which this site's cryptography lacks: "
             "install version 48 or newer with a back end that has it"
         )
-    file = keys.open_state(desk.home)
-    try:
+    with closing(keys.open_state(desk.home)) as file:
         site = site_of(desk, agreed, file)
         authority = desk.home / "authority.pem"
         authority.write_text(agreed.certificate)
         attend(agreed.address, authority, site.answer, lambda: site.done, desk.patience)
-    finally:
-        file.close()
     if not site.has_network:
         raise LocalError(
             "the run is over and this site has no network: no round gave it a result to train on"
@@ -69,22 +63,9 @@ def site_of(desk: Desk, agreed: Roster, file: StateFile) -> Site:
     number = agreed.number_of(identity.public.raw)
     public = agreed.check_proxies(proxies_in(desk.proxies, agreed.shape[-1], agreed.shape[0]))
     records = records_in(desk.data, agreed, number)
-    return Site(
-        agreement_at(desk.home, agreed, public, number, file),
-        number,
-        identity,
-        records,
-        file,
-        desk.home,
-    )
-
-
-def agreement_at(
-    home: Path, agreed: Roster, proxies: "Tensor", number: int, file: StateFile
-) -> Agreement:
-    """What follows from the roster for the site of this home, with the budget of its records."""
-    budget = _ledger(home, agreed.terms, agreed.sites[number].name, file)
-    return Agreement.of(agreed, proxies, None if budget is None else (number, budget))
+    budget = _ledger(desk.home, agreed.terms, agreed.sites[number].name, file)
+    agreement = Agreement.of(agreed, public, None if budget is None else (number, budget))
+    return Site(agreement, number, identity, records, file, desk.home)
 
 
 def _ledger(home: Path, terms: Terms, name: str, file: StateFile) -> BudgetLedger | None:

@@ -6,7 +6,7 @@ not forget; with the file lost the site cannot come back, and is enrolled anew i
 
 import ipaddress
 import os
-from dataclasses import dataclass, field
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from secure_fd.crypto.primitives import AgreementKey, IdentityKey
+from secure_fd.crypto.primitives import AgreementKey, IdentityKey, SecretHolder
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.state import StateFile
 
@@ -25,13 +25,29 @@ _VALID: Final = timedelta(days=730)
 _STATE: Final = "state"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerCard:
-    """What a roster says of its server, all of it public. certificate: PEM of its authority."""
+class NewServer(SecretHolder):
+    """Keys and certificates of a server, which are stored nowhere yet.
 
-    identity: bytes
-    agreement: bytes
-    certificate: str = field(repr=False)
+    host: a name or an address; ConfigurationError for one that no certificate can name. identity,
+    agreement: its public keys. certificate: PEM of its authority.
+    """
+
+    __slots__ = ("_agreed", "_pems", "_seed", "agreement", "certificate", "identity")
+
+    def __init__(self, host: str) -> None:
+        self._pems = _certificates(host)
+        self._seed, self._agreed = os.urandom(_SEED_BYTES), os.urandom(_SEED_BYTES)
+        self.identity = _identity(self._seed).public.raw
+        self.agreement = AgreementKey.derive(self._agreed).public
+        self.certificate = self._pems[0].decode()
+
+    def store(self, home: Path) -> None:
+        """Make the server's home. ConfigurationError where it has a state file."""
+        with closing(_new(home)) as file:
+            file.write({"identity": self._seed, "agreement": self._agreed})
+        for path, data in zip(tls_files(home), self._pems, strict=True):
+            with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as out:
+                out.write(data)
 
 
 def create_site(home: Path) -> bytes:
@@ -39,39 +55,10 @@ def create_site(home: Path) -> bytes:
 
     Raises ConfigurationError where the home has a state file.
     """
-    file = _new(home)
-    try:
+    with closing(_new(home)) as file:
         seed = os.urandom(_SEED_BYTES)
         file.write({"identity": seed})
-    finally:
-        file.close()
     return _identity(seed).public.raw
-
-
-def create_server(home: Path, host: str) -> ServerCard:
-    """Make the server's home, its keys and a certificate for its host; what is public of them.
-
-    host: a name or an address. Raises ConfigurationError where the home has a state file.
-    """
-    pems = _certificates(host)
-    file = _new(home)
-    try:
-        seed, agreed = os.urandom(_SEED_BYTES), os.urandom(_SEED_BYTES)
-        file.write({"identity": seed, "agreement": agreed})
-    finally:
-        file.close()
-    for path, data in zip(tls_files(home), pems, strict=True):
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as out:
-            out.write(data)
-    return _card(seed, agreed, pems[0])
-
-
-def draft_server(host: str) -> ServerCard:
-    """The card of a server whose keys are stored nowhere, to check a roster before it is made.
-
-    Raises ConfigurationError for a host that no certificate can name.
-    """
-    return _card(os.urandom(_SEED_BYTES), os.urandom(_SEED_BYTES), _certificates(host)[0])
 
 
 def open_state(home: Path) -> StateFile:
@@ -109,11 +96,6 @@ def _seed(file: StateFile, name: str) -> bytes:
 
 def _identity(seed: bytes) -> IdentityKey:
     return IdentityKey.generate(lambda _: seed)
-
-
-def _card(seed: bytes, agreed: bytes, authority: bytes) -> ServerCard:
-    public = AgreementKey.derive(agreed).public
-    return ServerCard(_identity(seed).public.raw, public, authority.decode())
 
 
 def _certificates(host: str) -> tuple[bytes, bytes, bytes]:

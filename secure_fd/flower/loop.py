@@ -67,7 +67,7 @@ class RoundOutcome:
     void: whether it gave no sum, and why. kept: share of the round's proxies that teach, which all
     were told; None where the method's server does not know. survivors: by sum. sums: their SHA-256,
     by sum. refused: by site, what was wrong with what it sent. silent: sites that did not answer
-    some stage. bytes_up, bytes_down: of all sites, messages and envelopes.
+    some stage. bytes_up, bytes_down: of all sites, messages and envelopes. clock: see `Clock`.
     """
 
     index: int
@@ -80,7 +80,7 @@ class RoundOutcome:
     silent: tuple[int, ...]
     bytes_up: int
     bytes_down: int
-    clock: Clock
+    clock: Mapping[str, float]
 
 
 class Rounds:
@@ -299,7 +299,7 @@ class Rounds:
             silent=tuple(sorted(self._silent)),
             bytes_up=self._up,
             bytes_down=self._down,
-            clock=self._clock,
+            clock=self._clock.rounded(),
         )
 
     def _open_party(self) -> Server:

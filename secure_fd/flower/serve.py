@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -65,7 +65,7 @@ def serve(place: Place, tell: Callable[[Mapping[str, Any]], None]) -> bool:
     """
     agreed = read(place.roster)
     check_home(place.home, agreed)
-    port = _port(agreed)
+    port = int(agreed.address.rpartition(":")[2])
     _check_free(place.listen, port)
     seen = len(lines_of(place.home / JOURNAL))
     shutil.rmtree(place.scratch, ignore_errors=True)
@@ -87,21 +87,11 @@ def check_home(home: Path, roster: Roster) -> None:
 
     Its journal belongs to one federation.
     """
-    file = keys.open_state(home)
-    try:
+    with closing(keys.open_state(home)) as file:
         identity = keys.identity_in(file).public.raw
-    finally:
-        file.close()
     if identity != roster.identity:
         allowed = f"use the home whose keys the roster {roster.name!r} names"
         raise ConfigurationError("home", str(home), allowed)
-
-
-def _port(roster: Roster) -> int:
-    try:
-        return int(roster.address.rpartition(":")[2])
-    except ValueError as error:
-        raise ConfigurationError("address", roster.address, "use HOST:PORT") from error
 
 
 def _check_free(host: str, port: int) -> None:
@@ -113,29 +103,19 @@ def _check_free(host: str, port: int) -> None:
             raise ConfigurationError("address", f"{host}:{port}", "it is taken") from error
 
 
-def environment(scratch: Path) -> dict[str, str]:
-    """Of Flower's processes: no telemetry, no look for updates, no installation."""
+def _of_flower(place: Place, log: BinaryIO) -> dict[str, Any]:
+    """How a process of Flower is started: no telemetry, no look for updates, no installation."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR")}
-    own = str(Path(sys.executable).parent)
-    return kept | {
-        "PATH": own + os.pathsep + os.environ.get("PATH", ""),
-        "FLWR_HOME": str(scratch),
+    own = {
+        "PATH": str(Path(sys.executable).parent) + os.pathsep + os.environ.get("PATH", ""),
+        "FLWR_HOME": str(place.scratch),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
     }
-
-
-def _of_flower(place: Place, log: BinaryIO) -> dict[str, Any]:
-    """How a process of Flower is started."""
-    return {
-        "stdin": subprocess.DEVNULL,
-        "stdout": log,
-        "stderr": log,
-        "env": environment(place.scratch),
-        "cwd": place.scratch,
-    }
+    output = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+    return {**output, "env": kept | own, "cwd": place.scratch}
 
 
 def _program(name: str) -> str:

@@ -53,7 +53,7 @@ def test_rounds_end_with_the_sums_of_all_sites(world):
     assert [one.index for one in outcomes] == list(range(ROUNDS))
     assert not any(one.void or one.refused or one.silent for one in outcomes)
     assert all(set(one.survivors) == {EVERYONE} for one in outcomes)
-    assert outcomes[1].clock.stages == 2  # in steady state
+    assert outcomes[1].clock["stages"] == 2  # in steady state
     assert outcomes[0].sums != outcomes[1].sums
     for k, site in world.sites.items():
         assert site.done
