@@ -5,28 +5,24 @@ carry an input. Arguments: the file, then those of join.
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from secure_fd.flower import client_app, node
 from secure_fd.flower.commands import main
+from secure_fd.flower.site import Site
 
 FLAG = Path(sys.argv[1])
 _INPUT = 1000
 """Bytes; answers without an input are shorter."""
+_answer = Site.answer
 
 
-def relayed(answer: Callable[[bytes], bytes]) -> Any:
-    def tampered(push: bytes) -> bytes:
-        data = answer(push)
-        if not (FLAG.exists() and len(data) > _INPUT):
-            return data
-        return data[:-40] + bytes([data[-40] ^ 1]) + data[-39:]
-
-    return client_app.app_for(tampered)
+def tampered(site: Site, push: bytes) -> bytes:
+    data = _answer(site, push)
+    if not (FLAG.exists() and len(data) > _INPUT):
+        return data
+    return data[:-40] + bytes([data[-40] ^ 1]) + data[-39:]
 
 
 if __name__ == "__main__":
-    node.app_for = relayed
+    Site.answer = tampered
     sys.exit(main(sys.argv[2:], "secure-fd join"))

@@ -1,18 +1,17 @@
-"""The ClientApp of a site: a push in, an answer out, and nothing of Flower in between.
+"""Pushes and answers as messages of Flower, and the ClientApp that declines to take part.
 
 A site lives in one process for the whole run: what opens its inputs is in that process's memory and
-on no disk. `secure-fd join` is that process, and runs this app itself; a SuperNode starts a new
+on no disk. `secure-fd join` is that process, and answers messages itself; a SuperNode starts a new
 process for each message, and code that the server sends, so that there the app declines.
 """
 
 import os
-from collections.abc import Callable
 from typing import Any, Final
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # read when flwr is imported
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from secure_fd.errors import PeerError
@@ -33,17 +32,6 @@ def carried_by(message: Message) -> bytes:
     if not isinstance(data, bytes):
         raise PeerError("a message of Flower carries no push and no answer")
     return data
-
-
-def app_for(answer: Callable[[bytes], bytes]) -> ClientApp:
-    """The app of the site that answers pushes so."""
-
-    def handle(message: Message, _: Context) -> Message:
-        return Message(carried(answer(carried_by(message))), reply_to=message)
-
-    made = ClientApp()
-    made.query()(handle)
-    return made
 
 
 def _decline(*_: Any) -> Message:  # noqa: ANN401 - message and context

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Error, Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import ErrorCode
 from flwr.common.serde import message_from_proto, message_to_proto
@@ -52,7 +52,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from secure_fd.errors import LocalError
-from secure_fd.flower.client_app import app_for
+from secure_fd.flower.client_app import carried, carried_by
 
 log = logging.getLogger(__name__)
 _PAUSES: Final = (0.02, 0.25)
@@ -162,13 +162,13 @@ def attend(
 
     patience: seconds without a connection after which it gives up with LocalError.
     """
-    app, last = app_for(answer), time.monotonic()
+    last = time.monotonic()
     while not done():
         try:
             with linked(address, authority, done) as link:
                 log.info("connected", extra={"node": link.node.node_id})
                 while not done():
-                    _answer_next(link, app, done)
+                    _answer_next(link, answer, done)
                     last = time.monotonic()
         except httpx.HTTPError as error:
             log.warning("connection lost", extra={"reason": type(error).__name__})
@@ -179,7 +179,7 @@ def attend(
         time.sleep(_AGAIN)
 
 
-def _answer_next(link: Link, app: Any, done: Callable[[], bool]) -> None:  # noqa: ANN401 - an app
+def _answer_next(link: Link, answer: Callable[[bytes], bytes], done: Callable[[], bool]) -> None:
     """Wait for a message and answer it; one that is lost is the server's to miss."""
     pause = _PAUSES[0]
     while not done():
@@ -187,7 +187,7 @@ def _answer_next(link: Link, app: Any, done: Callable[[], bool]) -> None:  # noq
             message = link.take()
             if message is not None:
                 begun = time.monotonic()
-                link.give(_reply(link, app, message), time.monotonic() - begun)
+                link.give(_reply(answer, message), time.monotonic() - begun)
                 return
         except _LOST as error:
             log.warning("a message was lost", extra={"reason": type(error).__name__})
@@ -196,11 +196,9 @@ def _answer_next(link: Link, app: Any, done: Callable[[], bool]) -> None:  # noq
         pause = min(1.3 * pause, _PAUSES[1])
 
 
-def _reply(link: Link, app: Any, message: Any) -> Any:  # noqa: ANN401 - Flower's own
-    run, node = message.metadata.run_id, link.node.node_id
-    context = Context(run_id=run, node_id=node, node_config={}, state=RecordDict(), run_config={})
+def _reply(answer: Callable[[bytes], bytes], message: Any) -> Any:  # noqa: ANN401 - Flower's own
     try:
-        return app(message=message, context=context)
+        return Message(carried(answer(carried_by(message))), reply_to=message)
     except Exception as error:  # noqa: BLE001 - the reply says so, and the site goes on
         place = traceback.extract_tb(error.__traceback__)[-1]  # its text might tell of records
         where = f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}"
