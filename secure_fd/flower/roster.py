@@ -31,8 +31,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FORMAT: Final = 1
 MOST_BYTES: Final = 1 << 22
-_UNITS: Final = ("none", "record")
-_RECIPES: Final = ("ours", "paper")
+_CHOICES: Final = {
+    "unit": ("none", "record"),
+    "recipe": ("ours", "paper"),
+    "labels": ("soft", "hard"),
+}
+_TOP: Final = ("name", "address", "certificate", "classes", "shape", "proxies", "nonce", "hybrid")
+"""What a file has at its top, in order, as attributes of a roster."""
 _MOST_CHARACTERS: Final = 200
 """Of a name; a budget ledger takes no longer one."""
 _MOST_CLASSES: Final = 10_000
@@ -83,12 +88,8 @@ class Terms:
 
     def __post_init__(self) -> None:
         check_name("method", self.method)
-        for name, value, allowed in (
-            ("unit", self.unit, _UNITS),
-            ("recipe", self.recipe, _RECIPES),
-            ("labels", self.labels, ("soft", "hard")),
-        ):
-            if value not in allowed:
+        for name, allowed in _CHOICES.items():
+            if (value := getattr(self, name)) not in allowed:
                 raise ConfigurationError(name, value, f"use one of {', '.join(allowed)}")
         for number in ("epsilon", "delta", "held", "deadline"):
             found: object = getattr(self, number)
@@ -191,8 +192,7 @@ def parse(data: bytes) -> Roster:
     top = toml("roster", data)
     if _typed(top, "format", int) != FORMAT:
         raise ConfigurationError("format", top["format"], f"use {FORMAT}")
-    known = {"format", "name", "address", "certificate", "classes", "shape", "proxies", "nonce"}
-    _only(top, known | {"hybrid", "server", "sites", "terms"}, "roster")
+    _only(top, {"format", *_TOP, "server", "sites", "terms"}, "roster")
     server = _table(top, "server", {"identity", "agreement"})
     sites = _typed(top, "sites", list)
     if not 3 <= len(sites) <= _MOST_SITES:
@@ -308,16 +308,9 @@ def render(roster: Roster) -> str:
 
     Raises ConfigurationError for what `parse` would refuse.
     """
-    top = {
-        **{"format": FORMAT, "name": roster.name, "address": roster.address},
-        **{"certificate": roster.certificate, "classes": list(roster.classes)},
-        **{"shape": list(roster.shape), "proxies": roster.proxies.hex()},
-        **{"nonce": roster.nonce.hex(), "hybrid": roster.hybrid},
-    }
-    server = {"identity": roster.identity.hex(), "agreement": roster.agreement.hex()}
     lines = [
-        _lines(top),
-        "[server]\n" + _lines(server),
+        _lines({"format": FORMAT} | {name: getattr(roster, name) for name in _TOP}),
+        "[server]\n" + _lines({"identity": roster.identity, "agreement": roster.agreement}),
         "[terms]\n" + _lines(asdict(roster.terms)),
         *("[[sites]]\n" + render_site(site) for site in roster.sites),
     ]
@@ -328,13 +321,15 @@ def render(roster: Roster) -> str:
 
 def render_site(site: SiteEntry) -> str:
     """The lines of one site, which are all of its card."""
-    return _lines({**asdict(site), "identity": site.identity.hex()})
+    return _lines(asdict(site))
 
 
 def _lines(table: Mapping[str, Any]) -> str:
     # JSON's strings, integers, lists and truth values are TOML's too; infinity is not.
     # TOML has no surrogate escapes, so that characters stand for themselves.
     def written(value: object) -> str:
+        if isinstance(value, bytes):
+            return f'"{value.hex()}"'
         return str(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
     return "".join(f"{name} = {written(value)}\n" for name, value in table.items())
@@ -396,14 +391,14 @@ def _check_number(field: str, value: object, least: int, most: int) -> None:
         raise ConfigurationError(field, _short(value), allowed)
 
 
-def _hex(table: Mapping[str, Any], name: str, size: int = 32) -> bytes:
+def _hex(table: Mapping[str, Any], name: str) -> bytes:
     value = _typed(table, name, str)
     try:
         found = bytes.fromhex(value)
     except ValueError:
         found = b""
-    if len(found) != size or found.hex() != value:
-        allowed = f"use {size} bytes in hexadecimal, of lower case"
+    if len(found) != 32 or found.hex() != value:
+        allowed = "use 32 bytes in hexadecimal, of lower case"
         raise ConfigurationError(name, _short(value), allowed)
     return found
 
