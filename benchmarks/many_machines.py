@@ -18,7 +18,6 @@ import os
 import signal
 import statistics
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,9 +32,8 @@ from secure_fd.flower.records import proxies_in, records_in
 from secure_fd.flower.roster import Roster, read
 from secure_fd.site_network import load_site_network
 from secure_fd.training import accuracy
-from tests.flower_processes import Federation, federation
+from tests.flower_processes import SITES, Federation, federation
 
-THREE: Final = ("north", "south", "west")
 Report = dict[str, Any]
 
 
@@ -50,29 +48,19 @@ RUNS: Final = {
 """Image set, split over the sites, options of the roster."""
 
 
-def beside(folder: Path) -> Report:
-    """All runs, each over Flower and in this process."""
-    return {"rows": [_row(folder, title) for title in RUNS]}
-
-
 def _row(folder: Path, title: str) -> Report:
     place = folder / title.replace(" ", "-").replace(",", "")
     images, split, *options = RUNS[title]
     more = ("--data", images, "--split", split, "--deadline", "900", *options)
     with federation(place, *more, small=False) as made:
-        _run_to_end(made, THREE)
+        if not made.journal() or made.journal()[-1]["event"] != "ended":
+            for name in (*SITES, "server"):
+                made.start(name)
+            if made.wait("server", 3600):
+                sys.exit(made.log("server"))
+            for name in SITES:
+                made.wait(name, 60)
     return {"run": title, **_compared(made)}
-
-
-def _run_to_end(made: Federation, names: Sequence[str]) -> None:
-    if made.journal() and made.journal()[-1]["event"] == "ended":
-        return
-    for name in (*names, "server"):
-        made.start(name)
-    if made.wait("server", 3600):
-        sys.exit(made.log("server"))
-    for name in names:
-        made.wait(name, 60)
 
 
 def _compared(made: Federation) -> Report:
@@ -138,7 +126,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="new, or of a run that was interrupted")
     known = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes are ended
-    print(json.dumps({"processors": os.cpu_count(), **beside(known.folder)}, indent=2))
+    rows = [_row(known.folder, title) for title in RUNS]
+    print(json.dumps({"processors": os.cpu_count(), "rows": rows}, indent=2))
 
 
 if __name__ == "__main__":
