@@ -1,6 +1,5 @@
 """A roster, its sites and a courier in this process, for tests of the parties across machines."""
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,20 +8,17 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from secure_fd.crypto.primitives import (
-    AgreementKey,
-    IdentityKey,
-    proxy_commitment,
-    quantum_safe_available,
-)
+from secure_fd.crypto.primitives import IdentityKey, proxy_commitment, quantum_safe_available
 from secure_fd.data.federated import FederatedData
+from secure_fd.flower import keys
+from secure_fd.flower.join import ledger_of
 from secure_fd.flower.loop import Arrived, Rounds
 from secure_fd.flower.parties import Agreement
 from secure_fd.flower.roster import Roster, SiteEntry, Terms
+from secure_fd.flower.serving import rounds_of
 from secure_fd.flower.site import Site
 from secure_fd.knowledge import proxy_pixels
 from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.state import StateFile
 
 CLASSES = ("cat", "dog")
@@ -46,72 +42,58 @@ class World:
     data: FederatedData
     folder: Path
     terms: Terms
-    identities: list[IdentityKey] = field(init=False)
     roster: Roster = field(init=False)
+    identities: dict[int, IdentityKey] = field(init=False, default_factory=dict)
     sites: dict[int, Site] = field(init=False, default_factory=dict)
     files: dict[int, StateFile] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.identities = [IdentityKey.generate(os.urandom) for _ in self.data.clients]
-        self.identity = IdentityKey.generate(os.urandom)
-        self.agreement_key = AgreementKey.generate(os.urandom)
+        server = keys.NewServer("localhost")
+        server.store(self.folder / "server")
         self.roster = Roster(
             name="test",
             address="127.0.0.1:0",
-            certificate="",
+            certificate=server.certificate,
             terms=self.terms,
             classes=tuple(str(c) for c in range(self.data.n_classes)),
             shape=tuple(self.data.proxies.pixels.shape[1:]),
             proxies=proxy_commitment(proxy_pixels(self.data.proxies.pixels)),
             nonce=os.urandom(32),
             hybrid=quantum_safe_available(),
-            identity=self.identity.public.raw,
-            agreement=self.agreement_key.public,
+            identity=server.identity,
+            agreement=server.agreement,
             sites=tuple(
-                SiteEntry(f"site {k}", own.public.raw, len(self.data.clients[k].train))
-                for k, own in enumerate(self.identities)
+                SiteEntry(f"site {k}", keys.create_site(self.home(k)), len(client.train))
+                for k, client in enumerate(self.data.clients)
             ),
             digest=bytes(32),
         )
-        for k in range(len(self.identities)):
-            StateFile.create(self.folder / f"site{k}").close()
+        for k in range(len(self.data.clients)):
             self.start(k)
-        StateFile.create(self.folder / "server").close()
+
+    def home(self, k: int) -> Path:
+        return self.folder / f"home{k}"
 
     def agreement(self, ledger: tuple[int, BudgetLedger] | None = None) -> Agreement:
         return Agreement.of(self.roster, self.data.proxies.pixels, ledger)
 
-    def ledger(self, k: int) -> tuple[int, BudgetLedger] | None:
-        if self.terms.unit == "none" or math.isinf(self.terms.epsilon):
-            return None
-        path, budget = self.folder / f"ledger{k}", (self.terms.epsilon, self.terms.delta)
-        if not path.exists():
-            BudgetLedger.create(path, f"site {k}", epsilon=budget[0], delta=budget[1]).close()
-        return k, BudgetLedger.open(path, f"site {k}")
-
     def start(self, k: int) -> Site:
         """A process of a site, over the file that the last one left."""
-        if k in self.files:
-            self.files[k].close()
-        self.files[k] = file = StateFile.open(self.folder / f"site{k}")
-        home = self.folder / f"home{k}"
-        home.mkdir(exist_ok=True)
-        made = self.agreement(self.ledger(k))
+        home, file = self.home(k), self._opened(k, self.home(k))
+        self.identities[k] = self.identities.get(k) or keys.identity_in(file)
+        made = self.agreement(ledger_of(home, self.roster, k, file))
         self.sites[k] = Site(made, k, self.identities[k], self.data.clients[k], file, home)
         return self.sites[k]
 
     def serve(self, courier: "Courier") -> Rounds:
         """A process of the server, over the file that the last one left."""
-        if -1 in self.files:
-            self.files[-1].close()
-        self.files[-1] = file = StateFile.open(self.folder / "server")
-        member = SumServerMember(
-            self.roster.session,
-            self.agreement_key,
-            keep=lambda memory: file.write({"memory": memory}),
-            memory=file.read("memory"),
-        )
-        return Rounds(self.agreement(), courier, self.identity, member, file)
+        return rounds_of(self.agreement(), courier, self._opened(-1, self.folder / "server"))
+
+    def _opened(self, k: int, home: Path) -> StateFile:
+        if k in self.files:
+            self.files[k].close()
+        self.files[k] = keys.open_state(home)
+        return self.files[k]
 
 
 @dataclass

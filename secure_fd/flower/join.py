@@ -11,7 +11,7 @@ from secure_fd.extras import extra
 from secure_fd.flower import keys
 from secure_fd.flower.parties import Agreement
 from secure_fd.flower.records import proxies_in, records_in
-from secure_fd.flower.roster import Roster, Terms, read
+from secure_fd.flower.roster import Roster, read
 from secure_fd.flower.site import Site
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.state import StateFile
@@ -63,16 +63,18 @@ def site_of(desk: Desk, agreed: Roster, file: StateFile) -> Site:
     number = agreed.number_of(identity.public.raw)
     public = agreed.check_proxies(proxies_in(desk.proxies, agreed.shape[-1], agreed.shape[0]))
     records = records_in(desk.data, agreed, number)
-    budget = _ledger(desk.home, agreed.terms, agreed.sites[number].name, file)
-    agreement = Agreement.of(agreed, public, None if budget is None else (number, budget))
+    agreement = Agreement.of(agreed, public, ledger_of(desk.home, agreed, number, file))
     return Site(agreement, number, identity, records, file, desk.home)
 
 
-def _ledger(home: Path, terms: Terms, name: str, file: StateFile) -> BudgetLedger | None:
-    """The budget of this site's records, where the roster spends any.
+def ledger_of(
+    home: Path, agreed: Roster, number: int, file: StateFile
+) -> tuple[int, BudgetLedger] | None:
+    """A site's number and the budget of its records, where the roster spends any.
 
     A ledger that was made and is gone is not made again: nobody knows what was released under it.
     """
+    terms, name = agreed.terms, agreed.sites[number].name
     if terms.unit == "none" or math.isinf(terms.epsilon):
         return None
     path = home / "ledger"
@@ -81,4 +83,4 @@ def _ledger(home: Path, terms: Terms, name: str, file: StateFile) -> BudgetLedge
             raise ConfigurationError("ledger", str(path), "it is gone: enrol anew")
         file.write({"ledger": b"made"})
         BudgetLedger.create(path, name, epsilon=terms.epsilon, delta=terms.delta).close()
-    return BudgetLedger.open(path, name, epsilon=terms.epsilon, delta=terms.delta)
+    return number, BudgetLedger.open(path, name, epsilon=terms.epsilon, delta=terms.delta)

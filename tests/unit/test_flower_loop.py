@@ -57,7 +57,7 @@ def test_rounds_end_with_the_sums_of_all_sites(world):
     assert outcomes[0].sums != outcomes[1].sums
     for k, site in world.sites.items():
         assert site.done
-        [kept] = (world.folder / f"home{k}").glob("*network*")  # nor does a part file stay
+        [kept] = world.home(k).glob("*network*")  # nor does a part file stay
         assert kept.name == "network.pt"
 
 
@@ -269,7 +269,7 @@ def test_a_site_that_lost_its_state_or_has_an_older_one_is_not_greeted(
     world, courier = _brief(data, tmp_path, "fedavg", monkeypatch)
     played = world.serve(courier).run(9)
     next(played)
-    path = world.folder / "site3"
+    path = world.home(3) / "state"
     world.files.pop(3).close()
     older = path.read_bytes()
     world.start(3)

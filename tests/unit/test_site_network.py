@@ -40,7 +40,7 @@ def _terms(method: str = "selective-fd", **options: Any) -> Terms:
 
 def _own(data: FederatedData, world: World, k: int) -> tuple[float, SiteNetwork]:
     """A site's accuracy by its own evaluation, and its file."""
-    path = world.folder / f"home{k}" / "network.pt"
+    path = world.home(k) / "network.pt"
     assert path.stat().st_mode & 0o077 == 0
     return world.sites[k].half.accuracy(data.test), load_site_network(path)
 
@@ -137,7 +137,7 @@ def test_a_new_process_goes_on_from_the_file_and_not_from_its_warm_up(data, tmp_
     """FedMD's schedule has a warm-up, which a new process takes before it reads the file."""
     world = World(data, tmp_path, _terms("fedmd"))
     list(world.serve(Courier(world)).run(1))
-    path = world.folder / "home1" / "network.pt"
+    path = world.home(1) / "network.pt"
     before = flatten(load_site_network(path).network)
     after = world.start(1)
     answer = Answer.decode(after.answer(Push(PushKind.BEGIN, 1).encode()))
