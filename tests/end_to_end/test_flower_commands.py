@@ -29,12 +29,18 @@ def test_keys_are_made_once_beside_the_records(records):
     assert (records.parent / "home" / "state").read_bytes() == state
 
 
-def test_a_roster_that_is_missing_is_named(records, tmp_path):
-    roster = tmp_path / "roster.toml"
-    for command in (("join", "--data", str(records)), ("serve",)):
-        ended = _run(*command, "--roster", str(roster))
+@pytest.mark.parametrize("typed", [True, False])
+def test_a_roster_that_is_missing_is_named(records, tmp_path, typed):
+    """Whether its name is typed or in a file of settings."""
+    missing, path = tmp_path / "none.toml", tmp_path / "any.toml"
+    for command, data in (("join", {"data": str(records), "patience": "5"}), ("serve", {})):
+        given = {"roster": str(missing)} | data
+        path.write_text("".join(f'{name} = "{value}"\n' for name, value in given.items()))
+        options = [each for name, value in given.items() for each in (f"--{name}", value)]
+        ended = _run(command, *(options if typed else ("--config", str(path))))
         assert ended.returncode == 2
         assert ended.stderr.startswith("error: ")
+        assert "none.toml" in ended.stderr
         assert ended.stderr.count("\n") == 1
 
 
@@ -61,13 +67,3 @@ def test_a_roster_is_made_from_a_file_with_the_names_of_the_recipe(tmp_path):
     assert made.returncode == 0, made.stderr
     found = read(tmp_path / "roster.toml")
     assert (found.terms.rounds, found.terms.method, found.classes) == (3, "fedmd", ("cat", "dog"))
-
-
-def test_serve_and_join_take_a_file_too(records, tmp_path):
-    """They get as far as the roster, which the file names and which is not there."""
-    path = tmp_path / "any.toml"
-    for command, more in (("join", f'data = "{records}"\npatience = 5\n'), ("serve", "")):
-        path.write_text(f'roster = "{tmp_path}/none.toml"\n{more}')
-        ended = _run(command, "--config", str(path))
-        assert ended.returncode == 2
-        assert "none.toml" in ended.stderr

@@ -6,6 +6,7 @@ Each refusal stands beside a twin without it, in which the attack succeeds.
 import copy
 import pickle
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -76,6 +77,14 @@ class Cohort:
 @pytest.fixture
 def play():
     return Cohort()
+
+
+@pytest.fixture
+def server(play):
+    """It waits for inputs."""
+    made = play.sums.server()
+    made.open(TERMS)
+    return made
 
 
 # A server that passes something else for the sum, and a client that lies.
@@ -190,10 +199,8 @@ def test_a_run_goes_on_where_one_client_garbles_its_tags(digits, monkeypatch):
 # Messages of another form.
 
 
-def test_the_server_takes_one_input_of_this_round_and_the_sum_of_its_holder(play):
+def test_the_server_takes_one_input_of_this_round_and_the_sum_of_its_holder(play, server):
     other = RoundTerms(TERMS.index, TERMS.length, TERMS.bound, b"another")
-    server = play.sums.server()
-    server.open(TERMS)
     for sender, message, sentence in [
         (1, Cohort(seed=2).sent[1], "this session"),
         (1, Cohort(RoundTerms(2, 60, 7, b"proxies")).sent[1], "does not ask for"),
@@ -221,34 +228,28 @@ def test_the_server_takes_one_input_of_this_round_and_the_sum_of_its_holder(play
 
 
 @pytest.mark.parametrize("at", [0, 1, 4095, 4096, 16383])
-def test_a_coefficient_that_is_not_below_its_prime_is_refused(play, at):
+def test_a_coefficient_that_is_not_below_its_prime_is_refused(play, server, at):
     wrong, prime = play.ciphertext(1), PRIMES[at // DEGREE % 2]
     wrong.reshape(-1)[at] = prime - 1
     assert he.decode(he.encode(wrong)).reshape(-1)[at] == prime - 1
     wrong.reshape(-1)[at] = prime
-    server = play.sums.server()
-    server.open(TERMS)
     message = play.sent[1][: HEADER + len(TERMS.subject)] + he.encode(wrong)
-    with pytest.raises(PeerError, match="not below its prime"):
-        server.receive(1, message)
-    with pytest.raises(PeerError, match="not below its prime"):
-        play.clients[0].receive(play.ask(wrong))
+    for receive in (partial(server.receive, 1, message), partial(play.opened, wrong)):
+        with pytest.raises(PeerError, match="not below its prime"):
+            receive()
 
 
 SIZES = (0, 47, 48, 49, 55, 48 + 7 + CIPHER_BYTES - 1, 48 + 2 * CIPHER_BYTES)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_messages_of_another_length_are_refused(play, size, monkeypatch):
+def test_messages_of_another_length_are_refused(play, server, size, monkeypatch):
     """The twin does not look at the length, and fails with something else than a PeerError."""
-    server = play.sums.server()
-    server.open(TERMS)
     question = play.ask(play.total(EVERYBODY))
     asked, given = ((each + bytes(size))[:size] for each in (question, play.sent[1]))
-    with pytest.raises(PeerError):
-        server.receive(1, given)
-    with pytest.raises(PeerError):
-        play.clients[0].receive(asked)
+    for receive in (partial(server.receive, 1, given), partial(play.clients[0].receive, asked)):
+        with pytest.raises(PeerError):
+            receive()
     assert server.waiting == set(range(N))
     if size > HEADER + len(TERMS.subject):
         monkeypatch.setattr(he._Round, "body", lambda _, data, *__: data[HEADER:])
