@@ -6,7 +6,7 @@ not forget; with the file lost the site cannot come back, and is enrolled anew i
 
 import ipaddress
 import os
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -165,10 +165,8 @@ def _names_of(host: str) -> list[x509.GeneralName]:
 
 
 def _name_of(host: str) -> x509.GeneralName:
-    try:
+    with suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        pass
     try:
         return x509.DNSName(host)
     except ValueError as error:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from secure_fd.aggregation.masked import MaskedServer
 from secure_fd.crypto.primitives import SIGNATURE_BYTES, IdentityKey
-from secure_fd.errors import LocalError, MissingClientError, PeerError
+from secure_fd.errors import MissingClientError, PeerError
 from secure_fd.flower.checkpoints import Checkpoints
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.health import Clock, Doing, Health
@@ -23,7 +23,7 @@ from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.flower.site import CHALLENGE_BYTES, hello_text
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.secagg.session import Floors
-from secure_fd.server import Outbound, Server
+from secure_fd.server import Outbound
 from secure_fd.state import StateFile
 
 log = logging.getLogger(__name__)
@@ -107,12 +107,11 @@ class Rounds:
         file.write({"life": self._life.to_bytes(8, "big")})
         self._pushes = 0
         self._owed: Outbound = {}
-        self._is_set_up = False
+        self._is_set_up = False  # and `party` is there
         self._clock, self._up, self._down = Clock(), 0, 0
         self._silent: set[int] = set()
         names = tuple(site.name for site in agreement.roster.sites)
         self.health = Health(names, agreement.rounds)
-        self.party: Server | None = None
 
     # Set-up
 
@@ -121,7 +120,9 @@ class Rounds:
 
         Returns the rounds that have begun. MissingClientError where no set-up comes about.
         """
-        back = self._is_set_up = self._member.enrolled and self._was_set_up()
+        # A process that ended before the last message was out is enrolled, and no site may be.
+        came = any(self._file.read(name) is not None for name in ("set up", "begun"))
+        back = self._is_set_up = self._member.enrolled and came
         if not back:
             self._set_up()
         seed = kept_seed(self._file, self._member)
@@ -138,13 +139,6 @@ class Rounds:
             return done
         self._push({k: self._next(PushKind.BEGIN) for k in self._here})
         return done
-
-    def _was_set_up(self) -> bool:
-        """Whether an earlier life came to the end of the set-up, and not only of its own part.
-
-        A process that ended before the last message was out is enrolled, and no site may be.
-        """
-        return any(self._file.read(name) is not None for name in ("set up", "begun"))
 
     def _set_up(self) -> None:
         """Make the set-up, and make it again for a site that joined and lost a message of it.
@@ -212,12 +206,12 @@ class Rounds:
         A site that does not answer may not have heard it, and would wait for an hour: it is told
         again. Nobody is waited for beyond a stage's deadline, or two where one did not answer.
         """
-        party, told, again = self._open_party(), set[int](), True
+        told, again = set[int](), True
         until = time.monotonic() + self._agreement.roster.terms.deadline
         while True:
             self._greet()
             untold = self._here - told
-            due = {k: self._owed[k] if k in self._owed else party.owed(k) for k in untold}
+            due = {k: self._owed[k] if k in self._owed else self.party.owed(k) for k in untold}
             ends = {k: self._next(PushKind.END, parts) for k, parts in due.items()}
             answered = self._push(ends).keys()
             told |= answered
@@ -230,23 +224,22 @@ class Rounds:
 
     def _round(self, index: int) -> RoundOutcome:
         self._clock, self._up, self._down, self._silent = Clock(), 0, 0, set()
-        party = self._open_party()
         self._greet()
         self._wait_for_enough()
         note_begun(self._file, index + 1)
         begun = time.monotonic()
-        out = party.begin()
+        out = self.party.begin()
         self._clock.server += time.monotonic() - begun
         if not out:
             self._stage(self._owed)  # the last result, which no announcement carries this time
             self._owed = {}
             self._push({k: self._next(PushKind.ALONE) for k in self._here})
         out = {k: self._owed.get(k, []) + parts for k, parts in out.items()}
-        while party.busy:
+        while self.party.busy:
             self._stage(out)
             self._now(Doing.COMPUTING)
             begun = time.monotonic()
-            out = party.advance()
+            out = self.party.advance()
             self._clock.server += time.monotonic() - begun
         self._owed = out
         self._over()
@@ -255,10 +248,9 @@ class Rounds:
 
     def _over(self) -> None:
         """A round is over, in this life or an earlier one."""
-        party = self._open_party()
-        self.health.over(void=party.void)
+        self.health.over(void=self.party.void)
         for k in self._member.group.members:
-            self._read.setdefault(k, party.dropped)
+            self._read.setdefault(k, self.party.dropped)
         self._checkpoints.over(self._read)
 
     def _now(self, doing: Doing) -> None:
@@ -278,15 +270,14 @@ class Rounds:
             self._greet()
 
     def _stage(self, out: Outbound) -> None:
-        party = self._open_party()
         there = {k: parts for k, parts in out.items() if k in self._here and k not in self._silent}
         pushes = {k: self._next(PushKind.CARRY, parts) for k, parts in there.items()}
         for k, answer in self._push(pushes).items():
             for part in answer.parts:
-                party.receive(k, part)
+                self.party.receive(k, part)
 
     def _outcome(self, index: int) -> RoundOutcome:
-        party = self._open_party()
+        party = self.party
         seen = [one.result for one in party.seen]
         return RoundOutcome(
             index=index,
@@ -301,11 +292,6 @@ class Rounds:
             bytes_down=self._down,
             clock=self._clock.rounded(),
         )
-
-    def _open_party(self) -> Server:
-        if self.party is None:
-            raise LocalError("the rounds were not opened")
-        return self.party
 
     # Sites
 
@@ -334,7 +320,7 @@ class Rounds:
                 new += self._welcome(arrived, challenges[arrived.node])
             except PeerError as error:
                 log.warning("not greeted", extra={"reason": str(error)})
-        if self.party is not None and new:
+        if self._is_set_up and new:
             self._push({k: self._next(PushKind.BEGIN) for k in new})
 
     def _welcome(self, arrived: Arrived, challenge: bytes) -> list[int]:
@@ -353,13 +339,13 @@ class Rounds:
         roster.session.roster[k].verify(signature, text, f"the greeting of site {k}")
         if self._is_set_up and enrolled != b"\1":
             raise PeerError(f"site {k} has lost its state: enrol it anew, in a new roster")
-        if self.party is not None and answer.position < self.party.dropped:
+        if self._is_set_up and answer.position < self.party.dropped:
             raise PeerError(f"site {k} has an older copy of its state: make a new roster")
         again = self._processes.get(k) != answer.process
         self._numbers = {n: j for n, j in self._numbers.items() if j != k} | {arrived.node: k}
         self._processes[k] = answer.process
         self._lost.discard(k)
-        if self.party is not None:
+        if self._is_set_up:
             self._read[k] = answer.position
             self.party.returned(k, answer.position)
             self._owed.pop(k, None)
@@ -382,7 +368,7 @@ class Rounds:
             if answer.at != pushes[k].at or answer.state is AnswerState.STALE:
                 continue
             answers[k] = answer
-            if self.party is not None:
+            if self._is_set_up:
                 self._read[k] = answer.position
             last = max(last, (arrived.after, answer.computing))
         refused = {k for k, answer in answers.items() if answer.state is AnswerState.REFUSED}
