@@ -1,6 +1,5 @@
 """Real processes of a federation on loopback, all of them ended by whoever started them."""
 
-import json
 import os
 import signal
 import socket
@@ -11,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from secure_fd.flower.serve import JOURNAL, lines_of
 
 ROOT = Path(__file__).parents[1]
 SITES = ("north", "south", "west")
@@ -71,9 +72,7 @@ class Federation:
         return self.running[name].wait(seconds)
 
     def journal(self) -> list[dict[str, Any]]:
-        path = self.folder / "server" / "rounds.jsonl"
-        text = path.read_text() if path.exists() else ""
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return lines_of(self.folder / "server" / JOURNAL)
 
     def rounds(self) -> list[dict[str, Any]]:
         return [line for line in self.journal() if line["event"] == "round"]

@@ -106,7 +106,6 @@ def test_no_secret_is_in_a_file_or_log_but_its_own(story):
         state = keys.open_state(home)
         secret = state.read("identity")
         state.close()
-        assert secret is not None
         holders = {path for path in files if _holds(path, secret)}
         assert holders <= {home / "state", home / "state-wal"}
         assert holders

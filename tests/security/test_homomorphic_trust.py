@@ -150,9 +150,7 @@ def test_one_holder_opens_one_sum_a_round(play):
     for holder in (0, 1, 2):
         with pytest.raises(PeerError, match=f"client {holder} has no sum to open"):
             play.opened(play.total(fewer), fewer, holder)
-    kept = play.clients[1]._open
-    assert kept is not None
-    kept[0].holder = 1  # the twin's second holder does not wait for its turn
+    play.clients[1]._open[0].holder = 1  # the twin's second holder does not wait for its turn
     second = play.opened(play.total(fewer), fewer, 1)
     assert np.array_equal(np.subtract(first, second), VALUES[4])
 
@@ -161,9 +159,7 @@ def test_one_holder_opens_one_sum_a_round(play):
 def test_a_holder_opens_nothing_below_the_quorum(play, survivors):
     with pytest.raises(PeerError, match="too few; 3 are needed"):
         play.opened(play.total(survivors or (4,)), survivors)
-    kept = play.clients[0]._open
-    assert kept is not None
-    kept[0].quorum = 0  # the twin's
+    play.clients[0]._open[0].quorum = 0  # the twin's
     if survivors:
         expected = VALUES[list(survivors)].sum(axis=0).tolist()
         assert play.opened(play.total(survivors), survivors) == expected
@@ -177,7 +173,6 @@ def test_keys_that_refused_a_sum_open_no_other(play, renews, monkeypatch):
     before = play.ciphertext(1)
     assert play.opened(play.ciphertext(4)) == []
     _, _, keys = play.sums.share(0, TERMS.index + 1)
-    assert keys is not None
     packed = play.round.layout.pack(VALUES[1])
     assert np.array_equal(keys.decrypt(before)[: packed.size], packed) is not renews
 

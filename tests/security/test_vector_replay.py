@@ -72,9 +72,7 @@ class Sites:
         unit, run = self.unit(), self.run
         setting = replace(run._setting, protection=unit)
         for k, person in enumerate(run._participants):
-            file = run.clients[k]._file
-            assert file is not None
-            file.close()
+            run.clients[k]._file.close()
             half = run.method.client(setting, Own(k, person.model, person.data, k, run._device))
             parts = (self.sums.session, run.server.key, half, self.sums.client(k))
             file = StateFile.open(self._folder / str(k))

@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -13,21 +12,17 @@ import pytest
 import torch
 
 from secure_fd.aggregation.masked import RosterMasks
-from secure_fd.data.federated import FederatedData
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.health import STATUS, Doing, Health
 from secure_fd.flower.loop import Arrived, Rounds
 from secure_fd.flower.roster import Terms
-from secure_fd.flower.site import CHALLENGE_BYTES, Site
+from secure_fd.flower.site import CHALLENGE_BYTES
 from secure_fd.kept import state_of
-from secure_fd.methods.dafkd import DaFKDServer
 from secure_fd.models import flatten
 from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.recipes import Recipe
 from secure_fd.state import StateFile
 from secure_fd.training import Alone, Steps, Trainer
-from secure_fd.transcript import Float32Array
 from tests.flower_federation import Courier, World
 from tests.small_federation import BRIEF, alike
 
@@ -48,7 +43,6 @@ def world(data, tmp_path):
 def test_rounds_end_with_the_sums_of_all_sites(world):
     rounds = world.serve(Courier(world))
     outcomes = list(rounds.run(ROUNDS))
-    assert rounds.party is not None and rounds.party.last is not None
     assert np.count_nonzero(rounds.party.last.total) > 50  # votes, and not abstentions alone
     assert [one.index for one in outcomes] == list(range(ROUNDS))
     assert not any(one.void or one.refused or one.silent for one in outcomes)
@@ -67,16 +61,14 @@ def test_caveats_of_a_rosters_masks_reach_the_guarantee_of_its_unit(data, tmp_pa
 
     def claim() -> Guarantee | None:
         unit = world.agreement().protection
-        assert isinstance(unit, PooledRecordUnit)
         guard = unit.client(0)
         guard.release([], (unit.plan.entries // 10, 10))
         return guard.guarantee()
 
-    sound = claim()
-    assert sound is not None and sound.holds
+    assert claim().holds
     monkeypatch.setattr(RosterMasks, "caveats", ("INSECURE: the keys are known",))
     weak = claim()
-    assert weak is not None and not weak.holds
+    assert not weak.holds
     assert weak.unmet == ("INSECURE: the keys are known",)
 
 
@@ -141,24 +133,13 @@ def test_rounds_of_many_sums_leave_one_network_to_all_and_its_twin_an_older_one(
     assert len({digest for one in played for digest in one.sums}) == 3 * ROUNDS
     # Discriminators ask the networks between the rounds' steps: dropout is back in the second.
     assert Watched.modes == [True] * (ROUNDS * len(EVERYONE))
-    last = _network_at(rounds)
-    same = [np.array_equal(_network_of(site), last) for site in world.sites.values()]
+    last = rounds.party.half.report().parameters
+    same = [np.array_equal(flatten(site.half.learner.model), last) for site in world.sites.values()]
     assert same == [True, True, False, True]
     again = world.serve(Courier(world))
     assert again.open() == ROUNDS
-    assert np.array_equal(_network_at(again), last)  # all of it comes from the sums
-
-
-def _network_at(rounds: Rounds) -> Float32Array:
-    assert rounds.party is not None
-    assert isinstance(rounds.party.half, DaFKDServer)
-    parameters = rounds.party.half.report().parameters
-    assert parameters is not None
-    return parameters
-
-
-def _network_of(site: Site) -> Float32Array:
-    return np.asarray(flatten(site.half.learner.model).cpu().numpy())
+    found = again.party.half.report().parameters
+    assert np.array_equal(found, last)  # all of it comes from the sums
 
 
 @pytest.mark.parametrize("rounds", [3, 4])
@@ -181,15 +162,17 @@ def test_rounds_after_the_planned_sums_leave_a_network_at_every_site(tmp_path, m
 # What the files of sites and the server keep.
 
 
-def _brief(
-    data: FederatedData, folder: Path, method: str, monkeypatch: pytest.MonkeyPatch
-) -> tuple[World, Courier]:
-    """A federation that trains little; heads and DaFKD make several sums a round."""
+@pytest.fixture
+def brief(data, tmp_path, monkeypatch):
+    """A federation that trains little, by method; heads and DaFKD make several sums a round."""
     schedule = replace(BRIEF, warmup_steps=0, remember=True)
     monkeypatch.setattr("secure_fd.flower.parties.named_recipe", lambda *_: Recipe(9, schedule))
-    folder.mkdir(exist_ok=True)
-    world = World(data, folder, Terms(method, image_set="digits", rounds=9, deadline=0.2))
-    return world, Courier(world)
+
+    def made(method: str) -> tuple[World, Courier]:
+        world = World(data, tmp_path, Terms(method, image_set="digits", rounds=9, deadline=0.2))
+        return world, Courier(world)
+
+    return made
 
 
 def _count(file: StateFile, kind: str) -> int:
@@ -200,10 +183,8 @@ METHODS = ("fedavg", "selective-fd", "heads", "tests.small_dafkd:SmallDaFKD")
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_processes_that_start_again_stand_where_they_stood_on_files_that_do_not_grow(
-    data, tmp_path, monkeypatch, method
-):
-    world, courier = _brief(data, tmp_path, method, monkeypatch)
+def test_processes_that_start_again_stand_where_they_stood_on_files_that_do_not_grow(brief, method):
+    world, courier = brief(method)
     rounds = world.serve(courier)
     played, sizes, digests = rounds.run(9), [], []
     for _ in range(3):
@@ -213,14 +194,13 @@ def test_processes_that_start_again_stand_where_they_stood_on_files_that_do_not_
         sizes.append((_count(world.files[0], "broadcast"), _count(world.files[-1], "sum")))
     assert sizes[1] == sizes[2]
     old, party = world.sites[1], rounds.party
-    assert party is not None
     kept, told, digest = old.half.memory(), old.told, party.digest
     new = world.start(1)
     assert new._open().told == told
     assert new.half.memory() == kept
     again = world.serve(courier)
     assert again.open() == 3
-    assert again.party is not None and again.party.digest == digest
+    assert again.party.digest == digest
     assert _state(again) == _state(rounds)
     assert (again.health.completed, again.health.void) == (3, 0)
     aborted, last = world.serve(courier).run(5)
@@ -231,15 +211,14 @@ def test_processes_that_start_again_stand_where_they_stood_on_files_that_do_not_
 
 def _state(rounds: Rounds) -> bytes:
     """The state of the method's server role."""
-    assert rounds.party is not None
     written = io.BytesIO()
     torch.save(state_of(rounds.party.half), written)
     return written.getvalue()
 
 
-def test_what_an_absent_site_lacks_is_kept_until_it_has_read_it(data, tmp_path, monkeypatch):
+def test_what_an_absent_site_lacks_is_kept_until_it_has_read_it(brief):
     """Site 3 misses three rounds, in which the server is started again, too."""
-    world, courier = _brief(data, tmp_path, "fedavg", monkeypatch)
+    world, courier = brief("fedavg")
     played = world.serve(courier).run(9)
     next(played)
     next(played)
@@ -249,7 +228,6 @@ def test_what_an_absent_site_lacks_is_kept_until_it_has_read_it(data, tmp_path, 
     rounds = world.serve(courier)
     played = rounds.run(9)
     assert next(played).void  # the sites' keys for it went to the process that is gone
-    assert rounds.party is not None
     lacks = world.sites[3].position
     assert rounds.party.dropped <= lacks < rounds.party.dropped + len(rounds.party.broadcasts)
     courier.away = set()
@@ -262,11 +240,9 @@ def test_what_an_absent_site_lacks_is_kept_until_it_has_read_it(data, tmp_path, 
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_site_that_lost_its_state_or_has_an_older_one_is_not_greeted(
-    data, tmp_path, monkeypatch, lost
-):
+def test_a_site_that_lost_its_state_or_has_an_older_one_is_not_greeted(brief, lost):
     """Its sums might be asked of it again; the twin, with its file, is in the test above it."""
-    world, courier = _brief(data, tmp_path, "fedavg", monkeypatch)
+    world, courier = brief("fedavg")
     played = world.serve(courier).run(9)
     next(played)
     path = world.home(3) / "state"
