@@ -52,7 +52,7 @@ def test_a_roster_is_made_from_a_file_with_the_names_of_the_recipe(tmp_path):
     settings = [
         f'home = "{tmp_path}/server"',
         f"cards = {[str(tmp_path / site / 'home' / 'card.toml') for site in 'abc']}",
-        f'proxies = "{tmp_path}/public/cat"',
+        f'proxies = "{tmp_path}/proxies"',
         'classes = ["cat", "dog"]',
         'address = "127.0.0.1:9443"',
         f'out = "{tmp_path}/roster.toml"',
