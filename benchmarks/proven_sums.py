@@ -5,7 +5,6 @@ proof's wires to the points of its gadget. It is measured in the same process.
 """
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,16 +44,6 @@ class VoteCell:
 VOTE_CELLS: Final = (VoteCell(10, 512, 10), VoteCell(100, 512, 10), VoteCell(10, 10_000, 10))
 
 
-@dataclass(frozen=True, slots=True)
-class VoteCost:
-    """CPU seconds of one client, and of each aggregator a client; the floor of each of them."""
-
-    client_s: float
-    leader_s: float
-    helper_s: float
-    floor_s: float
-
-
 class VoteRounds:
     """A session of a cell's voters and both aggregators, all in this process."""
 
@@ -83,8 +72,11 @@ class VoteRounds:
             "upload_bytes": self.upload,
         }
 
-    def run(self) -> VoteCost:
-        """One round; SystemExit where its sum is wrong."""
+    def run(self) -> dict[str, float]:
+        """One round: CPU seconds of one client, and of each aggregator and its floor a client.
+
+        Raises SystemExit where the sum is wrong.
+        """
         terms, self._index = self.cell.terms(self._index), self._index + 1
         casting, leading, helping, floor = (Stopwatch() for _ in range(4))
         self._leader.open(terms)
@@ -104,15 +96,11 @@ class VoteRounds:
         found, n = self._leader.result, len(self._clients)
         if found is None or not np.array_equal(found.total, self._votes * np.uint64(n)):
             raise SystemExit("proven: the sum is wrong")
-        least = self._floor()
-        with floor:
-            least()
-        return VoteCost(
-            *(watch.seconds / n for watch in (casting, leading, helping)), floor.seconds
-        )
-
-    def _floor(self) -> Callable[[], object]:
         size = VoteRound(self.session, self.cell.terms(0)).prio3.circuit.size
         share = np.arange(size.measurement, dtype=np.uint64)
         wires = np.ones((size.points, size.arity), dtype=np.uint64)
-        return lambda: (add(share, share), ntt(wires))
+        with floor:
+            add(share, share)
+            ntt(wires)
+        spent = {"client": casting, "leader": leading, "helper": helping}
+        return {name: watch.seconds / n for name, watch in spent.items()} | {"floor": floor.seconds}

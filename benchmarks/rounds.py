@@ -1,6 +1,6 @@
-"""Client-rounds per CPU second, beside the plain loop and beside the arithmetic: a table and JSON.
+"""Client-rounds per CPU second, beside the plain loop and beside the arithmetic.
 
-python benchmarks/rounds.py --out rounds.json
+python benchmarks/run.py rounds > rounds.json
 
 A client-round is 512 predictions, one step on 64 private records and ten steps on the proxies, of
 128 records or of all 512. Ten clients take it
@@ -13,25 +13,18 @@ medians are reported. The limit is the arithmetic of the layers that have weight
 backward, at the rate of a large matrix product that is timed in the same turns.
 """
 
-import argparse
-import json
-import platform
-import statistics
-import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from secure_fd.data.images import Images
-from secure_fd.errors import SecureFDError
 from secure_fd.models import HETEROGENEOUS, SHARED, build
 from secure_fd.recipes import SGD
 from secure_fd.training import Trainer, predict
+from secure_sums import medians, seconds
 
 CPU = torch.device("cpu")
 PROXIES = 512
@@ -46,27 +39,9 @@ Round = Callable[[], object]
 Report = dict[str, object]
 
 
-def main() -> None:
-    """Measure every federation at both batch sizes."""
-    arguments = _arguments()
-    torch.set_num_threads(1)
-    rows = [
-        measure(title, batch, arguments.repeats)
-        for title in FEDERATIONS
-        for batch in arguments.batches
-    ]
-    environment = {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "torch": torch.__version__,
-    }
-    report = {"environment": environment, "repeats": arguments.repeats, "rows": rows}
-    if arguments.out is not None:
-        arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-
-
 def measure(title: str, batch: int, repeats: int) -> Report:
     """One row: client-rounds per CPU second of each way, and what the arithmetic would allow."""
+    torch.set_num_threads(1)
     names, settings = FEDERATIONS[title], SGD(0.1, LOCAL_BATCH, batch)
     task = _Task(names)
     runners: dict[str, Round] = {
@@ -74,11 +49,11 @@ def measure(title: str, batch: int, repeats: int) -> Report:
         "trainer": trainers(task, settings),
         "product": product,
     }
-    seconds = take_turns(runners, repeats)
-    speed = PRODUCT_FLOP / seconds.pop("product")
+    turns = [{name: seconds(run) for name, run in runners.items()} for _ in range(repeats + 1)]
+    spent = medians(turns)
+    speed = PRODUCT_FLOP / spent.pop("product")
     limit = speed * len(names) / sum(round_flop(build(name, 10, 0), batch) for name in names)
-    per_second = {name: len(names) / spent for name, spent in seconds.items()}
-    sys.stdout.write(_line(title, batch, per_second, limit))
+    per_second = {name: len(names) / each for name, each in spent.items()}
     return {
         "federation": title,
         "batch": batch,
@@ -188,44 +163,3 @@ def record_flop(model: nn.Module) -> tuple[float, float]:
             if isinstance(layer, (nn.Conv2d, nn.Linear)):
                 counts.append(2.0 * x[0].numel() * layer.weight[0].numel())
     return sum(counts), counts[0]
-
-
-def take_turns(runners: Mapping[str, Round], repeats: int) -> dict[str, float]:
-    """Median CPU seconds by name; the first turn is a warm-up."""
-    turns: list[dict[str, float]] = []
-    for _ in range(repeats + 1):
-        turns.append({name: _seconds(run) for name, run in runners.items()})
-    return {name: statistics.median(turn[name] for turn in turns[1:]) for name in runners}
-
-
-def _seconds(run: Round) -> float:
-    start = time.process_time()
-    run()
-    return time.process_time() - start
-
-
-def _line(title: str, batch: int, per_second: Mapping[str, float], limit: float) -> str:
-    ways = "  ".join(f"{name} {speed:6.2f}" for name, speed in per_second.items())
-    ratio = per_second["trainer"] / per_second["plain"]
-    return f"{title:14} {batch:4}  {ways}  limit {limit:6.2f}  trainer/plain {ratio:.2f}\n"
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--repeats", type=_positive, default=5, help="turns after one warm-up")
-    parser.add_argument("--batches", type=_positive, nargs="+", default=(128, PROXIES))
-    parser.add_argument("--out", type=Path, help="where the JSON goes")
-    return parser.parse_args()
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not allowed; use 1 or more")
-    return int(text)
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except SecureFDError as error:
-        raise SystemExit(f"rounds.py: {error}") from None

@@ -6,9 +6,9 @@ python benchmarks/run.py secure-aggregation > secure_aggregation.json
   growth              how the cost of a round grows with the number of clients
   homomorphic         CPU time and bytes of the encrypted sum beside TenSEAL's own
   proven              CPU time and bytes of the proven sum beside a floor of its arithmetic
+  rounds              client-rounds of training per CPU second (rounds.py)
 
 Progress goes to standard error. Times are CPU seconds of this process, medians after a warm-up.
-Speed of training has a script of its own (rounds.py).
 """
 
 import argparse
@@ -31,20 +31,22 @@ from secure_fd.knowledge import WordArray
 from secure_fd.secagg.graph import default_degree
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.transcript import Stopwatch
-from secure_sums import CELLS, Cell, Cost, Rounds, floor_round, measure_memory, tenth
+from secure_sums import (
+    CELLS,
+    Cell,
+    Cost,
+    Rounds,
+    floor_round,
+    measure_memory,
+    medians,
+    seconds,
+    tenth,
+)
 
 if TYPE_CHECKING:
     from secure_fd.aggregation.homomorphic import HomomorphicSum
 
 Report = dict[str, object]
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """CPU time of one call."""
-    watch = Stopwatch()
-    with watch:
-        work()
-    return watch.seconds
 
 
 def median_cost(costs: Sequence[Cost]) -> Cost:
@@ -67,8 +69,7 @@ def secure_aggregation(arguments: argparse.Namespace) -> Report:
     """Rows of every cell with nobody and with a tenth dropped, and the server's memory.
 
     Runners take turns, so that a machine that slows down slows all of them. ours: a round in steady
-    state; session: what opening it cost. floor: bare primitives;
-    floor_open_channels: the same where channels stand already. flower: where flwr is installed.
+    state; session: what opening it cost. floor: bare primitives. flower: where flwr is installed.
     The cells' 20 neighbours are for comparison; a client left to its defaults insists on more.
     """
     repeats = arguments.repeats or 5
@@ -86,7 +87,6 @@ def _cell_rows(cell: Cell, repeats: int, arguments: argparse.Namespace) -> Itera
         runners: dict[str, Callable[[], Cost]] = {
             "ours": partial(ours.run, dropped),
             "floor": partial(floor_round, cell, dropped, values),
-            "floor_open_channels": partial(floor_round, cell, dropped, values, exchanges=1),
         }
         turns = [{name: run() for name, run in runners.items()} for _ in range(repeats + 1)][1:]
         costs = {name: median_cost([turn[name] for turn in turns]) for name in runners}
@@ -107,9 +107,8 @@ def _cell_rows(cell: Cell, repeats: int, arguments: argparse.Namespace) -> Itera
 
 
 def _ratios(costs: Mapping[str, Cost]) -> dict[str, float]:
-    """Ours over each floor, and Flower over ours: client, server, upload."""
-    pairs = [("ours", name) for name in costs if name.startswith("floor")]
-    pairs += [("flower", "ours")] if "flower" in costs else []
+    """Ours over the floor, and Flower over ours: client, server, upload."""
+    pairs = [("ours", "floor"), *([("flower", "ours")] if "flower" in costs else [])]
     return {
         f"{above}_to_{below}_{what}": getattr(costs[above], field) / getattr(costs[below], field)
         for above, below in pairs
@@ -148,7 +147,6 @@ def growth(arguments: argparse.Namespace) -> Report:
 CLIENTS: Final = 10
 SUMS: Final = ((5_120, 1), (6_600, 1), (6_600, 4095), (100_000, 1), (100_000, 4095))
 """Values and their bound: 512 proxies of 10 classes first; hard labels, and lanes of 16 bits."""
-STEPS: Final = ("encrypt", "add", "decrypt")
 
 
 def homomorphic(arguments: argparse.Namespace) -> Report:
@@ -160,25 +158,35 @@ def homomorphic(arguments: argparse.Namespace) -> Report:
     """
     import tenseal
 
-    from secure_fd.aggregation.homomorphic import HomomorphicSum
+    from secure_fd.aggregation import homomorphic as he
 
-    repeats, sums = arguments.repeats or 7, HomomorphicSum(CLIENTS)
+    repeats, sums = arguments.repeats or 7, he.HomomorphicSum(CLIENTS)
     cells = []
     for at, (length, bound) in enumerate(SUMS):
         say(f"{length} values up to {bound}")
         values = np.random.default_rng(length).integers(0, bound, length, np.uint64, endpoint=True)
         turns = range(at * (repeats + 1), (at + 1) * (repeats + 1))
         runs = [_encrypted_round(sums, RoundTerms(k, length, bound), values) for k in turns]
-        cells.append({"clients": CLIENTS, "values": length, "bound": bound, **_compared(runs)})
+        ciphertexts = runs[0][1]["client_up_bytes"] // he.CIPHER_BYTES
+        spent = medians([seconds for seconds, _ in runs])
+        least = medians([_encryption_floors(ciphertexts) for _ in runs])
+        cells.append(
+            {
+                **{"clients": CLIENTS, "values": length, "bound": bound},
+                "ciphertexts": ciphertexts,
+                **{f"{step}_ms": 1e3 * spent[step] for step in least},
+                **{f"{step}_ratio": spent[step] / least[step] for step in least},
+                "round_s": spent["round"],
+                **runs[0][1],
+            }
+        )
     return {"repeats": repeats, "tenseal": tenseal.__version__, "cells": cells}
 
 
 def _encrypted_round(
-    sums: "HomomorphicSum",
-    terms: RoundTerms,
-    values: WordArray,
-) -> tuple[list[float], list[int]]:
-    """CPU seconds (encrypt for one client, add, decrypt, all) and bytes (up; holder up, down)."""
+    sums: "HomomorphicSum", terms: RoundTerms, values: WordArray
+) -> tuple[dict[str, float], dict[str, int]]:
+    """CPU seconds, those of encryption for one client, and bytes."""
     server, watches = sums.server(), [Stopwatch() for _ in range(4)]
     server.open(terms)
     encrypt, add, decrypt, end = watches
@@ -196,29 +204,14 @@ def _encrypted_round(
     if total is None or not np.array_equal(total.total, values * np.uint64(CLIENTS)):
         raise SystemExit("homomorphic: the sum is wrong")
     server.advance()
-    spent, up = [watch.seconds for watch in watches], len(inputs[holder])
-    return [spent[0] / CLIENTS, *spent[1:3], sum(spent)], [up, up + len(answer), len(question)]
+    spent = {"encrypt": encrypt.seconds / CLIENTS, "add": add.seconds, "decrypt": decrypt.seconds}
+    up = len(inputs[holder])
+    moved = {"client_up_bytes": up, "holder_up_bytes": up + len(answer)}
+    whole = sum(watch.seconds for watch in watches)
+    return spent | {"round": whole}, moved | {"holder_down_bytes": len(question)}
 
 
-def _compared(runs: Sequence[tuple[list[float], list[int]]]) -> Report:
-    from secure_fd.aggregation import homomorphic as he
-
-    up, holder_up, holder_down = runs[0][1]
-    ciphertexts = up // he.CIPHER_BYTES
-    spent = _medians([run[0] for run in runs])
-    least = _medians([_encryption_floors(ciphertexts) for _ in runs])
-    return {
-        "ciphertexts": ciphertexts,
-        **{f"{step}_ms": 1e3 * spent[at] for at, step in enumerate(STEPS)},
-        **{f"{step}_ratio": spent[at] / least[at] for at, step in enumerate(STEPS)},
-        "round_s": spent[-1],
-        "client_up_bytes": up,
-        "holder_up_bytes": holder_up,
-        "holder_down_bytes": holder_down,
-    }
-
-
-def _encryption_floors(ciphertexts: int) -> list[float]:
+def _encryption_floors(ciphertexts: int) -> dict[str, float]:
     """CPU seconds of TenSEAL's encryption, of n additions, and of TenSEAL's decryption."""
     import tenseal
 
@@ -231,16 +224,12 @@ def _encryption_floors(ciphertexts: int) -> list[float]:
     vectors = [tenseal.bfv_vector(context, slots) for _ in range(ciphertexts)]
     arrays = [np.ones((ciphertexts, 4 * he.DEGREE), np.uint64) for _ in range(CLIENTS)]
     total = np.zeros_like(arrays[0])
-    return [
-        seconds(lambda: [tenseal.bfv_vector(context, slots) for _ in range(ciphertexts)]),
-        seconds(lambda: [np.add(total, array, out=total) for array in arrays]),
-        seconds(lambda: [vector.decrypt() for vector in vectors]),
-    ]
-
-
-def _medians(rows: Sequence[Sequence[float]]) -> list[float]:
-    """Column by column, the first row left out."""
-    return [statistics.median(column) for column in zip(*rows[1:], strict=True)]
+    works: dict[str, Callable[[], object]] = {
+        "encrypt": lambda: [tenseal.bfv_vector(context, slots) for _ in range(ciphertexts)],
+        "add": lambda: [np.add(total, array, out=total) for array in arrays],
+        "decrypt": lambda: [vector.decrypt() for vector in vectors],
+    }
+    return {name: seconds(work) for name, work in works.items()}
 
 
 def proven(arguments: argparse.Namespace) -> Report:
@@ -252,22 +241,22 @@ def proven(arguments: argparse.Namespace) -> Report:
     repeats, rows = arguments.repeats or 5, []
     for cell in VOTE_CELLS:
         say(f"{cell.clients} clients, {cell.rows} rows of {cell.classes}")
-        rounds = VoteRounds(cell)
-        turns = [asdict(rounds.run()) for _ in range(repeats + 1)][1:]
-        cost = {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
-        parties = [name for name in cost if name != "floor_s"]
-        rows.append(
-            {
-                **asdict(cell),
-                **rounds.sizes(),
-                **{f"{name.removesuffix('_s')}_ms": 1e3 * cost[name] for name in cost},
-                **{
-                    f"{name.removesuffix('_s')}_ratio": cost[name] / cost["floor_s"]
-                    for name in parties
-                },
-            }
-        )
+        session = VoteRounds(cell)
+        cost = medians([session.run() for _ in range(repeats + 1)])
+        times = {f"{name}_ms": 1e3 * spent for name, spent in cost.items()}
+        floor = cost.pop("floor")
+        ratios = {f"{name}_ratio": spent / floor for name, spent in cost.items()}
+        rows.append({**asdict(cell), **session.sizes(), **times, **ratios})
     return {"repeats": repeats, "rows": rows}
+
+
+def rounds(arguments: argparse.Namespace) -> Report:
+    """Client-rounds per CPU second, beside the plain loop and beside the arithmetic."""
+    from rounds import FEDERATIONS, measure  # loads torch
+
+    repeats = arguments.repeats or 5
+    every = [(title, batch) for title in FEDERATIONS for batch in arguments.batches]
+    return {"repeats": repeats, "rows": [measure(*each, repeats) for each in every]}
 
 
 CASES: Final[Mapping[str, Callable[[argparse.Namespace], Report]]] = {
@@ -275,6 +264,7 @@ CASES: Final[Mapping[str, Callable[[argparse.Namespace], Report]]] = {
     "growth": growth,
     "homomorphic": homomorphic,
     "proven": proven,
+    "rounds": rounds,
 }
 
 
@@ -287,7 +277,7 @@ def main() -> None:
 
 
 def _environment() -> dict[str, str]:
-    packages = ["cryptography", "numpy"]
+    packages = ["cryptography", "numpy", "torch"]
     packages += ["flwr"] if importlib.util.find_spec("flwr") else []
     versions = {package: version(package) for package in packages}
     return {"python": platform.python_version(), "machine": platform.machine(), **versions}
@@ -305,6 +295,7 @@ def _arguments() -> argparse.Namespace:
     made["growth"].add_argument(
         "--sizes", type=_positive, nargs="+", default=(10, 30, 100, 300, 1_000)
     )
+    made["rounds"].add_argument("--batches", type=_positive, nargs="+", default=(128, 512))
     sums = made["secure-aggregation"]
     shown = " ".join(map(_name, CELLS))
     about = f"clients, neighbours of each, 32-bit values; default: {shown}"

@@ -24,7 +24,8 @@ which starts anew with each program.
 
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -54,6 +55,19 @@ from secure_fd.transcript import Stopwatch
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """CPU time of one call."""
+    watch = Stopwatch()
+    with watch:
+        work()
+    return watch.seconds
+
+
+def medians(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """By name, over turns of which the first is a warm-up."""
+    return {name: statistics.median(turn[name] for turn in turns[1:]) for name in turns[0]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +153,17 @@ class _Client:
     seed_shares: list[int]
 
 
-def floor_round(cell: Cell, dropped: frozenset[int], values: Words, *, exchanges: int = 2) -> Cost:
+def floor_round(cell: Cell, dropped: frozenset[int], values: Words) -> Cost:
     """Run one round of the bare primitives; every client sums `values` [m].
 
-    dropped: clients that share their secrets and send no vector. exchanges: 2 where channels
-    are set up as well, 1 where they stand. Raises SystemExit where the total is wrong.
+    dropped: clients that share their secrets and send no vector. Raises SystemExit where the total
+    is wrong.
     """
     opening, masking, server = Stopwatch(), Stopwatch(), Stopwatch()
     parties = []
     for number in range(cell.clients):
         with opening:
-            parties.append(_open(number, cell, exchanges))
+            parties.append(_open(number, cell))
     total = np.zeros_like(values)
     alive = [party for party in parties if party.number not in dropped]
     for party in alive:
@@ -165,10 +179,12 @@ def floor_round(cell: Cell, dropped: frozenset[int], values: Words, *, exchanges
     return Cost(client, server.seconds, values.nbytes)
 
 
-def _open(number: int, cell: Cell, exchanges: int) -> _Client:
+def _open(number: int, cell: Cell) -> _Client:
     root, seed = draw_element(os.urandom), int.from_bytes(os.urandom(_KEY_BYTES))
-    private = [X25519PrivateKey.from_private_bytes(root.to_bytes(32))]
-    private += [X25519PrivateKey.generate() for _ in range(exchanges - 1)]
+    private = [
+        X25519PrivateKey.from_private_bytes(root.to_bytes(32)),
+        X25519PrivateKey.generate(),
+    ]
     public = [key.public_key().public_bytes_raw() for key in private]
     points = range(1, cell.shares + 1)
     shares = [split(secret, points, cell.threshold, os.urandom) for secret in (root, seed)]
