@@ -88,7 +88,6 @@ def _figure(result: Result, name: str) -> float:
 
 STUDY = paper_study(
     name="alpha",
-    script="alpha.py",
     about="Error against the weight of the local loss, as in Fig. 10, with Theorem 2's terms.",
     grid=Grid(("mnist",), ("weak",), PROXY_LABELS, vary, rounds=20),
     tables=tables,

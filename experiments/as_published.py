@@ -10,25 +10,22 @@ rounds; the tables here show the last round.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments import published
-from experiments.grid import later
+from experiments.grid import image_study
 from experiments.plots import Line, Lines, drawn
 from experiments.published import known_percent
 from experiments.rows import Cell
-from experiments.shared_options import SharedOptions
+from experiments.shared_options import StudyOptions
 from experiments.study import (
     Result,
     Results,
-    Study,
     at_least,
     grouped,
     listed,
     main,
     percent,
-    seeds_of,
     whole_numbers,
 )
 from experiments.tables import Table, new_table
@@ -51,30 +48,21 @@ def cell_of(image_set: str, labels: str, seed: int, rounds: int) -> Cell:
         split="strong",
         method="selective-fd-published",
         labels=labels,
-        selector="",
-        variant="",
         seed=seed,
         rounds=rounds,
         schedule=paper(known.n_classes, known.proxies, 1.0).schedule,
-        clients=10,
         every=_EVERY,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(SharedOptions):
+class Settings(StudyOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
-    image_sets: str | None = None
-    """Image sets, with commas; by default both."""
     labels: str | None = None
     """soft, hard, or both with a comma; by default both."""
-    seeds: str | None = None
-    """Seeds of data and training, with commas."""
     rounds: int = _ROUNDS
     """Rounds of every cell."""
-    quick: bool = False
-    """A minute's look at the bundled digits: two rounds."""
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
@@ -134,20 +122,14 @@ def _curve(found: Sequence[Result]) -> Line:
     return Line(tuple(float(point.round) for point in points), means, (0.0,) * len(means), False)
 
 
-STUDY = Study(
+STUDY = image_study(
     name="as_published",
-    script="as_published.py",
-    about=f"Selective-FD as its authors run it. {Settings.__doc__}",
+    about="Selective-FD as its authors run it.",
     settings=Settings,
-    cell=Cell,
     cells=cells,
-    group=lambda cell: cell.group,
-    prepare=later("experiments.runs:prepare"),
-    measure=later("experiments.runs:run_cell"),
-    shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
+    tables=tables,
     figure=figure,
     cost=lambda cell: cell.steps,
-    out=lambda chosen: chosen.out or Path(f"runs/as_published{'-quick' * chosen.quick}"),
 )
 
 if __name__ == "__main__":

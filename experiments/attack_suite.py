@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from attacks import load as load_attack
+from experiments.grid import later
 from experiments.leakage import stored, thinned
 from experiments.provenance import PRIVACY_LIBRARIES
 from experiments.rows import working_folder
 from experiments.scenes import ASKED_FOR, OWN, SCENES, Job, Turn, attacked, load
 from experiments.shared_options import SharedOptions
 from experiments.study import Progress, Result, Results, Study, at_least, main
-from experiments.tables import Table
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.units import LEAST_EPSILON, MOST_EPSILON
 
@@ -149,12 +149,6 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) ->
     return Result(cell, {}, seconds, attacks=figures, pictures=pictures)
 
 
-def _shown(results: Results) -> list[Table | str]:
-    from experiments.suite_page import tables
-
-    return tables(results)
-
-
 def _report(results: Results, folder: Path) -> None:
     from experiments.suite_page import write_report
 
@@ -175,7 +169,6 @@ _COSTS = {
 
 STUDY = Study(
     name="attack_suite",
-    script="attack_suite.py",
     about="Every attack against every protocol where its capabilities exist.",
     settings=Settings,
     out=lambda settings: settings.out or Path("runs/attack_suite"),
@@ -184,7 +177,7 @@ STUDY = Study(
     group=group,
     prepare=prepare,
     measure=measure,
-    shown=_shown,
+    shown=later("experiments.suite_page:tables"),
     image_set=lambda cell: cell.dataset,
     cost=lambda cell: _COSTS.get(cell.scene, 100),
     report=_report,

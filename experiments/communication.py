@@ -182,7 +182,6 @@ def _curve(way: Way, value: Callable[[Point], float]) -> Line:
 
 STUDY = paper_study(
     name="communication",
-    script="communication.py",
     about="Accuracy and bytes against rounds, beside FedAvg, as in Fig. 7.",
     grid=Grid(PAPER_SETS, ("strong",), ("selective-fd", "fedavg"), vary),
     tables=tables,

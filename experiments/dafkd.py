@@ -12,10 +12,9 @@ a row have its rate.
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.grid import later
+from experiments.grid import image_study
 from experiments.measures import ACCURACY
 from experiments.plots import Lines, drawn
 from experiments.provenance import mean_and_deviation
@@ -25,17 +24,15 @@ from experiments.rows import (
     Cell,
     Privacy,
 )
-from experiments.shared_options import SharedOptions
+from experiments.shared_options import StudyOptions
 from experiments.study import (
     Result,
     Results,
-    Study,
     grouped,
     listed,
     main,
     over,
     percent,
-    seeds_of,
     whole_numbers,
 )
 from experiments.tables import NONE, Table, new_table
@@ -128,19 +125,13 @@ def cell_of(row: Row, image_set: str, split: str, seed: int, clients: int = 10) 
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(SharedOptions):
+class Settings(StudyOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
-    image_sets: str | None = None
-    """Image sets, with commas; by default MNIST and Fashion-MNIST through patch features."""
     splits: str | None = None
     """Splits, with commas."""
     rows: str | None = None
     """Rows, with commas; by default all but FedAvg's long run and those with DP-SGD."""
-    seeds: str | None = None
-    """Seeds of data and training, with commas."""
-    quick: bool = False
-    """A minute's look at a bundled set: four clients, one round."""
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
@@ -308,20 +299,14 @@ def _by_round(found: Sequence[Result]) -> dict[float, list[Result]]:
     }
 
 
-STUDY = Study(
+STUDY = image_study(
     name="dafkd",
-    script="dafkd.py",
-    about=f"DaFKD beside FedDF, FedAvg and Selective-FD at equal steps. {Settings.__doc__}",
+    about="DaFKD beside FedDF, FedAvg and Selective-FD at equal steps.",
     settings=Settings,
-    cell=Cell,
     cells=cells,
-    group=lambda cell: cell.group,
-    prepare=later("experiments.runs:prepare"),
-    measure=later("experiments.runs:run_cell"),
-    shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
+    tables=tables,
     figure=figure,
     cost=lambda cell: max(100, cell.steps * (10 if cell.method in ("dafkd", "feddf") else 1)),
-    out=lambda chosen: chosen.out or Path(f"runs/dafkd{'-quick' * chosen.quick}"),
 )
 
 if __name__ == "__main__":

@@ -188,7 +188,6 @@ def tables(results: study.Results) -> list[Table | str]:
 
 STUDY = study.Study(
     name="dafkd_theory",
-    script="dafkd_theory.py",
     about=str(Settings.__doc__),
     settings=Settings,
     cell=Cell,

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Epsilon = float | None
-_CLIENTS = 10
 _MOST_ROUNDS, _QUICK_ROUNDS, _QUICK_WARMUP = 40, 4, 25
 _FLEETS, _QUICK_FLEETS = (100, 1_000, 10_000), (100, 300)
 _SETS = {"strong": "mnist", "small": "mnist5k"}
@@ -115,11 +114,9 @@ def _base(settings: Settings, image_set: str, seed: int) -> Cell:
         method="selective-fd",
         labels="hard",
         selector="ratio",
-        variant="",
         seed=seed,
         rounds=settings.rounds or rounds,
         schedule=steps,
-        clients=_CLIENTS,
     )
 
 
@@ -146,8 +143,6 @@ def _fleets_of(
                     split=split,
                     method=FLEET,
                     labels="hard",
-                    selector="",
-                    variant="",
                     seed=seed,
                     rounds=1,
                     schedule=Schedule(0, 0, steps, asked),
@@ -304,7 +299,6 @@ def _across(level: float, at: Mapping[Epsilon, float]) -> Line:
 
 STUDY = Study(
     name="dp_utility",
-    script="dp_utility.py",
     about=str(Settings.__doc__),
     settings=Settings,
     out=lambda settings: settings.out or Path("runs/dp_utility"),

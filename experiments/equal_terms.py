@@ -26,17 +26,16 @@ from experiments.equal_rows import (
     places,
     row_of,
 )
-from experiments.grid import HOSPITALS, later
+from experiments.grid import HOSPITALS, image_study
 from experiments.measures import DIVERGED, NETWORK
 from experiments.plots import Bar
 from experiments.provenance import ROOT
 from experiments.published import GAINS_FIG_4, known_percent
 from experiments.rows import Cell
-from experiments.shared_options import SharedOptions
+from experiments.shared_options import StudyOptions
 from experiments.study import (
     Result,
     Results,
-    Study,
     grouped,
     listed,
     main,
@@ -61,21 +60,15 @@ _LABELS = ("hard", "soft")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(SharedOptions):
+class Settings(StudyOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
-    image_sets: str | None = None
-    """Image sets, with commas; by default all of the table."""
     splits: str | None = None
     """Splits, with commas; by default all. Chest X-rays are always divided by hospital."""
     rows: str | None = None
     """Rows, with commas; by default all."""
-    seeds: str | None = None
-    """Seeds, with commas; by default three where clients hold one class each, else the first."""
     tuned: Path = ROOT / "docs" / "results" / "tuning.json"
     """File of `tuning.py`."""
-    quick: bool = False
-    """A look at the bundled digits: 20 steps a network, at the first setting of every row."""
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
@@ -264,20 +257,14 @@ def _bar(image_set: str, split: str, found: Sequence[Result]) -> Bar | None:
     return Bar(*moments(found, of_network), None if mark is None else mark[0] / 100)
 
 
-STUDY = Study(
+STUDY = image_study(
     name="equal_terms",
-    script="equal_terms.py",
-    about=f"Test accuracy of every method, each tuned, at equal steps. {Settings.__doc__}",
+    about="Test accuracy of every method, each tuned, at equal steps.",
     settings=Settings,
-    cell=Cell,
     cells=cells,
-    group=lambda cell: cell.group,
-    prepare=later("experiments.runs:prepare"),
     measure=measure,
-    shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
+    tables=tables,
     figure=figure,
-    cost=lambda cell: max(100, cell.steps),
-    out=lambda chosen: chosen.out or Path(f"runs/equal_terms{'-quick' * chosen.quick}"),
 )
 
 if __name__ == "__main__":

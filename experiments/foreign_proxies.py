@@ -114,7 +114,6 @@ def tables(results: study.Results) -> list[Table | str]:
 
 STUDY = study.Study(
     name="foreign_proxies",
-    script="foreign_proxies.py",
     about=f"What is taught where proxies are foreign. {Settings.__doc__}",
     settings=Settings,
     cell=Cell,

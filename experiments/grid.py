@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.rows import BY_NETWORK, FIRST_SEED, Cell
-from experiments.shared_options import SharedOptions
+from experiments.shared_options import StudyOptions
 from experiments.study import (
     Results,
     Study,
@@ -24,9 +24,6 @@ from experiments.tables import Table
 from secure_fd.data.partition import parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import IMAGE_SETS, Recipe, Schedule, ours, schedule
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PAPER_SETS = ("mnist", "fashion_mnist", "cifar10_features")
 QUICK_SET = "digits"
@@ -106,9 +103,6 @@ def default_cell(
         image_set=image_set,
         split=split,
         method="independent",
-        labels="",
-        selector="",
-        variant="",
         seed=seed,
         rounds=count,
         schedule=steps,
@@ -145,21 +139,15 @@ def _networks_name_classes(cell: Cell) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(SharedOptions):
+class Settings(StudyOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
-    image_sets: str | None = None
-    """Image sets, with commas; by default those of the paper."""
     splits: str | None = None
     """Splits, with commas; by default all of the study's."""
     methods: str | None = None
     """Methods, with commas; by default all of the study's."""
-    seeds: str | None = None
-    """Seeds of data and training, with commas; by default the study's, from 10 on."""
     rounds: int | None = None
     """Rounds of every cell; by default what the image set needs."""
-    quick: bool = False
-    """A minute's look at a bundled set: three clients, two rounds. Figures mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,33 +211,43 @@ def later(home: str) -> Callable[..., Any]:
     return call
 
 
-def paper_study(
+def image_study(
     name: str,
-    script: str,
     about: str,
-    grid: Grid,
+    cells: Callable[[Any], Sequence[Any]],
     tables: Callable[[Results], Sequence[Table | str]],
-    figure: "Callable[[Results], Figure | None]",
+    *,
+    settings: type = Settings,
+    **others: Any,  # noqa: ANN401 - fields of `Study`
 ) -> Study:
-    """A study of the paper's: grid says its cells, tables and figure show its results."""
+    """A study over image sets; others: fields of `Study` that differ from a trained cell's.
+
+    cells: that a command line asks for; tables, with the seeds below them, show its results.
+    """
+    fields: dict[str, Any] = {
+        "cell": Cell,
+        "group": lambda cell: cell.group,
+        "prepare": later("experiments.runs:prepare"),
+        "measure": later("experiments.runs:run_cell"),
+        "cost": lambda cell: max(100, cell.steps),
+        "out": lambda chosen: chosen.out or Path(f"runs/{name}{'-quick' * chosen.quick}"),
+    }
     return Study(
         name=name,
-        script=script,
-        about=f"{about} {Settings.__doc__}",
-        settings=Settings,
-        cell=Cell,
-        cells=grid.cells,
-        group=lambda cell: cell.group,
-        prepare=later(f"{_RUNS}:prepare"),
-        measure=later(f"{_RUNS}:run_cell"),
-        shown=lambda found: [
-            *tables(found),
-            f"Seeds of all cells: {seeds_of(found.cells)}.",
-        ],
-        figure=figure,
-        cost=lambda cell: max(100, cell.steps),
-        out=lambda chosen: chosen.out or Path(f"runs/papers{'-quick' * chosen.quick}"),
+        about=f"{about} {settings.__doc__}",
+        settings=settings,
+        cells=cells,
+        shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
+        **(fields | others),
     )
 
 
-_RUNS = "experiments.runs"
+def paper_study(name: str, about: str, grid: Grid, **others: Any) -> Study:  # noqa: ANN401 - fields of `Study`
+    """A study of the paper's: grid says its cells. The studies share a folder."""
+    return image_study(
+        name,
+        about,
+        grid.cells,
+        out=lambda chosen: chosen.out or Path(f"runs/papers{'-quick' * chosen.quick}"),
+        **others,
+    )

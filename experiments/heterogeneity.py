@@ -80,7 +80,6 @@ def figure(results: Results) -> "Figure":
 
 STUDY = paper_study(
     name="heterogeneity",
-    script="heterogeneity.py",
     about="Accuracy against the concentration of a Dirichlet split, as in Fig. 9.",
     grid=Grid(("mnist",), _SPLITS, ("independent", "fedmd", "selective-fd"), vary, rounds=20),
     tables=tables,

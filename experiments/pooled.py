@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from experiments.grid import HOSPITALS, later
+from experiments.grid import HOSPITALS, image_study
 from experiments.measures import ACCURACY, HEAD, NETWORK, RIGHT_ONCE, TAUGHT
-from experiments.shared_options import SharedOptions
+from experiments.shared_options import StudyOptions
 from experiments.study import (
     Progress,
     Result,
     Results,
-    Study,
     grouped,
     listed,
     main,
@@ -61,7 +60,6 @@ _TAUGHT = ("mnist", "fashion_mnist", "mnist5k")
 """Sets whose networks learn, those of MNIST-5k at epsilon 4 of every seed."""
 _LOCAL = ("1", "4")
 """Epsilons of the local unit."""
-_HOME = "experiments.pooled"
 DELTA = 1e-5
 KILOBYTES, SUMS, NOISE = "kB up a client", "sums", "noise multiplier of a sum"
 
@@ -95,19 +93,13 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(SharedOptions):
+class Settings(StudyOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
-    image_sets: str | None = None
-    """Image sets, with commas; by default all."""
     epsilons: str | None = None
     """Of 0.25, 1, 4 and inf, with commas; by default all."""
-    seeds: str | None = None
-    """Seeds of data and training, with commas; networks take the first alone by default."""
     trusts: str | None = None
     """Whom a client trusts to add noise: all, enough, nobody, with commas; by default all three."""
-    quick: bool = False
-    """A look at the bundled digits: heads alone."""
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
@@ -275,19 +267,17 @@ def _figure(name: str) -> Callable[[Result], float]:
     return lambda result: result.figures[name]
 
 
-STUDY = Study(
+STUDY = image_study(
     name="pooled",
-    script="pooled.py",
-    about=f"Pooled heads under noise, and networks that they teach. {Settings.__doc__}",
+    about="Pooled heads under noise, and networks that they teach.",
     settings=Settings,
     cell=Cell,
     cells=cells,
     group=lambda cell: (cell.image_set, cell.split, cell.seed),
-    prepare=later(f"{_HOME}:prepare"),
-    measure=later(f"{_HOME}:measure"),
-    shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
+    prepare=prepare,
+    measure=measure,
+    tables=tables,
     cost=lambda cell: 1000 if cell.learns else 100,
-    out=lambda chosen: chosen.out or Path(f"runs/pooled{'-quick' * chosen.quick}"),
 )
 
 if __name__ == "__main__":

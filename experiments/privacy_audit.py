@@ -337,7 +337,6 @@ def _mutations(results: Results, found: Verdicts) -> Table:
 
 STUDY = Study(
     name="privacy_audit",
-    script="privacy_audit.py",
     about=str(Settings.__doc__),
     settings=Settings,
     cell=Cell,

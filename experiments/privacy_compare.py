@@ -23,6 +23,7 @@ from attacks import COMPARED, ON_REQUEST, PLAYED, load
 from experiments import study
 from experiments.cli import data_folder
 from experiments.comparison import INVERSION, WARM_UP, Cell, Part, measured, needs, prepared
+from experiments.grid import later
 from experiments.provenance import PRIVACY_LIBRARIES
 from experiments.rows import (
     HEADS,
@@ -37,8 +38,7 @@ from experiments.rows import (
     method_class,
     working_folder,
 )
-from experiments.study import Results, Study, listed
-from experiments.tables import Table
+from experiments.study import Study, listed
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.data.places import check_there
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
@@ -493,18 +493,6 @@ def _digest(made: Plan) -> str:
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest() if own else ""
 
 
-def _shown(results: Results) -> Sequence[Table | str]:
-    from experiments.report import shown  # plots and pages are slow to import
-
-    return shown(results)
-
-
-def _report(results: Results, folder: Path) -> None:
-    from experiments.report import write_report
-
-    write_report(results, folder)
-
-
 def _cost(cell: Cell) -> int:
     """Of a row, about, in tenths of a second: the longest ones begin, short ones fill the end."""
     kind, unit = cell.row.kind, cell.row.unit
@@ -524,7 +512,6 @@ def _part_cost(part: Part) -> int:
 
 STUDY = Study(
     name="privacy_compare",
-    script="privacy_compare.py",
     about=cleandoc(Settings.__doc__ or ""),
     settings=Settings,
     cell=Cell,
@@ -532,12 +519,12 @@ STUDY = Study(
     group=lambda cell: cell.seed,
     prepare=prepared,
     measure=measured,
-    shown=_shown,
+    shown=later("experiments.report:shown"),  # plots and pages are slow to import
     image_set=lambda cell: None if cell.terms.own else cell.terms.dataset,
     cost=_cost,
     part_cost=_part_cost,
     out=lambda settings: settings.out or _default_out(settings),
-    report=_report,
+    report=later("experiments.report:write_report"),
     libraries=PRIVACY_LIBRARIES,
     needs=needs,
     alone=True,

@@ -17,19 +17,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.grid import later
+from experiments.grid import image_study
 from experiments.measures import ACCURACY
-from experiments.shared_options import SharedOptions
+from experiments.shared_options import StudyOptions
 from experiments.study import (
     Progress,
     Result,
     Results,
-    Study,
     grouped,
     listed,
     main,
     percent,
-    seeds_of,
     whole_numbers,
 )
 from experiments.tables import NONE, Table, new_table
@@ -49,7 +47,6 @@ _SEEDS = (20, 21, 22)
 _CLIENTS = 10
 _ALONE = 3
 """Clients whose heads of their own are averaged over."""
-_HOME = "experiments.private_rivals"
 RANK, RELEASES, NUMBERS, NOISE = "rank", "noisy sums", "numbers up a client", "noise multiplier"
 
 
@@ -104,19 +101,13 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(SharedOptions):
+class Settings(StudyOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
-    image_sets: str | None = None
-    """Image sets, with commas; by default mnist and fashion_mnist."""
     rows: str | None = None
     """Rows, with commas; by default all."""
     epsilons: str | None = None
     """Of 0.25, 1 and 4, with commas; by default all."""
-    seeds: str | None = None
-    """Seeds of data and training, with commas; by default 20 to 22."""
-    quick: bool = False
-    """A look at the bundled digits, at epsilon 4."""
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
@@ -356,19 +347,18 @@ def _span(found: Sequence[Result], name: str, unit: int) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-STUDY = Study(
+STUDY = image_study(
     name="private_rivals",
-    script="private_rivals.py",
-    about=f"Private rivals of the pooled heads, on equal terms. {Settings.__doc__}",
+    about="Private rivals of the pooled heads, on equal terms.",
     settings=Settings,
     cell=Cell,
     cells=cells,
     group=lambda cell: (cell.image_set, ROWS[cell.row].split, cell.seed),
-    prepare=later(f"{_HOME}:prepare"),
-    measure=later(f"{_HOME}:measure"),
-    shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
+    prepare=prepare,
+    measure=measure,
+    tables=tables,
+    cost=lambda _: 100,
     libraries=("scikit-learn", "opacus"),
-    out=lambda chosen: chosen.out or Path(f"runs/private_rivals{'-quick' * chosen.quick}"),
 )
 
 if __name__ == "__main__":

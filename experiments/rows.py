@@ -165,7 +165,7 @@ class Group:
         return self.clients * self.warm_up.warmup_steps
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """One run. split: as `parse_split` reads it. method: of `METHODS`, or package.module:Name.
 
@@ -182,13 +182,13 @@ class Cell:
     image_set: str
     split: str
     method: str
-    labels: str
-    selector: str
-    variant: str
+    labels: str = ""
+    selector: str = ""
+    variant: str = ""
     seed: int
     rounds: int
     schedule: Schedule
-    clients: int
+    clients: int = 10
     quantile: float | None = None
     server_threshold: float | None = None
     class_by: str = "both"

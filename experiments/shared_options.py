@@ -23,3 +23,15 @@ class SharedOptions:
     """Folder of the results and finished cells; by default below runs/, by the study's name."""
     workers: int = 2
     """Processes that share the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyOptions(SharedOptions):
+    """Every cell is saved when it ends, and a rerun does only what is missing."""
+
+    image_sets: str | None = None
+    """Image sets, with commas; by default those of the study."""
+    seeds: str | None = None
+    """Seeds of data and training, with commas; by default those of the study."""
+    quick: bool = False
+    """A minute's look at a bundled set. Figures mean nothing."""

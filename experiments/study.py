@@ -146,9 +146,9 @@ class Results:
 class Study:
     """One table or figure.
 
-    name: of its files. script: that runs it. about: for --help. settings: a dataclass of the
-    command line, with `out`, `workers` and, for image sets, `data_dir`. cell: a hashable dataclass
-    with a `label`.
+    name: of its files. script: that runs it, where it has another name. about: for --help.
+    settings: a dataclass of the command line, with `out`, `workers` and, for image sets,
+    `data_dir`. cell: a hashable dataclass with a `label`.
     cells: of settings; raises ConfigurationError for a value that is not allowed. group: what cells
     share; prepare: makes it once for the cells of a group that are missing. measure: one cell. Both
     run in a worker. needs: of a cell, for a study whose cells wait for parts of their own: then
@@ -162,7 +162,6 @@ class Study:
     """
 
     name: str
-    script: str
     about: str
     settings: type
     cell: type
@@ -181,6 +180,10 @@ class Study:
     status: Callable[[Results], int] = lambda _: 0
     needs: Callable[[Any], Sequence[Hashable]] | None = None
     alone: bool = False
+    script: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "script", self.script or f"{self.name}.py")
 
     @property
     def module(self) -> str:

@@ -120,7 +120,6 @@ def figure(results: Results) -> "Figure":
 
 STUDY = paper_study(
     name="thresholds",
-    script="thresholds.py",
     about="Both thresholds, one moved at a time: accuracy and p_proxy, as in Fig. 6.",
     grid=Grid(PAPER_SETS, ("strong",), ("selective-fd",), vary),
     tables=tables,

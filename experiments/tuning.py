@@ -9,7 +9,6 @@ mean accuracy over clients on the records that all of them hold back; no test im
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from experiments.equal_rows import (
     ROWS,
@@ -22,11 +21,11 @@ from experiments.equal_rows import (
     row_of,
     setting_of,
 )
-from experiments.grid import later
+from experiments.grid import image_study
 from experiments.measures import NETWORK_VALIDATION, VALIDATION
 from experiments.rows import Cell
 from experiments.shared_options import SharedOptions
-from experiments.study import Results, Study, grouped, listed, main, seeds_of
+from experiments.study import Results, grouped, listed, main
 from experiments.tables import Table, new_table
 
 SEED = 0
@@ -104,19 +103,12 @@ def tables(results: Results) -> list[Table | str]:
     return made
 
 
-STUDY = Study(
+STUDY = image_study(
     name="tuning",
-    script="tuning.py",
-    about=f"Rate and rounds of the rows at equal terms, by validation. {Settings.__doc__}",
+    about="Rate and rounds of the rows at equal terms, by validation.",
     settings=Settings,
-    cell=Cell,
     cells=cells,
-    group=lambda cell: cell.group,
-    prepare=later("experiments.runs:prepare"),
-    measure=later("experiments.runs:run_cell"),
-    shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
-    cost=lambda cell: max(100, cell.steps),
-    out=lambda chosen: chosen.out or Path(f"runs/tuning{'-quick' * chosen.quick}"),
+    tables=tables,
 )
 
 if __name__ == "__main__":
