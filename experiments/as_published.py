@@ -12,22 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from experiments import published
+from experiments import published, study
 from experiments.grid import image_study
 from experiments.plots import Line, Lines, drawn
 from experiments.published import known_percent
 from experiments.rows import Cell
 from experiments.shared_options import StudyOptions
-from experiments.study import (
-    Result,
-    Results,
-    at_least,
-    grouped,
-    listed,
-    main,
-    percent,
-    whole_numbers,
-)
 from experiments.tables import Table, new_table
 from secure_fd.recipes import IMAGE_SETS, paper
 
@@ -67,13 +57,13 @@ class Settings(StudyOptions):
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
     """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
-    at_least(1, rounds=settings.rounds)
-    labels = listed("labels", settings.labels, LABELS) or LABELS
+    study.at_least(1, rounds=settings.rounds)
+    labels = study.listed("labels", settings.labels, LABELS) or LABELS
     if settings.quick:
         quick = [cell_of("digits", kind, 0, 2) for kind in labels]
         return tuple(replace(cell, every=1) for cell in quick)
-    sets = listed("image_sets", settings.image_sets, SETS) or SETS
-    seeds = whole_numbers("seeds", settings.seeds) if settings.seeds else _SEEDS
+    sets = study.listed("image_sets", settings.image_sets, SETS) or SETS
+    seeds = study.whole_numbers("seeds", settings.seeds) if settings.seeds else _SEEDS
     return tuple(
         cell_of(name, kind, seed, settings.rounds)
         for name in sets
@@ -82,24 +72,26 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     )
 
 
-def tables(results: Results) -> list[Table | str]:
+def tables(results: study.Results) -> list[Table | str]:
     """Accuracy in the last round and in the best, beside what the paper prints."""
     rounds = max(found.cell.rounds for found in results.cells)
     table = new_table(
         f"Selective-FD as published, test accuracy, %, {rounds} rounds",
         ("place", "labels", "last round", "best of the curve", "published"),
     )
-    for (place, labels), of in grouped(results.cells, lambda c: (c.place, c.labels)).items():
+    for (place, labels), of in study.grouped(results.cells, lambda c: (c.place, c.labels)).items():
         known = published.accuracy(of[0].cell.image_set, "strong", "selective-fd", labels)
-        table.add_row(place, labels, percent(of), percent(of, _best), known_percent(known))
+        table.add_row(
+            place, labels, study.percent(of), study.percent(of, _best), known_percent(known)
+        )
     return [table]
 
 
-def _best(result: Result) -> float:
+def _best(result: study.Result) -> float:
     return max(point.accuracy for point in result.curve)
 
 
-def figure(results: Results) -> "Figure | None":
+def figure(results: study.Results) -> "Figure | None":
     """Accuracy by round, a panel an image set."""
     return drawn(
         [
@@ -107,15 +99,18 @@ def figure(results: Results) -> "Figure | None":
                 place,
                 "round",
                 "test accuracy",
-                {labels: _curve(of) for labels, of in grouped(found, lambda c: c.labels).items()},
+                {
+                    labels: _curve(of)
+                    for labels, of in study.grouped(found, lambda c: c.labels).items()
+                },
             )
-            for place, found in grouped(results.cells, lambda cell: cell.place).items()
+            for place, found in study.grouped(results.cells, lambda cell: cell.place).items()
         ],
         columns=2,
     )
 
 
-def _curve(found: Sequence[Result]) -> Line:
+def _curve(found: Sequence[study.Result]) -> Line:
     """Of the first seed."""
     points = found[0].curve
     means = tuple(point.accuracy for point in points)
@@ -133,4 +128,4 @@ STUDY = image_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.as_published"))
+    sys.exit(study.main("experiments.as_published"))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from experiments import tables
 from experiments.comparison import (
     BYTES_DOWN,
     SUM_SECONDS,
@@ -20,15 +21,6 @@ from experiments.promises import below, privacy, voids
 from experiments.results import SINGLE
 from experiments.rows import IMAGES_PER_PERSON, OwnData
 from experiments.study import Results
-from experiments.tables import (
-    NONE,
-    Table,
-    counted,
-    human_bytes,
-    human_seconds,
-    milliseconds,
-    new_table,
-)
 
 SHOWN_PRIVATE = (
     "--show-private: the results hold private images of clients, and reconstructions of them"
@@ -87,11 +79,11 @@ class Shown:
 # Tables and sentences.
 
 
-def overview(made: Shown) -> Table:
+def overview(made: Shown) -> tables.Table:
     """Accuracy, bytes and seconds."""
     columns = ["method", "accuracy, %", "of clients, %", "alone, %", "up", "down", "CPU"]
     whole = WHOLE if any(row.digits == 0 for row in made.rows) else ""
-    table = new_table(
+    table = tables.new_table(
         "Accuracy; proxies that one client alone answered; bytes of a client in the whole run"
         f"{whole}",
         columns,
@@ -99,23 +91,23 @@ def overview(made: Shown) -> Table:
     for i, row in enumerate(made.rows, 1):
         ends = " to ".join(map(row.percent, row.ends))
         alone = row.diagnostics.get(SINGLE)
-        share = NONE if alone is None else f"{100 * alone:.0f}"
-        moved = (human_bytes(row.mean(name)) for name in (BYTES_UP, BYTES_DOWN))
-        seconds = human_seconds(row.seconds)
+        share = tables.NONE if alone is None else f"{100 * alone:.0f}"
+        moved = (tables.human_bytes(row.mean(name)) for name in (BYTES_UP, BYTES_DOWN))
+        seconds = tables.human_seconds(row.seconds)
         table.add_row(f"{i}. {row.label}", percent(row), ends, share, *moved, seconds)
     return replace(table, narrow=_without(table, "of clients, %", "down"))
 
 
-def _without(table: Table, *columns: str) -> Table:
+def _without(table: tables.Table, *columns: str) -> tables.Table:
     """A table without some columns."""
     kept = [i for i, name in enumerate(table.columns) if name not in columns]
-    made = new_table(table.title, [table.columns[i] for i in kept], table.left)
+    made = tables.new_table(table.title, [table.columns[i] for i in kept], table.left)
     for row in table.rows:
         made.add_row(*(row[i] for i in kept))
     return made
 
 
-def promises(made: Shown) -> Table | None:
+def promises(made: Shown) -> tables.Table | None:
     """One line a row: its epsilon by what two worlds differ in."""
     seeded = any(row.first.notes.get("noise") == "seeded" for row in made.rows)
     return privacy(_claims(made), made.images_per_person, seeded=seeded)
@@ -148,10 +140,10 @@ def percent(row: Row) -> str:
     return f"{mean} ± {100 * row.deviation:.1f}" if len(row.runs) > 1 else mean
 
 
-def sums(made: Shown) -> Table:
+def sums(made: Shown) -> tables.Table:
     """How each row's sums were made, what they cost, and who was in them."""
     columns = ["method", "sum", "CPU", "up", "down", "clients in a sum", "void", "silent from"]
-    table = new_table(
+    table = tables.new_table(
         "A round's sum: bytes of a client, CPU time of all parties; clients drop out of a round "
         f"with chance {made.drop:g}",
         columns,
@@ -159,25 +151,27 @@ def sums(made: Shown) -> Table:
     for i, row in enumerate(made.rows, 1):
         if row.sum is None:
             continue
-        moved = (human_bytes(row.mean(name) / row.rounds) for name in (BYTES_UP, BYTES_DOWN))
+        moved = (tables.human_bytes(row.mean(name) / row.rounds) for name in (BYTES_UP, BYTES_DOWN))
         void = sum(run.figures[VOID] for run in row.runs)
         lost = ", ".join(f"{stage} {count}" for stage, count in row.missing.items() if count)
         table.add_row(
-            *(f"{i}. {row.label}", row.sum, milliseconds(row.mean(SUM_SECONDS)), *moved),
+            *(f"{i}. {row.label}", row.sum, tables.milliseconds(row.mean(SUM_SECONDS)), *moved),
             f"{row.mean(SURVIVORS):.1f} of {len(row.first.per_client)}",
             f"{void:.0f} of {row.rounds * len(row.runs)}",
-            lost or NONE,
+            lost or tables.NONE,
         )
     return table
 
 
-def diagnostics(made: Shown) -> Table | None:
+def diagnostics(made: Shown) -> tables.Table | None:
     """What only an evaluator knows of each row; None where no row has any."""
     names = list(dict.fromkeys(name for row in made.rows for name in row.diagnostics))
-    table = new_table("Diagnostics: what only an evaluator knows", ["method", *names])
+    table = tables.new_table("Diagnostics: what only an evaluator knows", ["method", *names])
     for row in made.rows:
         if found := row.diagnostics:
-            table.add_row(row.label, *(spelt(found[n]) if n in found else NONE for n in names))
+            table.add_row(
+                row.label, *(spelt(found[n]) if n in found else tables.NONE for n in names)
+            )
     return table if names else None
 
 
@@ -191,13 +185,15 @@ def _ranges(made: Shown) -> str:
         {name: pick(made.rows, key=_by(name)) for name in (ACCURACY, BYTES_UP)}
         for pick in (min, max)
     )
-    opening = f"{counted(len(made.rows), 'method')} over {counted(len(made.seeds), 'seed')}"
+    opening = (
+        f"{tables.counted(len(made.rows), 'method')} over {tables.counted(len(made.seeds), 'seed')}"
+    )
     low, high = (
         f"{row.percent(row.mean(ACCURACY))} % ({row.label})"
         for row in (least[ACCURACY], most[ACCURACY])
     )
     few, many = (
-        f"{human_bytes(row.mean(BYTES_UP))} ({row.label})"
+        f"{tables.human_bytes(row.mean(BYTES_UP))} ({row.label})"
         for row in (least[BYTES_UP], most[BYTES_UP])
     )
     return f"{opening}: accuracy from {low} to {high}; a client sends from {few} to {many}."

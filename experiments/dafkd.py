@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from experiments import study
 from experiments.grid import image_study
 from experiments.measures import ACCURACY
 from experiments.plots import Lines, drawn
@@ -25,16 +26,6 @@ from experiments.rows import (
     Privacy,
 )
 from experiments.shared_options import StudyOptions
-from experiments.study import (
-    Result,
-    Results,
-    grouped,
-    listed,
-    main,
-    over,
-    percent,
-    whole_numbers,
-)
 from experiments.tables import NONE, Table, new_table
 from secure_fd.data.partition import parse_split
 from secure_fd.recipes import SGD, Schedule
@@ -137,14 +128,14 @@ class Settings(StudyOptions):
 def cells(settings: Settings) -> tuple[Cell, ...]:
     """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
     every = (*ROWS, *SUMS)
-    chosen = listed("rows", settings.rows, every) or [n for n in every if n not in ON_REQUEST]
-    seeds = whole_numbers("seeds", settings.seeds) if settings.seeds else None
+    chosen = study.listed("rows", settings.rows, every) or [n for n in every if n not in ON_REQUEST]
+    seeds = study.whole_numbers("seeds", settings.seeds) if settings.seeds else None
     if settings.quick:
         rows = [replace(row, rounds=1) for name, row in {**ROWS, **SUMS}.items() if name in chosen]
         found = [cell_of(row, _SMALL, SPLITS[0], _QUICK_SEED, clients=4) for row in rows]
         return tuple(dict.fromkeys(map(_shortened, found)))
-    sets = listed("image_sets", settings.image_sets, (*SETS, _SMALL)) or SETS
-    splits = listed("splits", settings.splits, SPLITS) or SPLITS
+    sets = study.listed("image_sets", settings.image_sets, (*SETS, _SMALL)) or SETS
+    splits = study.listed("splits", settings.splits, SPLITS) or SPLITS
     places = [(image_set, split) for image_set in sets for split in splits]
     rows = [row for name, row in ROWS.items() if name in chosen]
     seeds = seeds or _SEEDS
@@ -187,7 +178,7 @@ def row_of(cell: Cell) -> Row:
     )
 
 
-def tables(results: Results) -> list[Table | str]:
+def tables(results: study.Results) -> list[Table | str]:
     """Accuracy by row and place, how far the weights lead, and one run by three sums."""
     made: list[Table | str] = []
     sums = [found for found in results.cells if _of_sums(found.cell)]
@@ -197,33 +188,33 @@ def tables(results: Results) -> list[Table | str]:
     return [*made, _sums(sums)] if sums else made
 
 
-def _accuracies(plain: Sequence[Result]) -> Table:
-    places = list(grouped(plain, lambda cell: cell.place))
+def _accuracies(plain: Sequence[study.Result]) -> Table:
+    places = list(study.grouped(plain, lambda cell: cell.place))
     title = "Equal steps a client: test accuracy, %, last round"
     table = new_table(title, ("row", *places, "CPU s", "kB up a client"))
-    for row, found in grouped(plain, row_of).items():
-        of = grouped(found, lambda cell: cell.place)
+    for row, found in study.grouped(plain, row_of).items():
+        of = study.grouped(found, lambda cell: cell.place)
         seconds, up = (_mean(found, figure) for figure in (_seconds, _kilobytes_up))
-        shown = [percent(of.get(place, [])) for place in places]
+        shown = [study.percent(of.get(place, [])) for place in places]
         table.add_row(row.title, *shown, f"{seconds:.0f}", f"{up:,.0f}")
     return table
 
 
-def _leads(plain: Sequence[Result]) -> list[Table | str]:
+def _leads(plain: Sequence[study.Result]) -> list[Table | str]:
     """Of weights over uniform ones at the same seed, in points; none where a seed lacks one."""
     table = new_table(
         "Ahead of FedDF on generated samples, points, mean and deviation of seeds",
-        ("row", *grouped(plain, lambda cell: cell.place)),
+        ("row", *study.grouped(plain, lambda cell: cell.place)),
     )
     uniform = {(r.cell.place, r.cell.seed): r.accuracy for r in plain if row_of(r.cell) == _RIVAL}
     for name in ("dafkd", "dafkd-ratio", "dafkd-head"):
         found = [r for r in plain if row_of(r.cell) == ROWS[name]]
-        of = grouped(found, lambda cell: cell.place)
+        of = study.grouped(found, lambda cell: cell.place)
         leads = [
             [100 * (r.accuracy - uniform[place, r.cell.seed]) for r in of.get(place, [])]
             if all((place, r.cell.seed) in uniform for r in of.get(place, []))
             else []
-            for place in grouped(plain, lambda cell: cell.place)
+            for place in study.grouped(plain, lambda cell: cell.place)
         ]
         if any(leads):
             table.add_row(ROWS[name].title, *(_spread(lead) for lead in leads))
@@ -240,15 +231,15 @@ def _spread(values: Sequence[float]) -> str:
     return f"{mean:+.1f} ± {deviation:.1f}" if len(values) > 1 else f"{mean:+.1f}"
 
 
-def _mean(found: Sequence[Result], figure: Callable[[Result], float]) -> float:
+def _mean(found: Sequence[study.Result], figure: Callable[[study.Result], float]) -> float:
     return sum(map(figure, found)) / len(found)
 
 
-def _seconds(result: Result) -> float:
+def _seconds(result: study.Result) -> float:
     return result.seconds
 
 
-def _kilobytes_up(result: Result) -> float:
+def _kilobytes_up(result: study.Result) -> float:
     return result.curve[-1].up / 1000
 
 
@@ -256,17 +247,17 @@ def _of_sums(cell: Cell) -> bool:
     return bool(cell.secure) or cell.rounds == SUMS["clear"].rounds
 
 
-def _sums(found: Sequence[Result]) -> Table:
+def _sums(found: Sequence[study.Result]) -> Table:
     table = new_table(
         f"The same {SUMS['clear'].rounds} rounds of DaFKD by three sums, {found[0].cell.place}",
         ("sums", "test accuracy, %", "kB up a client", "kB down a client", "CPU s"),
     )
-    for title, of in grouped(found, lambda cell: cell.secure).items():
+    for title, of in study.grouped(found, lambda cell: cell.secure).items():
         name = next(row.title for row in SUMS.values() if row.secure == title)
         last = of[0].curve[-1]
         table.add_row(
             name,
-            percent(of),
+            study.percent(of),
             f"{last.up / 1000:,.0f}",
             f"{last.down / 1000:,.0f}",
             f"{of[0].seconds:.0f}",
@@ -277,19 +268,19 @@ def _sums(found: Sequence[Result]) -> Table:
 _DRAWN = ("fedavg", "feddf", "dafkd", "dafkd-ratio", "selective-fd")
 
 
-def figure(results: Results) -> "Figure | None":
+def figure(results: study.Results) -> "Figure | None":
     """Accuracy by round, a panel a place."""
     panels = []
     plain = [found for found in results.cells if not _of_sums(found.cell)]
-    for place, found in grouped(plain, lambda cell: cell.place).items():
-        by_row = grouped(found, row_of)
+    for place, found in study.grouped(plain, lambda cell: cell.place).items():
+        by_row = study.grouped(found, row_of)
         rows = [ROWS[name] for name in _DRAWN if ROWS[name] in by_row]
-        lines = {row.title: over(_by_round(by_row[row])) for row in rows}
+        lines = {row.title: study.over(_by_round(by_row[row])) for row in rows}
         panels.append(Lines(place, "round", "test accuracy", lines))
     return drawn(panels, columns=2) if panels else None
 
 
-def _by_round(found: Sequence[Result]) -> dict[float, list[Result]]:
+def _by_round(found: Sequence[study.Result]) -> dict[float, list[study.Result]]:
     """Each point of the curves as if it were the last."""
     return {
         point.round: [
@@ -310,4 +301,4 @@ STUDY = image_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.dafkd"))
+    sys.exit(study.main("experiments.dafkd"))

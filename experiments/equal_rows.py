@@ -8,18 +8,8 @@ Heads take no steps and have nothing to choose.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from experiments import rows
 from experiments.grid import HOSPITALS, our_recipe
-from experiments.rows import (
-    AFL,
-    ALL_RECORDS,
-    EDGEFD,
-    HEADS,
-    HEADS_ALONE,
-    KNOWN,
-    TRUE_LABELS,
-    Cell,
-    unlabelled,
-)
 from secure_fd.recipes import IMAGE_SETS, SGD, Schedule
 
 STEPS = 200
@@ -84,7 +74,7 @@ class Row:
     def key(self) -> str:
         """Names the row on a command line."""
         if self.variant:
-            return {TRUE_LABELS: "truth", ALL_RECORDS: "centralised"}[self.variant]
+            return {rows.TRUE_LABELS: "truth", rows.ALL_RECORDS: "centralised"}[self.variant]
         name = self.method.rpartition(":")[2].lower()
         parts = [name, self.labels, "taught" if self.sums and self.settings else ""]
         parts.append("1" if (self.method, self.sums) == ("heads", 1) else "")
@@ -92,31 +82,31 @@ class Row:
 
 
 def _shared(method: str) -> list[Row]:
-    title = KNOWN[method].title
+    title = rows.KNOWN[method].title
     return [Row(title, method, SHARING, labels) for labels in ("hard", "soft")]
 
 
 _SHARING_METHODS = (
-    *("fedmd", "ds-fl", "feded", "fkd", "pls", EDGEFD),
+    *("fedmd", "ds-fl", "feded", "fkd", "pls", rows.EDGEFD),
     *("selective-fd-published", "selective-fd"),
 )
 _ALL = (
     Row("Independent", "independent", ALONE),
     Row("FedAvg", "fedavg", AVERAGING),
     *(row for method in _SHARING_METHODS for row in _shared(method)),
-    Row("AFL, a head", AFL, sums=1),
+    Row("AFL, a head", rows.AFL, sums=1),
     Row("Pooled head, one sum", "heads", sums=1),
     Row("Pooled head, 3 residual rounds", "heads", sums=_SUMS),
     Row("Networks that the pooled head teaches", "heads", TAUGHT, sums=_SUMS),
-    Row("True labels of the proxies", "heads", TAUGHT, variant=TRUE_LABELS, sums=_SUMS),
-    Row("All records at every client", "independent", ALONE, variant=ALL_RECORDS),
+    Row("True labels of the proxies", "heads", TAUGHT, variant=rows.TRUE_LABELS, sums=_SUMS),
+    Row("All records at every client", "independent", ALONE, variant=rows.ALL_RECORDS),
 )
 ROWS: Mapping[str, Row] = {row.key: row for row in _ALL}
 
 
 def cell_of(
     row: Row, image_set: str, split: str, seed: int, setting: Setting | None, steps: int = STEPS
-) -> Cell:
+) -> rows.Cell:
     """One run. setting: None for a head.
 
     Where clients hold all classes, their networks name the class of a vote of Selective-FD, as in
@@ -126,7 +116,7 @@ def cell_of(
     10
     """
     rounds = row.sums or (setting.rounds if setting else 1)
-    return Cell(
+    return rows.Cell(
         image_set=image_set,
         split=split,
         method=row.method,
@@ -135,7 +125,7 @@ def cell_of(
         variant=row.variant,
         seed=seed,
         rounds=rounds,
-        schedule=HEADS_ALONE
+        schedule=rows.HEADS_ALONE
         if setting is None
         else _schedule(row, image_set, split, setting, steps),
         clients=4 if split == HOSPITALS else 10,
@@ -162,13 +152,13 @@ def _schedule(row: Row, image_set: str, split: str, setting: Setting, steps: int
     if row.sums:  # one lesson, at the end
         return replace(chosen, proxy_steps=steps, anneal_over=1)
     each = (steps - alone) // setting.rounds
-    if unlabelled(row.method):
+    if rows.unlabelled(row.method):
         return replace(chosen, local_steps=each)
     own = replace(sgd, own_batch=known.sgd.own_batch)
     return replace(chosen, proxy_steps=each, sgd=own)
 
 
-def row_of(cell: Cell) -> Row:
+def row_of(cell: rows.Cell) -> Row:
     """The row that made a cell."""
     return next(row for row in _ALL if _told(row) == _seen(cell))
 
@@ -177,12 +167,12 @@ def _told(row: Row) -> tuple[object, ...]:
     return row.method, row.labels, row.variant, row.sums, bool(row.settings)
 
 
-def _seen(cell: Cell) -> tuple[object, ...]:
-    sums = cell.rounds if cell.method in HEADS else 0
+def _seen(cell: rows.Cell) -> tuple[object, ...]:
+    sums = cell.rounds if cell.method in rows.HEADS else 0
     return cell.method, cell.labels, cell.variant, sums, cell.schedule.fedavg_steps > 0
 
 
-def setting_of(cell: Cell) -> Setting | None:
+def setting_of(cell: rows.Cell) -> Setting | None:
     """What its row chose, None for a head."""
     row, steps = row_of(cell), cell.schedule
     found = (

@@ -13,19 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments import plots, published, tuning
-from experiments.equal_rows import (
-    ROWS,
-    SETS,
-    SPLITS,
-    STEPS,
-    Row,
-    Setting,
-    cell_of,
-    known,
-    places,
-    row_of,
-)
+from experiments import equal_rows, plots, published, study, tuning
 from experiments.grid import HOSPITALS, image_study
 from experiments.measures import DIVERGED, NETWORK
 from experiments.plots import Bar
@@ -33,18 +21,6 @@ from experiments.provenance import ROOT
 from experiments.published import GAINS_FIG_4, known_percent
 from experiments.rows import Cell
 from experiments.shared_options import StudyOptions
-from experiments.study import (
-    Result,
-    Results,
-    grouped,
-    listed,
-    main,
-    moments,
-    percent,
-    read_results,
-    seeds_of,
-    whole_numbers,
-)
 from experiments.tables import NONE, Table, human_bytes, new_table
 from secure_fd.errors import ConfigurationError
 
@@ -76,16 +52,22 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
 
     Raises ConfigurationError for an unknown name, or a row that was not tuned where it is to run.
     """
-    keys = listed("rows", settings.rows, tuple(ROWS)) or tuple(ROWS)
+    keys = study.listed("rows", settings.rows, tuple(equal_rows.ROWS)) or tuple(equal_rows.ROWS)
     if settings.quick:
-        first = (cell_of(r, "digits", "strong", 0, _first(r), 20) for r in map(ROWS.get, keys) if r)
+        first = (
+            equal_rows.cell_of(r, "digits", "strong", 0, _first(r), 20)
+            for r in map(equal_rows.ROWS.get, keys)
+            if r
+        )
         return tuple(first)
-    seeds = whole_numbers("seeds", settings.seeds) if settings.seeds else None
-    sets = listed("image_sets", settings.image_sets, SETS) or SETS
-    at = places(sets, listed("splits", settings.splits, SPLITS) or SPLITS)
-    chosen = _choices(settings.tuned) if any(ROWS[key].settings for key in keys) else {}
+    seeds = study.whole_numbers("seeds", settings.seeds) if settings.seeds else None
+    sets = study.listed("image_sets", settings.image_sets, equal_rows.SETS) or equal_rows.SETS
+    at = equal_rows.places(
+        sets, study.listed("splits", settings.splits, equal_rows.SPLITS) or equal_rows.SPLITS
+    )
+    chosen = _choices(settings.tuned) if any(equal_rows.ROWS[key].settings for key in keys) else {}
     found = (
-        cell_of(ROWS[key], *place, seed, _chosen(chosen, key, place))
+        equal_rows.cell_of(equal_rows.ROWS[key], *place, seed, _chosen(chosen, key, place))
         for place in at
         for seed in seeds or _seeds_at(*place)
         for key in keys
@@ -93,7 +75,7 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _first(row: Row) -> Setting | None:
+def _first(row: equal_rows.Row) -> equal_rows.Setting | None:
     return row.settings[0] if row.settings else None
 
 
@@ -106,11 +88,11 @@ def _seeds_at(image_set: str, split: str) -> tuple[int, ...]:
 def _choices(path: Path) -> tuning.Choices:
     if not path.exists():
         raise ConfigurationError("tuned", path.name, "run experiments/tuning.py first")
-    return tuning.choices(read_results(tuning.STUDY, path))
+    return tuning.choices(study.read_results(tuning.STUDY, path))
 
 
-def _chosen(chosen: tuning.Choices, key: str, place: tuple[str, str]) -> Setting | None:
-    if not ROWS[key].settings:
+def _chosen(chosen: tuning.Choices, key: str, place: tuple[str, str]) -> equal_rows.Setting | None:
+    if not equal_rows.ROWS[key].settings:
         return None
     if (*place, key) not in chosen:
         wanted = ", ".join((key, *place))
@@ -118,7 +100,7 @@ def _chosen(chosen: tuning.Choices, key: str, place: tuple[str, str]) -> Setting
     return chosen[(*place, key)]
 
 
-def measure(data_dir: Path | None, cell: Cell, made: object, progress: object) -> Result:
+def measure(data_dir: Path | None, cell: Cell, made: object, progress: object) -> study.Result:
     """A run, and what naming one class would get."""
     import torch
 
@@ -132,26 +114,28 @@ def measure(data_dir: Path | None, cell: Cell, made: object, progress: object) -
 
 # Tables.
 
-Found = Mapping[str, Sequence[Result]]
+Found = Mapping[str, Sequence[study.Result]]
 """By key of the row: the seeds' results in one place."""
 
 
-def panels(results: Results) -> Mapping[tuple[str, str], Found]:
+def panels(results: study.Results) -> Mapping[tuple[str, str], Found]:
     """By place."""
-    places_of = grouped(results.cells, lambda cell: (cell.image_set, cell.split))
-    return {at: grouped(of, lambda cell: row_of(cell).key) for at, of in places_of.items()}
+    places_of = study.grouped(results.cells, lambda cell: (cell.image_set, cell.split))
+    return {
+        at: study.grouped(of, lambda cell: equal_rows.row_of(cell).key)
+        for at, of in places_of.items()
+    }
 
 
-def tables(results: Results) -> list[Table | str]:
+def tables(results: study.Results) -> list[Table | str]:
     """One table a place, with the paper's figures beside ours."""
     return [part for place, rows in panels(results).items() for part in _shown(*place, rows)]
 
 
 def _shown(image_set: str, split: str, rows: Found) -> Iterator[Table | str]:
     every = [found for of in rows.values() for found in of]
-    title = (
-        f"{every[0].cell.place}: test accuracy, %, last round, {STEPS} steps a network; published: "
-    )
+    title = f"{every[0].cell.place}: test accuracy, %, last round, "
+    title += f"{equal_rows.STEPS} steps a network; published: "
     columns = ("method", "hard", "published", "soft", "published", "bytes up", "CPU s", "seeds")
     table = new_table(title + published.CITATIONS.get(split, "nothing"), columns)
     majority = {found.figures[MAJORITY] for found in every}
@@ -165,36 +149,36 @@ def _shown(image_set: str, split: str, rows: Found) -> Iterator[Table | str]:
         of = [found for kind in kinds.values() for found in kind]
         sent = max(found.curve[-1].up for found in of)
         seconds = sum(found.seconds for found in of) / len(of)
-        table.add_row(name, *parts, human_bytes(sent), f"{seconds:.0f}", seeds_of(of))
+        table.add_row(name, *parts, human_bytes(sent), f"{seconds:.0f}", study.seeds_of(of))
     yield table
     yield from _said_of_divergence(rows)
     if split == HOSPITALS:
         yield from (_gain(rows, labels) for labels in _LABELS)
 
 
-def _lines(rows: Found) -> Mapping[str, Mapping[str, Sequence[Result]]]:
+def _lines(rows: Found) -> Mapping[str, Mapping[str, Sequence[study.Result]]]:
     """By title of the row, by kind of labels."""
-    made: dict[str, dict[str, Sequence[Result]]] = {}
-    for key, row in ROWS.items():
+    made: dict[str, dict[str, Sequence[study.Result]]] = {}
+    for key, row in equal_rows.ROWS.items():
         if key in rows:
             made.setdefault(row.title, {})[row.labels] = rows[key]
     return made
 
 
-def of_network(result: Result) -> float:
+def of_network(result: study.Result) -> float:
     """Accuracy of the network where a head taught one, of what clients leave with elsewhere."""
     return result.figures.get(NETWORK, result.accuracy)
 
 
-def _percent(found: Sequence[Result]) -> str:
-    return percent(found, of_network) if found else NONE
+def _percent(found: Sequence[study.Result]) -> str:
+    return study.percent(found, of_network) if found else NONE
 
 
-def _published(image_set: str, split: str, found: Sequence[Result]) -> str:
+def _published(image_set: str, split: str, found: Sequence[study.Result]) -> str:
     return known_percent(_known(image_set, split, found))
 
 
-def _known(image_set: str, split: str, found: Sequence[Result]) -> published.Published | None:
+def _known(image_set: str, split: str, found: Sequence[study.Result]) -> published.Published | None:
     """What the paper prints of this row: nothing of controls."""
     if not found or found[0].cell.variant:
         return None
@@ -207,7 +191,7 @@ def _said_of_divergence(rows: Found) -> Iterator[str]:
     for found in (result for of in rows.values() for result in of):
         rounds = found.figures.get(DIVERGED, 0.0)
         if rounds:
-            row, seed = row_of(found.cell), found.cell.seed
+            row, seed = equal_rows.row_of(found.cell), found.cell.seed
             name = f"{row.title} {row.labels}".strip()
             yield f"{name}, seed {seed}: training diverged in {rounds:g} rounds of a client, mean."
 
@@ -215,8 +199,8 @@ def _said_of_divergence(rows: Found) -> Iterator[str]:
 def _gain(rows: Found, labels: str) -> str:
     """Points over the best baseline of the paper, as the text on Fig. 4 has it."""
     level = {
-        row.method: 100 * moments(rows[key], of_network)[0]
-        for key, row in ROWS.items()
+        row.method: 100 * study.moments(rows[key], of_network)[0]
+        for key, row in equal_rows.ROWS.items()
         if key in rows and row.labels in ("", labels) and _in_fig_4(row)
     }
     ours = level.pop("selective-fd", None)
@@ -226,16 +210,16 @@ def _gain(rows: Found, labels: str) -> str:
     return f"{about}: {points}, {there}"
 
 
-def _in_fig_4(row: Row) -> bool:
+def _in_fig_4(row: equal_rows.Row) -> bool:
     named = ("independent", "fedmd", "ds-fl", "feded", "fkd", "pls", "selective-fd")
     return row.method in named and not row.variant
 
 
-def figure(results: Results) -> "Figure | None":
+def figure(results: study.Results) -> "Figure | None":
     """Bars of every method, as in Fig. 4; hollow marks are the published means."""
     made = [
         plots.Bars(
-            f"{known(image_set)}, {split}",
+            f"{equal_rows.known(image_set)}, {split}",
             "test accuracy",
             tuple(f"{labels} labels" for labels in _LABELS),
             {
@@ -250,11 +234,11 @@ def figure(results: Results) -> "Figure | None":
     return plots.drawn(made, columns=2) if made else None
 
 
-def _bar(image_set: str, split: str, found: Sequence[Result]) -> Bar | None:
+def _bar(image_set: str, split: str, found: Sequence[study.Result]) -> Bar | None:
     if not found:
         return None
     mark = _known(image_set, split, found)
-    return Bar(*moments(found, of_network), None if mark is None else mark[0] / 100)
+    return Bar(*study.moments(found, of_network), None if mark is None else mark[0] / 100)
 
 
 STUDY = image_study(
@@ -268,4 +252,4 @@ STUDY = image_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.equal_terms"))
+    sys.exit(study.main("experiments.equal_terms"))

@@ -10,16 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from experiments import study
 from experiments.rows import BY_NETWORK, FIRST_SEED, Cell
 from experiments.shared_options import StudyOptions
-from experiments.study import (
-    Results,
-    Study,
-    at_least,
-    listed,
-    seeds_of,
-    whole_numbers,
-)
 from experiments.tables import Table
 from secure_fd.data.partition import parse_split
 from secure_fd.errors import ConfigurationError
@@ -170,12 +163,12 @@ class Grid:
 
         Raises ConfigurationError for a value that is not allowed, or where no cell is left.
         """
-        at_least(1, rounds=settings.rounds)
+        study.at_least(1, rounds=settings.rounds)
         quick = settings.quick
-        sets = listed("image_sets", settings.image_sets, tuple(IMAGE_SETS))
-        splits = listed("splits", settings.splits, self.splits) or self.splits
-        methods = listed("methods", settings.methods, self.methods)
-        seeds = None if settings.seeds is None else whole_numbers("seeds", settings.seeds)
+        sets = study.listed("image_sets", settings.image_sets, tuple(IMAGE_SETS))
+        splits = study.listed("splits", settings.splits, self.splits) or self.splits
+        methods = study.listed("methods", settings.methods, self.methods)
+        seeds = None if settings.seeds is None else study.whole_numbers("seeds", settings.seeds)
         rounds = settings.rounds or (None if quick else self.rounds)
         made = dict.fromkeys(
             on_its_recipe(cell, quick=quick, rounds=rounds)
@@ -215,11 +208,11 @@ def image_study(
     name: str,
     about: str,
     cells: Callable[[Any], Sequence[Any]],
-    tables: Callable[[Results], Sequence[Table | str]],
+    tables: Callable[[study.Results], Sequence[Table | str]],
     *,
     settings: type = Settings,
     **others: Any,  # noqa: ANN401 - fields of `Study`
-) -> Study:
+) -> study.Study:
     """A study over image sets; others: fields of `Study` that differ from a trained cell's.
 
     cells: that a command line asks for; tables, with the seeds below them, show its results.
@@ -232,17 +225,17 @@ def image_study(
         "cost": lambda cell: max(100, cell.steps),
         "out": lambda chosen: chosen.out or Path(f"runs/{name}{'-quick' * chosen.quick}"),
     }
-    return Study(
+    return study.Study(
         name=name,
         about=f"{about} {settings.__doc__}",
         settings=settings,
         cells=cells,
-        shown=lambda found: [*tables(found), f"Seeds of all cells: {seeds_of(found.cells)}."],
+        shown=lambda found: [*tables(found), f"Seeds of all cells: {study.seeds_of(found.cells)}."],
         **(fields | others),
     )
 
 
-def paper_study(name: str, about: str, grid: Grid, **others: Any) -> Study:  # noqa: ANN401 - fields of `Study`
+def paper_study(name: str, about: str, grid: Grid, **others: Any) -> study.Study:  # noqa: ANN401 - fields of `Study`
     """A study of the paper's: grid says its cells. The studies share a folder."""
     return image_study(
         name,

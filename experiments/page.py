@@ -8,15 +8,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from experiments import tables
 from experiments.plots import DPI
-from experiments.tables import (
-    Table,
-    html,
-    human_bytes,
-    human_seconds,
-    milliseconds,
-    number,
-)
 from secure_fd.files import write_atomically
 from secure_fd.privacy.units import figure
 
@@ -47,7 +40,7 @@ class Pairs:
     folded: bool = False
 
 
-Part: TypeAlias = Table | str | Sequence[str] | Pairs | Picture
+Part: TypeAlias = tables.Table | str | Sequence[str] | Pairs | Picture
 """Of a section: a table, a sentence, a list, pairs or a picture."""
 
 
@@ -88,7 +81,7 @@ def page(
             summary=summary,
             alarms=alarms,
             sections=sections,
-            table=html,
+            table=tables.html,
             command=shlex.join(command),
             note=note,
         )
@@ -106,7 +99,7 @@ def environment(*folders: Path) -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    numbers = (human_bytes, human_seconds, milliseconds, number)
+    numbers = (tables.human_bytes, tables.human_seconds, tables.milliseconds, tables.number)
     made.filters |= {"shown": shown, "claimed": claimed, **{f.__name__: f for f in numbers}}
     return made
 

@@ -14,20 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from experiments import study
 from experiments.grid import HOSPITALS, image_study
 from experiments.measures import ACCURACY, HEAD, NETWORK, RIGHT_ONCE, TAUGHT
 from experiments.shared_options import StudyOptions
-from experiments.study import (
-    Progress,
-    Result,
-    Results,
-    grouped,
-    listed,
-    main,
-    percent,
-    seeds_of,
-    whole_numbers,
-)
 from experiments.tables import NONE, Table, new_table
 from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import IMAGE_SETS
@@ -104,19 +94,19 @@ class Settings(StudyOptions):
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
     """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
-    epsilons = listed("epsilons", settings.epsilons, EPSILONS) or EPSILONS
+    epsilons = study.listed("epsilons", settings.epsilons, EPSILONS) or EPSILONS
     if settings.quick:
         quick = [Cell("digits", "strong", epsilon, 0) for epsilon in epsilons]
         return (*quick, Cell("digits", "strong", "4", 0, trust="nobody"))
-    sets = listed("image_sets", settings.image_sets, SETS) or SETS
-    seeds = whole_numbers("seeds", settings.seeds) if settings.seeds else None
+    sets = study.listed("image_sets", settings.image_sets, SETS) or SETS
+    seeds = study.whole_numbers("seeds", settings.seeds) if settings.seeds else None
     if seeds == ():
         raise ConfigurationError("seeds", settings.seeds, "use one or more")
     found: list[Cell] = []
     for name in sets:
         own = seeds or _SEEDS.get(name, _OTHER_SEEDS)
         found += [cell for split in _SPLITS[name] for cell in _at(name, split, epsilons, own)]
-    trusts = listed("trusts", settings.trusts, tuple(_TRUSTED)) or _TRUSTED
+    trusts = study.listed("trusts", settings.trusts, tuple(_TRUSTED)) or _TRUSTED
     return tuple(cell for cell in dict.fromkeys(found) if cell.trust in trusts)
 
 
@@ -135,7 +125,7 @@ def _at(name: str, split: str, epsilons: Sequence[str], seeds: Sequence[int]) ->
             yield from (Cell(name, split, epsilon, seed, trust="all") for seed in seeds)
 
 
-def prepare(data_dir: Path | None, group: Sequence[Cell], progress: Progress) -> object:
+def prepare(data_dir: Path | None, group: Sequence[Cell], progress: study.Progress) -> object:
     """The data of one place and seed."""
     from secure_fd.data.federated import federate
     from secure_fd.data.partition import parse_split
@@ -192,7 +182,7 @@ def seeded_run(
     return run, unit
 
 
-def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) -> Result:  # noqa: ANN401, ARG001 - data loads late
+def measure(data_dir: Path | None, cell: Cell, made: Any, progress: study.Progress) -> study.Result:  # noqa: ANN401, ARG001 - data loads late
     """Sum once or twice under noise, and let networks learn where the cell says so."""
     import time
     from dataclasses import replace
@@ -231,13 +221,13 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) ->
     if cell.learns:
         figures[NETWORK] = float(np.mean([one["network"] for one in every]))
     figures[ACCURACY] = figures.get(NETWORK, figures[HEAD])
-    return Result(cell, figures, time.process_time() - start)
+    return study.Result(cell, figures, time.process_time() - start)
 
 
 # Tables.
 
 
-def tables(results: Results) -> list[Table | str]:
+def tables(results: study.Results) -> list[Table | str]:
     """Head, labels and networks by place, epsilon and trust."""
     table = new_table(
         "Class sums at an epsilon for a record over the whole run, delta 1e-5; %",
@@ -246,7 +236,7 @@ def tables(results: Results) -> list[Table | str]:
             *("kB up", "seeds"),
         ),
     )
-    kinds = grouped(results.cells, lambda c: (c.place, _TRUSTED[c.trust], c.epsilon))
+    kinds = study.grouped(results.cells, lambda c: (c.place, _TRUSTED[c.trust], c.epsilon))
     for (place, trust, epsilon), of in kinds.items():
         heads = [found for found in of if not found.cell.learns]
         networks = [found for found in of if found.cell.learns]
@@ -254,16 +244,16 @@ def tables(results: Results) -> list[Table | str]:
         table.add_row(
             *(place, trust, epsilon, f"{first[SUMS]:.0f}"),
             *(_shown(heads, name) for name in (HEAD, TAUGHT, RIGHT_ONCE)),
-            *(_shown(networks, NETWORK), f"{first[KILOBYTES]:.0f}", seeds_of(of)),
+            *(_shown(networks, NETWORK), f"{first[KILOBYTES]:.0f}", study.seeds_of(of)),
         )
     return [table]
 
 
-def _shown(found: Sequence[Result], name: str) -> str:
-    return percent(found, _figure(name)) if found else NONE
+def _shown(found: Sequence[study.Result], name: str) -> str:
+    return study.percent(found, _figure(name)) if found else NONE
 
 
-def _figure(name: str) -> Callable[[Result], float]:
+def _figure(name: str) -> Callable[[study.Result], float]:
     return lambda result: result.figures[name]
 
 
@@ -281,4 +271,4 @@ STUDY = image_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.pooled"))
+    sys.exit(study.main("experiments.pooled"))

@@ -17,19 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments import study
 from experiments.grid import image_study
 from experiments.measures import ACCURACY
 from experiments.shared_options import StudyOptions
-from experiments.study import (
-    Progress,
-    Result,
-    Results,
-    grouped,
-    listed,
-    main,
-    percent,
-    whole_numbers,
-)
 from experiments.tables import NONE, Table, new_table
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.recipes import IMAGE_SETS
@@ -112,10 +103,10 @@ class Settings(StudyOptions):
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
     """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
-    rows = listed("rows", settings.rows, tuple(ROWS)) or tuple(ROWS)
-    epsilons = listed("epsilons", settings.epsilons, EPSILONS) or EPSILONS
-    sets = listed("image_sets", settings.image_sets, SETS) or SETS[:2]
-    seeds = whole_numbers("seeds", settings.seeds) if settings.seeds else _SEEDS
+    rows = study.listed("rows", settings.rows, tuple(ROWS)) or tuple(ROWS)
+    epsilons = study.listed("epsilons", settings.epsilons, EPSILONS) or EPSILONS
+    sets = study.listed("image_sets", settings.image_sets, SETS) or SETS[:2]
+    seeds = study.whole_numbers("seeds", settings.seeds) if settings.seeds else _SEEDS
     if not seeds:
         raise ConfigurationError("seeds", settings.seeds, "use one or more")
     if settings.quick:
@@ -148,7 +139,7 @@ class Prepared:
         return np.concatenate([c.train.labels.numpy() for c in self.data.clients[first:last]])
 
 
-def prepare(data_dir: Path | None, group: Sequence[Cell], progress: Progress) -> object:
+def prepare(data_dir: Path | None, group: Sequence[Cell], progress: study.Progress) -> object:
     """The data of one place and seed, and what the public map makes of them."""
     import torch
 
@@ -173,7 +164,7 @@ def prepare(data_dir: Path | None, group: Sequence[Cell], progress: Progress) ->
     )
 
 
-def measure(_: Path | None, cell: Cell, made: Any, progress: Progress) -> Result:  # noqa: ANN401 - data loads late
+def measure(_: Path | None, cell: Cell, made: Any, progress: study.Progress) -> study.Result:  # noqa: ANN401 - data loads late
     """Run a row at its epsilon; accuracy on the test set."""
     import time
 
@@ -184,7 +175,7 @@ def measure(_: Path | None, cell: Cell, made: Any, progress: Progress) -> Result
         figures, notes = _network(cell, made)
     else:
         figures, notes = _heads(cell, made, progress)
-    return Result(cell, figures, time.process_time() - start, notes=notes)
+    return study.Result(cell, figures, time.process_time() - start, notes=notes)
 
 
 Found = tuple[dict[str, float], dict[str, object]]
@@ -227,7 +218,7 @@ def _budget(cell: Cell) -> "Budget":
     return Budget(float(cell.epsilon), DELTA, _CLIENTS, honest)
 
 
-def _heads(cell: Cell, made: Prepared, progress: Progress) -> Found:
+def _heads(cell: Cell, made: Prepared, progress: study.Progress) -> Found:
     """A head of all clients, or of the first few of them, each alone."""
     import numpy as np
 
@@ -316,29 +307,29 @@ def _network(cell: Cell, made: Prepared) -> Found:
 # Tables.
 
 
-def tables(results: Results) -> list[Table | str]:
+def tables(results: study.Results) -> list[Table | str]:
     """Accuracy by row and epsilon, a table an image set."""
-    by_place = grouped(results.cells, lambda cell: cell.place)
+    by_place = study.grouped(results.cells, lambda cell: cell.place)
     return [_accuracies(place, of) for place, of in by_place.items()]
 
 
-def _accuracies(place: str, found: Sequence[Result]) -> Table:
-    epsilons = list(grouped(found, lambda cell: cell.epsilon))
+def _accuracies(place: str, found: Sequence[study.Result]) -> Table:
+    epsilons = list(study.grouped(found, lambda cell: cell.epsilon))
     table = new_table(
         f"{place}, test accuracy, %, at an epsilon for one record, present or zeroed out, over the "
         f"whole run, delta 1e-5; under masks 4 honest clients of {_CLIENTS} suffice",
         ("row", *(f"epsilon {epsilon}" for epsilon in epsilons), "noisy sums", "numbers up, k"),
     )
-    by_row = grouped(found, lambda cell: cell.row)
+    by_row = study.grouped(found, lambda cell: cell.row)
     for name in (row for row in ROWS if row in by_row):
         of = by_row[name]
-        by = grouped(of, lambda cell: cell.epsilon)
-        shown = [percent(by[epsilon]) if epsilon in by else NONE for epsilon in epsilons]
+        by = study.grouped(of, lambda cell: cell.epsilon)
+        shown = [study.percent(by[epsilon]) if epsilon in by else NONE for epsilon in epsilons]
         table.add_row(ROWS[name].title, *shown, _span(of, RELEASES, 1), _span(of, NUMBERS, 1000))
     return table
 
 
-def _span(found: Sequence[Result], name: str, unit: int) -> str:
+def _span(found: Sequence[study.Result], name: str, unit: int) -> str:
     """The least and the most of a figure."""
     values = [result.figures[name] / unit for result in found if name in result.figures]
     if not values:
@@ -362,4 +353,4 @@ STUDY = image_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.private_rivals"))
+    sys.exit(study.main("experiments.private_rivals"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments import glosses
+from experiments import compared, exhibits, glosses, plots
 from experiments.attackers import (
     LEGEND,
     STAND_INS,
@@ -17,52 +17,10 @@ from experiments.attackers import (
     short_heading,
     verdict,
 )
-from experiments.compared import (
-    NOT_SHOWN,
-    Shown,
-    diagnostics,
-    overview,
-    percent,
-    promises,
-    summary,
-    sums,
-    warnings,
-)
 from experiments.comparison import INVERSION, ORIGINALS, Row
-from experiments.exhibits import (
-    attack_parts,
-    caveats,
-    curves,
-    figure_names,
-    marks,
-    reading,
-    styles,
-)
 from experiments.leakage import BETWEEN, Leakage, Pictures
 from experiments.measures import ACCURACY, BYTES_UP
 from experiments.page import Pairs, Part, Picture, Section, claimed, data_uri, page, png, write_page
-from experiments.plots import (
-    INK,
-    LEFT,
-    MUTED,
-    PAPER,
-    SMALL,
-    Forest,
-    Strip,
-    beside,
-    forest,
-    headed,
-    margins,
-    name_rows,
-    new_figure,
-    plain,
-    roc,
-    save,
-    spread,
-    strips,
-    titled,
-    wrapped,
-)
 from experiments.promises import short
 from experiments.study import Results, save_arrays
 from experiments.subject import prices, subject
@@ -83,14 +41,14 @@ _PICTURES = "reconstructions.npz"
 
 def shown(results: Results) -> list[Table | str]:
     """What a terminal shows: subject, verdict, what rows cost, leak and guarantee."""
-    made = Shown.of(results)
+    made = compared.Shown.of(results)
     opening = [subject(made), *verdict(made.leakage), *prices(made)]
-    parts: list[Table | str] = [*_lines(opening), overview(made)]
+    parts: list[Table | str] = [*_lines(opening), compared.overview(made)]
     parts += [table for table in (by_attacker(made.leakage),) if table]
-    parts += [table for table in (promises(made),) if table]
-    parts += [f"! {sentence}" for sentence in warnings(made)]
+    parts += [table for table in (compared.promises(made),) if table]
+    parts += [f"! {sentence}" for sentence in compared.warnings(made)]
     if made.drop > 0:
-        parts.append(sums(made))
+        parts.append(compared.sums(made))
     if made.leakage.attacks:
         parts += ["", LEGEND, *_first_alone(made)]
         parts += [f"· {note}" for note in attack_notes(made.leakage)]
@@ -99,7 +57,7 @@ def shown(results: Results) -> list[Table | str]:
     return parts
 
 
-def _first_alone(made: Shown) -> list[str]:
+def _first_alone(made: compared.Shown) -> list[str]:
     """The sentence on seeds that were not attacked, where there are any."""
     return ["The first seed alone is attacked."] if len(made.seeds) > 1 else []
 
@@ -112,7 +70,7 @@ def _lines(sentences: Sequence[str]) -> list[str]:
 # Figures.
 
 
-def figures(made: Shown) -> "dict[str, Figure | None]":
+def figures(made: compared.Shown) -> "dict[str, Figure | None]":
     """By file name; None where there is nothing to draw."""
     images = pictures(made)
     return {
@@ -124,21 +82,21 @@ def figures(made: Shown) -> "dict[str, Figure | None]":
     }
 
 
-def accuracy_bytes(made: Shown) -> "Figure":
+def accuracy_bytes(made: compared.Shown) -> "Figure":
     """Accuracy of every round against the bytes of a client until then, on a log axis.
 
     A row that sends nothing is a level line: a log axis has no zero.
     """
-    figure = new_figure(8.4, 4.4)
+    figure = plots.new_figure(8.4, 4.4)
     axes = figure.add_axes((0.085, 0.13, 0.515, 0.76))
     for row in made.rows:
-        _draw_curve(axes, row, *styles(made.leakage)[row.label])
+        _draw_curve(axes, row, *exhibits.styles(made.leakage)[row.label])
     _log_bytes(axes, [x for row in made.rows for x, _ in _sent(row)])
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     axes.margins(y=0.06)
-    plain(axes)
+    plots.plain(axes)
     axes.minorticks_off()
-    titled(axes, "Accuracy, bytes and leakage", "sent and received by a client, cumulative")
+    plots.titled(axes, "Accuracy, bytes and leakage", "sent and received by a client, cumulative")
     _label_ends(axes, made)
     return figure
 
@@ -169,27 +127,27 @@ def _draw_curve(axes: "Axes", row: Row, colour: str, marker: str) -> None:
         return
     x, y = zip(*points, strict=True)
     axes.plot(x, y, color=colour, linewidth=1.6, solid_joinstyle="round")
-    axes.plot(x[-1], y[-1], marker, color=colour, markersize=7, markeredgecolor=PAPER)
+    axes.plot(x[-1], y[-1], marker, color=colour, markersize=7, markeredgecolor=plots.PAPER)
 
 
-def _label_ends(axes: "Axes", made: Shown) -> None:
+def _label_ends(axes: "Axes", made: compared.Shown) -> None:
     """Names beside the axes, near the height of their end points and never on one another."""
     low, high = axes.get_ylim()
     ends = [row.first.curve[-1].accuracy for row in made.rows]
-    heights = spread([(end - low) / (high - low) for end in ends], 0.075, 0.02, 0.98)
-    looks = styles(made.leakage)
+    heights = plots.spread([(end - low) / (high - low) for end in ends], 0.075, 0.02, 0.98)
+    looks = exhibits.styles(made.leakage)
     for row, end, height in zip(made.rows, ends, heights, strict=True):
         colour, marker = looks[row.label]
         start = (end - low) / (high - low)
         place: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False, "color": colour}
         axes.plot([1.01, 1.04], [start, height], linewidth=0.7, **place)
         axes.plot(1.06, height, marker if _sent(row) else "_", **place)
-        place["color"] = INK
+        place["color"] = plots.INK
         name = f"{row.label}{_initials(made, row)}"
-        axes.text(1.085, height, wrapped(name), va="center", fontsize=SMALL, **place)
+        axes.text(1.085, height, plots.wrapped(name), va="center", fontsize=plots.SMALL, **place)
 
 
-def _initials(made: Shown, row: Row) -> str:
+def _initials(made: compared.Shown, row: Row) -> str:
     """Initials of what attackers learn of a row; "none"; "" where it was not attacked."""
     found = kinds(made.leakage, row.key)
     if found is None:
@@ -197,50 +155,55 @@ def _initials(made: Shown, row: Row) -> str:
     return f" · {' '.join(kind[0].upper() for kind in found) or 'none'}"
 
 
-def accuracy(made: Shown) -> "Figure":
+def accuracy(made: compared.Shown) -> "Figure":
     """Mean accuracy of each row, its deviation over seeds, and every client."""
-    figure = new_figure(8.4, 1.3 + 0.36 * len(made.rows))
-    axes = figure.add_axes(margins(figure, left=LEFT, right=1.0))
-    looks = styles(made.leakage)
+    figure = plots.new_figure(8.4, 1.3 + 0.36 * len(made.rows))
+    axes = figure.add_axes(plots.margins(figure, left=plots.LEFT, right=1.0))
+    looks = exhibits.styles(made.leakage)
     for y, row in enumerate(made.rows):
         colour, mean = looks[row.label][0], 100 * row.mean(ACCURACY)
         clients = 100 * np.asarray(row.first.per_client)
-        axes.barh(y, mean, height=0.6, color=PAPER)
+        axes.barh(y, mean, height=0.6, color=plots.PAPER)
         axes.barh(y, mean, height=0.6, color=colour, alpha=0.6, linewidth=0)
         if len(row.runs) > 1:
-            axes.errorbar(mean, y, xerr=100 * row.deviation, color=INK, elinewidth=1.2, capsize=3)
-        axes.plot(clients, np.full(len(clients), y + 0.4), "|", color=MUTED, markersize=3.5)
-        beside(axes, y, f"{percent(row)} %")
+            axes.errorbar(
+                mean, y, xerr=100 * row.deviation, color=plots.INK, elinewidth=1.2, capsize=3
+            )
+        axes.plot(clients, np.full(len(clients), y + 0.4), "|", color=plots.MUTED, markersize=3.5)
+        plots.beside(axes, y, f"{compared.percent(row)} %")
     axes.set_xlim(0, 100)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f} %")
-    name_rows(axes, [row.label for row in made.rows])
-    headed(figure, "Test accuracy, mean over clients; ticks are single clients")
+    plots.name_rows(axes, [row.label for row in made.rows])
+    plots.headed(figure, "Test accuracy, mean over clients; ticks are single clients")
     return figure
 
 
-def attacks(made: Shown) -> "Figure | None":
+def attacks(made: compared.Shown) -> "Figure | None":
     """Each attack's figure with its interval, joined to its control; None without attacks."""
-    leaks, looks = made.leakage, styles(made.leakage)
+    leaks, looks = made.leakage, exhibits.styles(made.leakage)
     panels = [
-        Forest(
+        plots.Forest(
             short_heading(name).replace(", ", "\n", 1),
-            figure_names(leaks, name, "\n"),
-            marks(leaks, name),
+            exhibits.figure_names(leaks, name, "\n"),
+            exhibits.marks(leaks, name),
             looks,
         )
         for name in leaks.attacks
         if leaks.measured(name)
     ]
     key = "attack, with its interval", "control, without access"
-    return forest(panels, key) if panels else None
+    return plots.forest(panels, key) if panels else None
 
 
-def membership(made: Shown) -> "Figure | None":
+def membership(made: compared.Shown) -> "Figure | None":
     """ROC of membership inference; None where no row has one."""
     attack = ranked(made.leakage)
-    drawn, names = curves(made.leakage, attack), figure_names(made.leakage, attack)
+    drawn, names = (
+        exhibits.curves(made.leakage, attack),
+        exhibits.figure_names(made.leakage, attack),
+    )
     title = f"Membership inference ({attack}), measured on {STAND_INS.get(attack, 'this run')}"
-    return roc(drawn, title, names) if drawn else None
+    return plots.roc(drawn, title, names) if drawn else None
 
 
 def ranked(leaks: Leakage) -> str:
@@ -248,7 +211,7 @@ def ranked(leaks: Leakage) -> str:
     return next((name for name in MEMBERSHIP if leaks.measured(name)), MEMBERSHIP[0])
 
 
-def pictures(made: Shown) -> Pictures:
+def pictures(made: compared.Shown) -> Pictures:
     """Inverted images of the first seed by row key, the originals first and the controls last."""
     by_row = {row.key: _inverted(row) for row in made.rows}
     every = [named for named in by_row.values() if named]
@@ -270,15 +233,15 @@ def _inverted(row: Row) -> Pictures:
     return {name.removeprefix(start): images for name, images in kept if name.startswith(start)}
 
 
-def reconstructions(made: Shown, images: Pictures) -> "Figure":
+def reconstructions(made: compared.Shown, images: Pictures) -> "Figure":
     """Lines of images: the originals, what each method let out, and the controls."""
     labels, found = made.leakage.rows, made.leakage.measured(INVERSION)
-    readings = {key: f"{reading(one)} {one.first.unit}" for key, one in found.items()}
+    readings = {key: f"{exhibits.reading(one)} {one.first.unit}" for key, one in found.items()}
     lines = [
-        Strip(labels.get(name, name), made_of, readings.get(name, ""))
+        plots.Strip(labels.get(name, name), made_of, readings.get(name, ""))
         for name, made_of in images.items()
     ]
-    return strips(lines, "Reconstructions beside the private originals")
+    return plots.strips(lines, "Reconstructions beside the private originals")
 
 
 # The page.
@@ -295,9 +258,9 @@ _FRESH = (
 
 def write_report(results: Results, folder: Path) -> None:
     """Write the figures, the reconstructions and report.html."""
-    made = Shown.of(results)
+    made = compared.Shown.of(results)
     drawn = figures(made)
-    save(drawn, folder)
+    plots.save(drawn, folder)
     if images := pictures(made):
         save_arrays(folder / _PICTURES, images)
     else:
@@ -305,7 +268,7 @@ def write_report(results: Results, folder: Path) -> None:
     write_page(render(made, {name: png(f) for name, f in drawn.items() if f}), folder)
 
 
-def render(made: Shown, drawn: Mapping[str, bytes]) -> str:
+def render(made: compared.Shown, drawn: Mapping[str, bytes]) -> str:
     """The page as text. drawn: PNG bytes by the names of `figures`."""
     found = made.results
     seconds = human_seconds(sum(cell.seconds for cell in found.cells))
@@ -320,7 +283,7 @@ def render(made: Shown, drawn: Mapping[str, bytes]) -> str:
     )
 
 
-def _sections(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Section]:
+def _sections(made: compared.Shown, drawn: Mapping[str, bytes]) -> Iterator[Section]:
     leaks = made.leakage
     yield Section("Table", list(_tables(made)))
     embedded = {picture.name: picture for picture in _embedded(made, drawn) if picture.source}
@@ -330,43 +293,43 @@ def _sections(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Section]:
     if copies:
         yield Section("Reconstructions", [copies])
     elif made.own is not None and leaks.measured(INVERSION):
-        yield Section("Reconstructions", [NOT_SHOWN])
+        yield Section("Reconstructions", [compared.NOT_SHOWN])
     yield Section("Rows and columns", list(_words(made)))
     yield Section("Guarantees", [guarantees(made), *map(_guarantee, made.rows)])
     if leaks.attacks:
         yield Section("Attacks", [*_first_alone(made), list(attack_notes(leaks))])
         for name in leaks.attacks:
             other = f", {STAND_INS[name]}" if name in STAND_INS else ""
-            yield Section(f"Attack {name}{other}", attack_parts(leaks, name, 1), 3)
-        if known := [f"{caveat} ({where})" for caveat, where in caveats(leaks).items()]:
+            yield Section(f"Attack {name}{other}", exhibits.attack_parts(leaks, name, 1), 3)
+        if known := [f"{caveat} ({where})" for caveat, where in exhibits.caveats(leaks).items()]:
             yield Section("Caveats", [known], 3)
     yield Section("Settings", list(_settings(made)))
 
 
-def _tables(made: Shown) -> Iterator[Part]:
+def _tables(made: compared.Shown) -> Iterator[Part]:
     """What rows cost, what they leak and promise, and how they were summed."""
-    yield overview(made)
-    if alarms := warnings(made):
+    yield compared.overview(made)
+    if alarms := compared.warnings(made):
         yield alarms
     if learnt := by_attacker(made.leakage):
         yield from (LEGEND, learnt)
-    if table := promises(made):
+    if table := compared.promises(made):
         yield table
-    yield from (sums(made), summary(made))
+    yield from (compared.sums(made), compared.summary(made))
 
 
-def _words(made: Shown) -> Iterator[Pairs]:
+def _words(made: compared.Shown) -> Iterator[Pairs]:
     """One line on everything that the tables name."""
     yield Pairs("Rows", glosses.of_rows(made.rows))
     yield Pairs("Columns of accuracy and bytes", glosses.COLUMNS)
     if attackers := dict(glosses.of_attacks(made.leakage)):
         yield Pairs("Attackers and their controls", attackers)
-    if promises(made):
+    if compared.promises(made):
         yield Pairs("Columns of privacy", glosses.PRIVACY)
     yield Pairs("Columns of sums", glosses.SUM)
 
 
-def guarantees(made: Shown) -> Table:
+def guarantees(made: compared.Shown) -> Table:
     """What each row promises, in a line."""
     columns = ["method", "the server reads", "noise at each", "ε", "δ", "holds"]
     table = new_table("Promises of the protocols; unfold a row below for the words", columns)
@@ -392,7 +355,7 @@ def _guarantee(row: Row) -> Pairs:
     return Pairs(row.label, {"in words": row.claim["guarantee"], **parts}, folded=True)
 
 
-def _settings(made: Shown) -> Iterator[Pairs | Table]:
+def _settings(made: compared.Shown) -> Iterator[Pairs | Table]:
     found, first = made.results, made.results.cells[0]
     terms = first.cell.terms
     effective = {"rounds": terms.rounds, "schedule": asdict(terms.schedule)}
@@ -401,11 +364,11 @@ def _settings(made: Shown) -> Iterator[Pairs | Table]:
     yield Pairs("Data", data)
     yield Pairs("Machine", {**found.machine, "device": first.notes["device"]})
     yield Pairs("Versions", found.versions)
-    if table := diagnostics(made):
+    if table := compared.diagnostics(made):
         yield table
 
 
-def _embedded(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Picture]:
+def _embedded(made: compared.Shown, drawn: Mapping[str, bytes]) -> Iterator[Picture]:
     members = ranked(made.leakage)
     aucs = made.leakage.measured(members)
     labels = made.leakage.rows
@@ -451,7 +414,7 @@ def _embedded(made: Shown, drawn: Mapping[str, bytes]) -> Iterator[Picture]:
         yield Picture(name, heading, caption, alt, data_uri(drawn.get(name)))
 
 
-def _listed(made: Shown, more: Callable[[Row], str]) -> str:
+def _listed(made: compared.Shown, more: Callable[[Row], str]) -> str:
     """Alternative text: every row's accuracy, and one thing more."""
     return "; ".join(
         f"{row.label} {row.percent(row.mean(ACCURACY))} %, {more(row)}" for row in made.rows

@@ -23,30 +23,14 @@ from torch.nn import functional
 from attacks.class_sums import SumNoise
 from attacks.liars import LIAR, LenientSum, Lie, Poisoned, honest
 from attacks.members import evenly
+from experiments import rows
 from experiments.fixed_labels import FixedLabels, Lesson
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost, measured
 from experiments.own_data import own_federation
 from experiments.rivals.by_network import NetworkVotes, SelectiveByNetwork
-from experiments.rows import (
-    ALL_RECORDS,
-    BY_NETWORK,
-    COUNTED,
-    HEADS,
-    PROXY_LABELS,
-    RATIO_WEIGHT,
-    SEEDED_NOISE,
-    SELECTOR_WEIGHT,
-    TRUE_LABELS,
-    Cell,
-    Group,
-    RowSpec,
-    Terms,
-    averages,
-    method_class,
-)
 from experiments.study import Point, Progress, Result
 from experiments.variants import TaughtTruth, centralised, taught_truth
-from secure_fd import models
+from secure_fd import models, simulation
 from secure_fd.adversarial import AdversarialSettings
 from secure_fd.aggregation.base import SecureSum
 from secure_fd.data.federated import ClientData, FederatedData, federate
@@ -90,16 +74,6 @@ from secure_fd.selection.client import (
     Selection,
 )
 from secure_fd.selection.density import Same
-from secure_fd.simulation import (
-    Secure,
-    architectures,
-    fresh_networks,
-    pooled_heads,
-    pooled_unit,
-    promise,
-    secure_sum,
-    simulated_ledgers,
-)
 from secure_fd.training import Alone, Learner, OnSteps, Trainer, default_device
 from secure_fd.transcript import Float32Array, Transcript
 
@@ -131,14 +105,14 @@ def federated_data(
     return federate(load(name, data_dir), split, clients, seed)
 
 
-def data_of(terms: Terms, seed: int) -> FederatedData:
+def data_of(terms: rows.Terms, seed: int) -> FederatedData:
     """The data of one seed."""
     if terms.own is not None:
         return own_federation(terms.own, terms.split, terms.clients, seed)
     return federated_data(terms.dataset, terms.data_dir, terms.split, terms.clients, seed)
 
 
-def check_data(terms: Terms, seed: int) -> None:
+def check_data(terms: rows.Terms, seed: int) -> None:
     """Load the data of a seed and check what only the data can tell.
 
     Raises ConfigurationError where delta exceeds one over a client's records: it would allow to
@@ -160,7 +134,7 @@ class Prepared:
 
     def networks(self) -> list[nn.Module]:
         """Fresh networks of all clients, as they were after the warm-up."""
-        names = architectures(self.data.name, len(self.data.clients))
+        names = simulation.architectures(self.data.name, len(self.data.clients))
         pairs = zip(names, self.warm, strict=True)
         return [network(name, self.data.n_classes, flat) for name, flat in pairs]
 
@@ -178,7 +152,7 @@ def network(name: str, n_classes: int, flat: Float32Array) -> nn.Module:
 
 def prepare(
     data_dir: Path | None,
-    cells: Sequence[Cell],
+    cells: Sequence[rows.Cell],
     progress: Progress,
     *,
     one_by_one: bool = False,
@@ -187,21 +161,21 @@ def prepare(
     group = cells[0].group
     split = parse_split(group.split)
     data = federated_data(group.image_set, data_dir, split, group.clients, group.seed)
-    if all(averages(cell.method) for cell in cells):
+    if all(rows.averages(cell.method) for cell in cells):
         return Prepared(data, ())
     steps = Steps(progress, group.steps)
     return Prepared(data, warmed_up(data, group, steps.add, one_by_one=one_by_one))
 
 
 def warmed_up(
-    data: FederatedData, group: Group, on_steps: OnSteps, *, one_by_one: bool = False
+    data: FederatedData, group: rows.Group, on_steps: OnSteps, *, one_by_one: bool = False
 ) -> tuple[Float32Array, ...]:
     """Every client's parameters after the steps of the warm-up, alone.
 
     one_by_one: on the batches that their rounds would draw, as in the comparison; by default on
     batches of the warm-up's own.
     """
-    networks = fresh_networks(data, group.seed)
+    networks = simulation.fresh_networks(data, group.seed)
     train, device = [client.train for client in data.clients], default_device()
     seeds = [1000 * group.seed + k for k in range(group.clients)]
     if one_by_one:
@@ -220,7 +194,7 @@ def warmed_up(
 
 
 def federation(
-    cell: Cell,
+    cell: rows.Cell,
     made: Prepared,
     on_steps: OnSteps | None = None,
     protection: Protection | None = None,
@@ -259,13 +233,13 @@ def lied_to(method: AnyMethod, data: FederatedData, strength: int) -> Poisoned:
     return Poisoned(exchange_of(method), data.proxies.labels.numpy(), Lie(strength))
 
 
-def shared(cell: Cell, data: FederatedData) -> list[nn.Module]:
+def shared(cell: rows.Cell, data: FederatedData) -> list[nn.Module]:
     """One fresh network for all clients, from one start."""
-    name = cell.model or architectures(data.name, 1)[0]
+    name = cell.model or simulation.architectures(data.name, 1)[0]
     return [models.build(name, data.n_classes, cell.seed) for _ in data.clients]
 
 
-def method_of(cell: Cell, data: FederatedData) -> AnyMethod:
+def method_of(cell: rows.Cell, data: FederatedData) -> AnyMethod:
     """What the clients of a cell share, and what its server does."""
     if cell.method == "fedavg":
         return fedavg(cell)
@@ -276,13 +250,13 @@ def method_of(cell: Cell, data: FederatedData) -> AnyMethod:
     if cell.method == "feded":
         return feded(cell, data)
     if cell.method == "selective-fd":
-        return by_network(cell) if cell.selector in BY_NETWORK else varied(cell, data)
-    kind = method_class(cell.method)
+        return by_network(cell) if cell.selector in rows.BY_NETWORK else varied(cell, data)
+    kind = rows.method_class(cell.method)
     made: AnyMethod = kind(cell.labels) if cell.labels else kind()
     return made
 
 
-def fedavg(cell: Cell) -> FedAvg:
+def fedavg(cell: rows.Cell) -> FedAvg:
     """FedAvg, with DP-SGD at a finite epsilon."""
     made, terms = FedAvg(random=noise_of(cell)), cell.privacy
     if terms is None or terms.epsilon is None:
@@ -291,14 +265,14 @@ def fedavg(cell: Cell) -> FedAvg:
 
 
 def _dp_sgd(
-    cell: Cell, epsilon: float, delta: float
+    cell: rows.Cell, epsilon: float, delta: float
 ) -> tuple[float, float, int, Schedule, dict[int, BudgetLedger]]:
     """Its arguments, ledgers for no real data among them."""
-    ledgers = simulated_ledgers(cell.clients, epsilon, delta)
+    ledgers = simulation.simulated_ledgers(cell.clients, epsilon, delta)
     return epsilon, delta, cell.rounds, cell.schedule, ledgers
 
 
-def dafkd(cell: Cell) -> DaFKD:
+def dafkd(cell: rows.Cell) -> DaFKD:
     """DaFKD or FedDF: as many adversarial and distillation steps in all, however many rounds."""
     features = cell.image_set.endswith(PATCHES)
     settings = AdversarialSettings(
@@ -309,10 +283,10 @@ def dafkd(cell: Cell) -> DaFKD:
     )
     weight: Weight = "uniform" if cell.method == "feddf" else "domain"
     made = DaFKD(
-        "ratio" if cell.variant == RATIO_WEIGHT else weight,
+        "ratio" if cell.variant == rows.RATIO_WEIGHT else weight,
         steps=max(_LEAST_TAUGHT, round(_TAUGHT / cell.rounds)),
         adversarial=settings,
-        selector=ProxyRatioSelector() if cell.variant == SELECTOR_WEIGHT else None,
+        selector=ProxyRatioSelector() if cell.variant == rows.SELECTOR_WEIGHT else None,
         random=noise_of(cell),
     )
     terms = cell.privacy
@@ -321,20 +295,20 @@ def dafkd(cell: Cell) -> DaFKD:
     return made.trained_privately(*_dp_sgd(cell, terms.epsilon, terms.delta))
 
 
-def heads(cell: Cell, data: FederatedData) -> PooledHeads:
+def heads(cell: rows.Cell, data: FederatedData) -> PooledHeads:
     """Pooled heads of as many sums as there are rounds."""
     residual = cell.rounds - 1
     if cell.privacy is not None and cell.privacy.epsilon is not None:
-        return pooled_heads(cell.privacy.epsilon, local=not cell.secure)
-    if cell.variant == TRUE_LABELS:
+        return simulation.pooled_heads(cell.privacy.epsilon, local=not cell.secure)
+    if cell.variant == rows.TRUE_LABELS:
         truth = one_hot(data.proxies.labels.numpy(), data.n_classes)
         return TaughtTruth(residual, none_of_mine=False, truth=truth)
     return PooledHeads(residual)
 
 
-def feded(cell: Cell, data: FederatedData) -> FedED:
+def feded(cell: rows.Cell, data: FederatedData) -> FedED:
     """The central network is that of the first client, and learns as long as a client does."""
-    name = architectures(data.name, 1)[0]
+    name = simulation.architectures(data.name, 1)[0]
     return FedED(
         cast(Labels, cell.labels),
         data.proxies.pixels,
@@ -347,7 +321,7 @@ def feded(cell: Cell, data: FederatedData) -> FedED:
     )
 
 
-def by_network(cell: Cell) -> NetworkVotes:
+def by_network(cell: rows.Cell) -> NetworkVotes:
     """Selective-FD with a selector that reads the client's own network (Fig. 5)."""
     given: dict[str, Any] = {"quantile": cell.quantile, "server_threshold": cell.server_threshold}
     given = {name: value for name, value in given.items() if value is not None}
@@ -355,15 +329,15 @@ def by_network(cell: Cell) -> NetworkVotes:
     return NetworkVotes(SelectiveByNetwork(cast(Labels, cell.labels), selector, **given))
 
 
-def varied(cell: Cell, data: FederatedData) -> Method | NetworkVotes:
+def varied(cell: rows.Cell, data: FederatedData) -> Method | NetworkVotes:
     """Selective-FD, or what an ablation makes of it."""
     made = selective(cell)
-    if cell.variant == TRUE_LABELS:
+    if cell.variant == rows.TRUE_LABELS:
         return taught_truth(made, one_hot(data.proxies.labels.numpy(), data.n_classes))
     return made
 
 
-def selective(cell: Cell) -> SelectiveFD:
+def selective(cell: rows.Cell) -> SelectiveFD:
     """Selective-FD at the cell's thresholds; the paper's selector counts votes."""
     changed: dict[str, Any] = dict(_CHANGES.get(cell.variant, {}))
     if cell.selector == "kulsif" or cell.quantile is not None:
@@ -376,23 +350,23 @@ def selective(cell: Cell) -> SelectiveFD:
 
 
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
-    COUNTED: {"votes": "counted"},
+    rows.COUNTED: {"votes": "counted"},
     "counted votes of all classes": {"votes": "counted", "own_classes": False},
 }
 """Settings of the method that a variant changes."""
 
 
-def selector_of(cell: Cell) -> ClientSelector:
+def selector_of(cell: rows.Cell) -> ClientSelector:
     """The client selector, at the cell's tau_client where it has one."""
     return kulsif(cell) if cell.selector == "kulsif" else ratio(cell)
 
 
-def kulsif(cell: Cell) -> ClientSelector:
+def kulsif(cell: rows.Cell) -> ClientSelector:
     """The paper's."""
     return _Kulsif() if cell.quantile is None else _Kulsif(cell.quantile)
 
 
-def ratio(cell: Cell) -> ClientSelector:
+def ratio(cell: rows.Cell) -> ClientSelector:
     """The density ratio to the proxies."""
     if cell.quantile is None:
         return ProxyRatioSelector()
@@ -416,7 +390,7 @@ def _selection(
     return KulsifSelector.select(selector, client.one, proxies.one)
 
 
-def sum_of(cell: Cell, data: FederatedData) -> SecureSum:
+def sum_of(cell: rows.Cell, data: FederatedData) -> SecureSum:
     """How the server of a cell sums; every client agrees on all that the cell says.
 
     Rows with and without masks are about the same proxies, so that masks alone differ. The client
@@ -424,11 +398,11 @@ def sum_of(cell: Cell, data: FederatedData) -> SecureSum:
     """
     unforeseen = cell.privacy is not None and cell.privacy.unit == "client"
     seed = None if unforeseen else cell.seed
-    secure = cast(Secure, cell.secure) if cell.secure else None
-    return secure_sum(secure, data, seed, repr(cell).encode())
+    secure = cast(simulation.Secure, cell.secure) if cell.secure else None
+    return simulation.secure_sum(secure, data, seed, repr(cell).encode())
 
 
-def noise_of(cell: Cell) -> Random:
+def noise_of(cell: rows.Cell) -> Random:
     """Source of a unit's noise: seeded on public image sets, so that every figure can be repeated.
 
     On the user's own data it is the operating system's.
@@ -436,12 +410,12 @@ def noise_of(cell: Cell) -> Random:
     return SeededRandom(cell.seed) if seeds_noise(cell) else os.urandom
 
 
-def seeds_noise(cell: Cell) -> bool:
+def seeds_noise(cell: rows.Cell) -> bool:
     """Whether the noise of a cell can be drawn again."""
     return cell.image_set in IMAGE_SETS
 
 
-def protection_of(cell: Cell, data: FederatedData, random: Random = os.urandom) -> Protection:
+def protection_of(cell: rows.Cell, data: FederatedData, random: Random = os.urandom) -> Protection:
     """What stands before the wire; at an infinite epsilon, a unit's votes without noise.
 
     random: source of the noise. Raises ConfigurationError for votes under the record unit.
@@ -451,7 +425,9 @@ def protection_of(cell: Cell, data: FederatedData, random: Random = os.urandom) 
     chosen = cell.privacy
     epsilon = math.inf if chosen.epsilon is None else chosen.epsilon
     if chosen.unit == "record" and cell.method == "heads":
-        return pooled_unit(data, epsilon, chosen.delta, local=not cell.secure, random=random)
+        return simulation.pooled_unit(
+            data, epsilon, chosen.delta, local=not cell.secure, random=random
+        )
     if chosen.unit == "record":
         raise ConfigurationError("unit", chosen.unit, RECORD_UNIT_METHODS)
     if chosen.unit == "label":
@@ -460,7 +436,7 @@ def protection_of(cell: Cell, data: FederatedData, random: Random = os.urandom) 
 
 
 def client_unit(
-    cell: Cell, epsilon: float, delta: float, *, small_fleet: bool, random: Random = os.urandom
+    cell: rows.Cell, epsilon: float, delta: float, *, small_fleet: bool, random: Random = os.urandom
 ) -> ClientUnit:
     """Provisioned for as many absent clients as masks open a sum without, and a tenth corrupt."""
     votes = ClientPlan(
@@ -518,21 +494,25 @@ def _with_fresh_noise(budget: PrivateBudget, n_records: int) -> Guarantee:
 def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> str:
     """What a run promises, in sentences: of its sum, and of its privacy unit."""
     if claim is None or not claim.holds:
-        return promise(runner)
-    parts = [runner.aggregation.guarantee, claim.sentence(), *([SEEDED_NOISE] if seeded else [])]
+        return simulation.promise(runner)
+    parts = [
+        runner.aggregation.guarantee,
+        claim.sentence(),
+        *([rows.SEEDED_NOISE] if seeded else []),
+    ]
     return " ".join(parts)
 
 
 # Learning from proxies whose labels never change (Fig. 10).
 
 
-def fixed_labels(cell: Cell, made: Prepared) -> FixedLabels:
+def fixed_labels(cell: rows.Cell, made: Prepared) -> FixedLabels:
     """Clients that learn from proxies whose labels never change."""
     lesson, alpha = _lesson(cell, made), cell.alpha or 0.0
     return FixedLabels(made.participants(), lesson, alpha, cell.schedule, cell.seed)
 
 
-def _lesson(cell: Cell, made: Prepared) -> Lesson:
+def _lesson(cell: rows.Cell, made: Prepared) -> Lesson:
     """Proxies with their true labels, or those that the selection mechanism keeps and labels."""
     proxies = made.data.proxies
     if cell.method == "true-labels":
@@ -542,7 +522,7 @@ def _lesson(cell: Cell, made: Prepared) -> Lesson:
 
 
 @lru_cache(maxsize=1)
-def _selected(made: Same[Prepared], cell: Cell) -> Lesson:
+def _selected(made: Same[Prepared], cell: rows.Cell) -> Lesson:
     """One round about all proxies, in which nobody learns: the ensemble is the labelling."""
     proxies = made.one.data.proxies
     once = replace(cell.schedule, local_steps=0, proxy_steps=0, proxies_per_round=len(proxies))
@@ -586,16 +566,16 @@ class Steps:
             self.tell(100 * taken // max(1, self.total))
 
 
-def runner_of(cell: Cell, made: Prepared, on_steps: OnSteps | None = None) -> Runner:
+def runner_of(cell: rows.Cell, made: Prepared, on_steps: OnSteps | None = None) -> Runner:
     """The run of a cell. on_steps: called with the training steps that are done."""
-    if cell.variant == ALL_RECORDS:
+    if cell.variant == rows.ALL_RECORDS:
         made = replace(made, data=centralised(made.data))
-    if cell.method in PROXY_LABELS:
+    if cell.method in rows.PROXY_LABELS:
         return fixed_labels(cell, made)
     return federation(cell, made, on_steps)
 
 
-def run_cell(data_dir: Path | None, cell: Cell, made: Prepared, progress: Progress) -> Result:  # noqa: ARG001 - the data is prepared
+def run_cell(_: Path | None, cell: rows.Cell, made: Prepared, progress: Progress) -> Result:
     """Train, test and measure one cell."""
     start, steps = time.process_time(), Steps(progress, cell.steps)
     runner, test = runner_of(cell, made, steps.add), made.data.test
@@ -609,14 +589,14 @@ def run_cell(data_dir: Path | None, cell: Cell, made: Prepared, progress: Progre
     return Result(cell, figures, time.process_time() - start, accuracies, points)
 
 
-def run_private(data_dir: Path | None, cell: Cell, made: Prepared, progress: Progress) -> Result:  # noqa: ARG001 - the data is prepared
+def run_private(_: Path | None, cell: rows.Cell, made: Prepared, progress: Progress) -> Result:
     """Train and test one cell, and say what it promises.
 
     Sums are in clear: masks change no bit of them.
     """
     start, runner, test = time.process_time(), federation(cell, made), made.data.test
     once, share = replace(cell, every=cell.rounds), 100 / cell.rounds
-    accuracies, _ = trained(runner, once, test, test, lambda done: progress(int(share * done)))
+    accuracies = trained(runner, once, test, test, lambda done: progress(int(share * done)))[0]
     claim, last = claimed(runner, made.data), diagnose(runner, made.data)
     figures = {
         ACCURACY: _mean(accuracies),
@@ -631,7 +611,7 @@ def run_private(data_dir: Path | None, cell: Cell, made: Prepared, progress: Pro
 
 
 def trained(
-    runner: Runner, cell: Cell, some: Images, test: Images, on_round: Callable[[int], None]
+    runner: Runner, cell: rows.Cell, some: Images, test: Images, on_round: Callable[[int], None]
 ) -> tuple[tuple[float, ...], tuple[Point, ...]]:
     """Run all rounds: accuracies after the last one, and a curve.
 
@@ -678,9 +658,9 @@ class WarmUp:
     seconds: float
 
 
-def warm_up(terms: Terms, seed: int, progress: Progress) -> WarmUp:
+def warm_up(terms: rows.Terms, seed: int, progress: Progress) -> WarmUp:
     """Train every client alone for the schedule's warm-up steps. progress: of clients."""
-    start, group = time.process_time(), terms.run(RowSpec("independent"), seed).group
+    start, group = time.process_time(), terms.run(rows.RowSpec("independent"), seed).group
     clients = count(1)
 
     def one_more(_: int) -> None:
@@ -702,7 +682,7 @@ class RowRun:
     noise is, and can be drawn again.
     """
 
-    spec: RowSpec
+    spec: rows.RowSpec
     seed: int
     accuracies: tuple[float, ...]
     curve: tuple[Point, ...]
@@ -721,8 +701,8 @@ class RowRun:
 
 
 def run_row(
-    terms: Terms,
-    spec: RowSpec,
+    terms: rows.Terms,
+    spec: rows.RowSpec,
     seed: int,
     warm: WarmUp | None,
     progress: Progress,
@@ -734,7 +714,7 @@ def run_row(
     protection, where it is not what the terms give the row. progress: percent of the training.
     """
     start, cell = time.process_time(), terms.run(spec, seed)
-    if averages(spec.kind):
+    if rows.averages(spec.kind):
         warm = None
     made = Prepared(data_of(terms, seed), () if warm is None else warm.parameters)
     test = made.data.test
@@ -744,7 +724,7 @@ def run_row(
         runner, cell, test, test, lambda done: steps.reach(cell.steps_after(done))
     )
     alone, unit = spec.kind == "independent", runner.protection
-    before = 0.0 if warm is None or spec.kind in HEADS else warm.seconds
+    before = 0.0 if warm is None or spec.kind in rows.HEADS else warm.seconds
     claim = None if alone else claimed(runner, made.data)
     seeded = claim is not None and chosen is None and seeds_noise(cell)
     return RowRun(
@@ -783,7 +763,7 @@ _NOTHING = "Nothing of a client crosses the boundary."
 def _deployed(runner: Federation, data: FederatedData) -> tuple[tuple[str, Float32Array], ...]:
     """Architecture and parameters that each client deploys after the last round."""
     known = runner.global_parameters
-    names = architectures(data.name, len(data.clients), shared=known is not None)
+    names = simulation.architectures(data.name, len(data.clients), shared=known is not None)
     if known is not None:
         return tuple((name, np.asarray(known)) for name in names)
     flat = [models.flatten(model).cpu().numpy() for model in runner.models]

@@ -9,33 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.view import THREATS, Capability
-from experiments.exhibits import (
-    attack_parts,
-    caveats,
-    overview,
-    reading,
-)
+from experiments import exhibits, plots
 from experiments.leakage import (
     BETWEEN,
     Leakage,
     Measured,
 )
 from experiments.page import Pairs, Picture, Section, data_uri, page, png, write_page
-from experiments.plots import (
-    LEFT,
-    MUTED,
-    SMALL,
-    Mark,
-    Strip,
-    draw_mark,
-    headed,
-    line_style,
-    margins,
-    name_rows,
-    new_figure,
-    save,
-    strips,
-)
 from experiments.scenes import ASKED_FOR, SCENES, load
 from experiments.study import Result, Results, grouped, save_arrays
 from experiments.tables import Table, human_seconds, new_table
@@ -220,9 +200,11 @@ def rebuilt(
     lines = named_strips(leakage.rows, by_row) if by_row else []
     if not lines:
         return
-    figures = {leakage.rows[row]: reading(f) for row, f in leakage.measured(attack).items()}
+    figures = {
+        leakage.rows[row]: exhibits.reading(f) for row, f in leakage.measured(attack).items()
+    }
     shown = [
-        Strip(label, made[:: max(1, len(made) // _COLUMNS)], figures.get(label, ""))
+        plots.Strip(label, made[:: max(1, len(made) // _COLUMNS)], figures.get(label, ""))
         for label, made in lines
     ]
     caption = (
@@ -230,7 +212,7 @@ def rebuilt(
         "controls look the same."
     )
     alt = f"Lines of images: {'; '.join(label for label, _ in lines)}."
-    figure = strips(shown, f"{title}: images", _COLUMNS)
+    figure = plots.strips(shown, f"{title}: images", _COLUMNS)
     yield Drawing(f"images-{attack}", attack, "What was rebuilt", caption, alt, figure)
 
 
@@ -278,21 +260,21 @@ def _low_rates(leakage: Leakage) -> Iterator[Drawing]:
     shown = {attack: found for attack, found in rates.items() if found}
     if not shown:
         return
-    figure = new_figure(8.4, 1.6 + 0.4 * len(leakage.rows))
-    axes = figure.add_axes(margins(figure, left=LEFT, right=1.75))
-    axes.axvline(0.01, color=MUTED, linewidth=1, linestyle=(0, (2, 2)), label="chance")
+    figure = plots.new_figure(8.4, 1.6 + 0.4 * len(leakage.rows))
+    axes = figure.add_axes(plots.margins(figure, left=plots.LEFT, right=1.75))
+    axes.axvline(0.01, color=plots.MUTED, linewidth=1, linestyle=(0, (2, 2)), label="chance")
     order = list(leakage.rows)
     shifts = np.linspace(-0.25, 0.25, len(shown)) if len(shown) > 1 else np.zeros(1)
     for i, (attack, found) in enumerate(shown.items()):
         for row, rate in found.items():
             y = order.index(row) + float(shifts[i])
-            draw_mark(axes, y, Mark(rate.value, rate.interval), line_style(i))
-        axes.plot([], [], line_style(i)[1], color=line_style(i)[0], label=attack)
-    name_rows(axes, list(leakage.rows.values()))
+            plots.draw_mark(axes, y, plots.Mark(rate.value, rate.interval), plots.line_style(i))
+        axes.plot([], [], plots.line_style(i)[1], color=plots.line_style(i)[0], label=attack)
+    plots.name_rows(axes, list(leakage.rows.values()))
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.02), fontsize=SMALL, frameon=False)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.02), fontsize=plots.SMALL, frameon=False)
     heading = "True positives at 1 % false positives"
-    headed(figure, heading)
+    plots.headed(figure, heading)
     alt = "; ".join(
         f"{attack} on {leakage.rows[row]} {100 * rate.value:.1f} %"
         for attack, found in shown.items()
@@ -333,7 +315,7 @@ def write_report(results: Results, folder: Path) -> Path:
     made = {scene.name: list(drawings(scene)) for scene in scenes}
     for scene in scenes:
         figures = {f"{scene.name}-{one.name}": one.figure for one in made[scene.name]}
-        save(figures, folder / PLOTS)
+        plots.save(figures, folder / PLOTS)
         arrays = {
             BETWEEN.join((attack, row, name)): images
             for attack, rows in scene.pictures.items()
@@ -394,14 +376,14 @@ def threats() -> Table:
 
 def _of_scene(scene: Seen, drawn: Sequence[Drawing], seeds: int) -> Iterator[Section]:
     leakage = scene.leakage
-    yield Section(scene.title, [scene.about, findings(scene), overview(leakage)])
+    yield Section(scene.title, [scene.about, findings(scene), exhibits.overview(leakage)])
     for attack, title in leakage.attacks.items():
-        parts = attack_parts(leakage, attack, seeds)
+        parts = exhibits.attack_parts(leakage, attack, seeds)
         parts += [one.picture(scene.name) for one in drawn if one.attack == attack]
         yield Section(f"{scene.name}: {title} ({attack})", parts, 3)
     if several := [one.picture(scene.name) for one in drawn if not one.attack]:
         yield Section(f"{scene.name}: all attacks", several, 3)
-    known = [f"{caveat} ({where})" for caveat, where in caveats(leakage).items()]
+    known = [f"{caveat} ({where})" for caveat, where in exhibits.caveats(leakage).items()]
     yield Section(f"{scene.name}: caveats", [known], 3)
 
 

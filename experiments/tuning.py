@@ -10,17 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from experiments.equal_rows import (
-    ROWS,
-    SETS,
-    SPLITS,
-    STEPS,
-    Setting,
-    cell_of,
-    places,
-    row_of,
-    setting_of,
-)
+from experiments import equal_rows
 from experiments.grid import image_study
 from experiments.measures import NETWORK_VALIDATION, VALIDATION
 from experiments.rows import Cell
@@ -29,7 +19,7 @@ from experiments.study import Results, grouped, listed, main
 from experiments.tables import Table, new_table
 
 SEED = 0
-Choices = Mapping[tuple[str, str, str], Setting]
+Choices = Mapping[tuple[str, str, str], equal_rows.Setting]
 """By place, and key of the row: what was chosen."""
 
 
@@ -49,15 +39,20 @@ class Settings(SharedOptions):
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
     """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
-    tuned = tuple(key for key, row in ROWS.items() if row.settings)
-    chosen = [ROWS[key] for key in listed("rows", settings.rows, tuned) or tuned]
+    tuned = tuple(key for key, row in equal_rows.ROWS.items() if row.settings)
+    chosen = [equal_rows.ROWS[key] for key in listed("rows", settings.rows, tuned) or tuned]
     if settings.quick:
         at, steps = [("digits", "strong")], 50
     else:
-        sets = listed("image_sets", settings.image_sets, SETS) or SETS
-        at, steps = places(sets, listed("splits", settings.splits, SPLITS) or SPLITS), STEPS // 2
+        sets = listed("image_sets", settings.image_sets, equal_rows.SETS) or equal_rows.SETS
+        at, steps = (
+            equal_rows.places(
+                sets, listed("splits", settings.splits, equal_rows.SPLITS) or equal_rows.SPLITS
+            ),
+            equal_rows.STEPS // 2,
+        )
     found = (
-        cell_of(row, image_set, split, SEED, setting, steps)
+        equal_rows.cell_of(row, image_set, split, SEED, setting, steps)
         for image_set, split in at
         for row in chosen
         for setting in row.settings
@@ -72,17 +67,17 @@ def score(figures: Mapping[str, float]) -> float:
 
 def choices(results: Results) -> Choices:
     """The best setting of every row in every place; of equal ones, the first on the grid."""
-    made: dict[tuple[str, str, str], Setting] = {}
+    made: dict[tuple[str, str, str], equal_rows.Setting] = {}
     for (image_set, split, key), of in grouped(results.cells, _line).items():
         best = max(of, key=lambda result: score(result.figures))
-        setting = setting_of(best.cell)
+        setting = equal_rows.setting_of(best.cell)
         if setting is not None:
             made[image_set, split, key] = setting
     return made
 
 
 def _line(cell: Cell) -> tuple[str, str, str]:
-    return cell.image_set, cell.split, row_of(cell).key
+    return cell.image_set, cell.split, equal_rows.row_of(cell).key
 
 
 def tables(results: Results) -> list[Table | str]:
@@ -96,7 +91,7 @@ def tables(results: Results) -> list[Table | str]:
         chosen = choices(results)
         for line, of in grouped(found, _line).items():
             shown = ", ".join(f"{100 * score(result.figures):.1f}" for result in of)
-            row = row_of(of[0].cell)
+            row = equal_rows.row_of(of[0].cell)
             name = f"{row.title} {row.labels}".strip()
             table.add_row(name, shown, chosen[line].shown)
         made.append(table)

@@ -19,15 +19,8 @@ from torch import nn
 from secure_fd.errors import ConfigurationError
 from secure_fd.exchange import Ask, ClientTurn, ServerTurn, Share, Void
 from secure_fd.knowledge import FloatArray
+from secure_fd.methods import heads
 from secure_fd.methods.base import Own, Setting
-from secure_fd.methods.heads import (
-    HeadLearner,
-    HeadTeacher,
-    MeanCodec,
-    Public,
-    index_subject,
-    read_index,
-)
 from secure_fd.selection.density import ReferenceSettings
 
 
@@ -60,34 +53,34 @@ class AFL:
 
     def client(self, setting: Setting, own: Own) -> "AFLClient":
         """The half of one client."""
-        return AFLClient(Public.of(self.features, setting), setting, own)
+        return AFLClient(heads.Public.of(self.features, setting), setting, own)
 
     def server(self, setting: Setting, initial: nn.Module) -> "AFLServer":  # noqa: ARG002 - clients keep their networks
         """The server's half."""
-        return AFLServer(self, Public.of(self.features, setting), setting)
+        return AFLServer(self, heads.Public.of(self.features, setting), setting)
 
 
-def gram_codec(public: Public) -> MeanCodec:
+def gram_codec(public: heads.Public) -> heads.MeanCodec:
     """Of the Gram matrix: an entry of phi phi^T is at most 2 / D.
 
     >>> import numpy as np
-    >>> codec = MeanCodec((1.0,), limit=2 / 1000)
+    >>> codec = heads.MeanCodec((1.0,), limit=2 / 1000)
     >>> float(codec.decode(codec.encode(0, np.array([0.001])), (0,))[0].round(6))
     0.001
     """
-    return MeanCodec(public.codec.shares, 2.0 / public.shape[0])
+    return heads.MeanCodec(public.codec.shares, 2.0 / public.shape[0])
 
 
-class AFLClient(HeadLearner):
+class AFLClient(heads.HeadLearner):
     """Shares the statistics of its records, once a round; takes the head."""
 
-    def __init__(self, public: Public, setting: Setting, own: Own) -> None:
+    def __init__(self, public: heads.Public, setting: Setting, own: Own) -> None:
         super().__init__(public, setting, own, "head")
         self._gram = gram_codec(public)
 
     def round(self, subject: bytes) -> ClientTurn:
         """Share Gram matrix and class sums, take the head, learn from it where steps are due."""
-        self.learner.round = read_index(subject)
+        self.learner.round = heads.read_index(subject)
         try:
             self.take((yield Share(self._statistics(), self._gram.levels)))
         except Void:
@@ -108,17 +101,17 @@ class AFLClient(HeadLearner):
         return np.concatenate([self._gram.encode(number, upper), sent])
 
 
-class AFLServer(HeadTeacher):
+class AFLServer(heads.HeadTeacher):
     """Least squares from both sums."""
 
-    def __init__(self, method: AFL, public: Public, setting: Setting) -> None:
+    def __init__(self, method: AFL, public: heads.Public, setting: Setting) -> None:
         features = public.shape[0]
         super().__init__(public, setting, "head", before=features * (features + 1) // 2)
         self._gram, self._ridge, self._records = gram_codec(public), method.ridge, setting.records
 
     def round(self, index: int) -> ServerTurn:
         """Ask for both statistics; sends the head."""
-        got = yield Ask(index_subject(index), self.length, self._gram.levels)
+        got = yield Ask(heads.index_subject(index), self.length, self._gram.levels)
         cut = self._before
         upper = self._gram.decode(got.total[:cut], got.survivors)
         sums = self.public.codec.decode(got.total[cut:], got.survivors)

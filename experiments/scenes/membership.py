@@ -10,33 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks import label_shadows
-from attacks.base import (
-    AttackResult,
-    BoolArray,
-    Labelled,
-    Scores,
-    Titled,
-    Words,
-    pooled,
-    require_disjoint,
-    substream,
-)
+from attacks import base, label_shadows, membership
 from attacks.fit import label_function
 from attacks.label_only import LabelOnlyGap
 from attacks.label_shadows import ProbeSettings, ShadowedLabels
-from attacks.membership import (
-    RMIA,
-    Game,
-    IndirectMembership,
-    LiRA,
-    LossThreshold,
-    ShadowAttack,
-    UploadLiRA,
-    draw_game,
-    gather,
-    play_all,
-)
 from attacks.on_run import labelled, public_of
 from attacks.overfitted import all_training
 from attacks.scoring import score_scores
@@ -150,13 +127,13 @@ class Prepared:
     """
 
     scale: Scale
-    game: Game = field(repr=False)
+    game: membership.Game = field(repr=False)
     public: Public = field(repr=False)
     test: Images = field(repr=False)
-    indirect: tuple[IndirectMembership, ...] = field(repr=False)
+    indirect: tuple[membership.IndirectMembership, ...] = field(repr=False)
 
     @property
-    def candidates(self) -> list[tuple[int, Labelled]]:
+    def candidates(self) -> list[tuple[int, base.Labelled]]:
         """Every client with its candidates."""
         return [(k, self.game.pool.candidates_of(k)) for k in range(self.scale.clients)]
 
@@ -175,10 +152,11 @@ class Played:
 
 def play(made: Prepared, row: Row, job: Job, seed: int, run: int) -> Played:
     """One whole run of a row, on the records that the game gives it."""
-    own = substream(seed, f"run {run}")
+    own = base.substream(seed, f"run {run}")
     # A network a client, of the one architecture; the same for every row of a run.
     networks = [
-        made.public.architecture(substream(own, f"network {k}")) for k in range(made.scale.clients)
+        made.public.architecture(base.substream(own, f"network {k}"))
+        for k in range(made.scale.clients)
     ]
     members = participants_of(networks, clients_of(made, run))
     if row.labels is None:
@@ -220,14 +198,14 @@ def clients_of(made: Prepared, run: int) -> list[ClientData]:
     return [all_training(game.records(run, k), made.public.n_classes) for k in count]
 
 
-_DIRECT = (LiRA, RMIA, LossThreshold)
+_DIRECT = (membership.LiRA, membership.RMIA, membership.LossThreshold)
 _TARGETS = [0, 1]
 """Runs that the gap attack is aimed at: one pair, so each candidate is inside one of them."""
-_BROADCAST = Words(
+_BROADCAST = base.Words(
     "indirect-broadcast",
     "Membership: ensembles on nearby proxies",
-    IndirectMembership.figure_name,
-    IndirectMembership.control_name,
+    membership.IndirectMembership.figure_name,
+    membership.IndirectMembership.control_name,
 )
 _UNCAPPED = 1_000_000
 _CANARIES = ("lira", "lira-upload", "indirect")
@@ -313,43 +291,51 @@ class Arena:
 
     def played_out(
         self,
-        attacks: Sequence[ShadowAttack],
+        attacks: Sequence[membership.ShadowAttack],
         view: Callable[[int, int | None], View],
-        named: Titled | None = None,
-    ) -> tuple[AttackResult, ...]:
+        named: base.Titled | None = None,
+    ) -> tuple[base.AttackResult, ...]:
         """One attack, in a part a client, on every run. named: where its own name is taken."""
         words = named or attacks[0]
         game = self.made.game
         scores, queries = np.empty(game.inside.shape), 0
         for attack in attacks:
             views = [view(run, attack.client) for run in game.runs]
-            estimate = play_all(attack, views, game, substream(self.seed, words.name))
+            estimate = membership.play_all(
+                attack, views, game, base.substream(self.seed, words.name)
+            )
             scores[:, game.pool.of(attack.client)] = estimate.values
             queries += estimate.queries
-        estimate = Scores(scores, queries=queries)
+        estimate = base.Scores(scores, queries=queries)
         return self._reported(words, estimate, game.inside, game.pool.mislabelled)
 
-    def gaps(self, attacks: Sequence[LabelOnlyGap]) -> tuple[AttackResult, ...]:
+    def gaps(self, attacks: Sequence[LabelOnlyGap]) -> tuple[base.AttackResult, ...]:
         """Score the gap attack, in a part a client, on the first pair of runs."""
         game, first = self.made.game, attacks[0]
         seen = [
             [attack.run(self.labels(run, k), self.seed) for k, attack in enumerate(attacks)]
             for run in _TARGETS
         ]
-        runs = [pooled(each) for each in seen]
-        estimate = Scores(
+        runs = [base.pooled(each) for each in seen]
+        estimate = base.Scores(
             np.stack([run.values for run in runs]),
             right=np.stack([run.right for run in runs if run.right is not None]),
             threshold=runs[0].threshold,
             queries=sum(run.queries for run in runs),
         )
         # The control of a game: its own, for all attacks alike.
-        words = Words(first.name, first.title, LiRA.figure_name, LiRA.control_name)
+        words = base.Words(
+            first.name, first.title, membership.LiRA.figure_name, membership.LiRA.control_name
+        )
         return self._reported(words, estimate, game.inside[_TARGETS], game.pool.mislabelled)
 
     def _reported(
-        self, words: Titled, estimate: Scores, inside: BoolArray, canaries: BoolArray
-    ) -> tuple[AttackResult, ...]:
+        self,
+        words: base.Titled,
+        estimate: base.Scores,
+        inside: base.BoolArray,
+        canaries: base.BoolArray,
+    ) -> tuple[base.AttackResult, ...]:
         """Records with their right labels, and for some attacks the canaries by themselves."""
         score = partial(
             score_scores, seed=self.seed, details=self.facts, caveats=self.caveats(words.name)
@@ -403,12 +389,14 @@ def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
     sizes = Sizes(scale.proxies, 60, 0, local=scale.candidates * scale.clients)
     data = federate(load(job.dataset, job.data_dir), Split("iid"), scale.clients, seed, sizes)
     owned = [labelled(concatenate([c.train, c.validation])) for c in data.clients]
-    pool = gather(owned, scale.canaries, data.n_classes, seed)
+    pool = membership.gather(owned, scale.canaries, data.n_classes, seed)
     public = public_of(data)
-    require_disjoint(pool.candidates, Labelled(public.proxies, public.require_labels()))
-    game = draw_game(pool, scale.runs, seed)
+    base.require_disjoint(pool.candidates, base.Labelled(public.proxies, public.require_labels()))
+    game = membership.draw_game(pool, scale.runs, seed)
     each = [pool.candidates_of(k) for k in range(scale.clients)]
-    indirect = tuple(IndirectMembership.prepare(public, own, k) for k, own in enumerate(each))
+    indirect = tuple(
+        membership.IndirectMembership.prepare(public, own, k) for k, own in enumerate(each)
+    )
     progress(100)
     return Prepared(scale, game, public, data.test, indirect)
 
@@ -422,15 +410,17 @@ def _attempts(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
         kind.name: partial(arena.played_out, [kind(own, k) for k, own in candidates], arena.outside)
         for kind in _DIRECT
     }
-    uploads = [UploadLiRA(own, k) for k, own in candidates]
+    uploads = [membership.UploadLiRA(own, k) for k, own in candidates]
     probes = label_shadows.QUICK if turn.job.quick else ProbeSettings()
     asked = [ShadowedLabels.prepare(prepared.public, own, k, probes) for k, own in candidates]
     return {
         **shadows,
         LabelOnlyGap.name: partial(arena.gaps, [LabelOnlyGap(own) for _, own in candidates]),
         ShadowedLabels.name: partial(arena.played_out, asked, arena.labels),
-        UploadLiRA.name: partial(arena.played_out, uploads, arena.server),
-        IndirectMembership.name: partial(arena.played_out, prepared.indirect, arena.server),
+        membership.UploadLiRA.name: partial(arena.played_out, uploads, arena.server),
+        membership.IndirectMembership.name: partial(
+            arena.played_out, prepared.indirect, arena.server
+        ),
         _BROADCAST.name: partial(arena.played_out, prepared.indirect, arena.client, _BROADCAST),
     }
 

@@ -4,19 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from attacks import votes
 from attacks.base import AttackResult
 from attacks.label_distribution import Participation
 from attacks.on_run import Arsenal, prepare
 from attacks.rounds import Differencing
 from attacks.view import View, server_view
-from attacks.votes import (
-    RecordedClear,
-    RecordedLabels,
-    Recorder,
-    Said,
-    statements,
-    undoing,
-)
 from experiments import runs
 from experiments.comparison import run_of
 from experiments.leakage import Attempt
@@ -49,12 +42,12 @@ def suite_plan(job: Job, settings: Settings) -> Plan:
     return replace(made, terms=replace(made.terms, schedule=fewer))
 
 
-def recorder_for(terms: Terms, spec: RowSpec) -> Recorder:
+def recorder_for(terms: Terms, spec: RowSpec) -> votes.Recorder:
     """The row's protection, which keeps the truth for scoring and changes no bit of the run."""
     epsilon, delta = terms.epsilon, terms.delta
     if epsilon is None or spec.unit is None:
-        return RecordedClear()
-    return RecordedLabels(epsilon, delta)
+        return votes.RecordedClear()
+    return votes.RecordedLabels(epsilon, delta)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,9 +73,9 @@ class _Scored:
 
     plan: Plan
     made: runs.RowRun
-    recorder: Recorder
+    recorder: votes.Recorder
     arsenal: Arsenal
-    said: tuple[Said, ...] = field(repr=False)
+    said: tuple[votes.Said, ...] = field(repr=False)
 
     @classmethod
     def of(cls, plan: Plan, spec: RowSpec, turn: Turn[Prepared]) -> "_Scored":
@@ -96,7 +89,7 @@ class _Scored:
             turn.progress,
             recorder,
         )
-        said = statements(recorder, made.transcript)
+        said = votes.statements(recorder, made.transcript)
         return cls(plan, made, recorder, turn.made.arsenal, said)
 
     def view(self) -> View:
@@ -109,7 +102,7 @@ class _Scored:
 
     def participation(self) -> AttackResult:
         """Sums against who was there."""
-        attack = Participation(undoing(self.made.response) if self.made.response else None)
+        attack = Participation(votes.undoing(self.made.response) if self.made.response else None)
         return launched(attack, self.view(), self.arsenal.histograms, self.made.seed)
 
 

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from pages import HOSTILE, harmless, whole
 from report_sample import figure, sample, with_row
 
-from experiments import attackers, report, tables
+from experiments import attackers, compared, report, tables
+from experiments.compared import Shown
 from experiments.comparison import BYTES_DOWN, VOID
 from experiments.measures import ACCURACY, BYTES_UP
 from experiments.plots import spread
-from experiments.report import Shown, write_report
+from experiments.report import write_report
 from experiments.results import SINGLE
 from experiments.rows import OwnData
 
@@ -40,7 +41,7 @@ def faulty():
 
 def test_every_figure_of_every_row_is_in_the_terminal_and_on_the_page():
     made, page, text = Shown.of(faulty()), rendered(faulty()), terminal(faulty())
-    overview = report.overview(made)
+    overview = compared.overview(made)
     assert len(overview.rows) == len(made.rows) == 10
     for row in overview.rows:
         assert all(html.escape(cell) in page for cell in row)
@@ -91,7 +92,7 @@ def test_a_deviation_is_one_over_seeds_and_of_one_seed_there_is_none():
     made = sample(2, seeds=2)
     for index, level in ((0, 0.968), (2, 0.988)):
         made = with_row(made, index, figures={ACCURACY: level})
-    assert report.overview(Shown.of(made)).rows[0][1] == "97.8 ± 1.4"
+    assert compared.overview(Shown.of(made)).rows[0][1] == "97.8 ± 1.4"
     assert "The first seed alone is attacked." in rendered(made)
     assert "±" not in terminal(faulty())
 
@@ -111,7 +112,7 @@ def figures(results, index):
 def test_noise_on_own_data_is_fresh_and_its_rows_are_in_whole_percents():
     """Their figures move by whole points from run to run."""
     own = sample(own=OwnData("digest", 28), dataset="own-1x28x28-10-100")
-    for index, row in enumerate(report.overview(Shown.of(own)).rows):
+    for index, row in enumerate(compared.overview(Shown.of(own)).rows):
         private = own.cells[index].notes["privacy"] is not None
         level = 100 * figures(own, index)[ACCURACY]
         assert row[1] == (f"{level:.0f}" if private else f"{level:.1f}")
