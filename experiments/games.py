@@ -44,7 +44,7 @@ UNPROTECTED: Final[Mapping[str, Row]] = {
     "independent": small.ALONE,
     "fedavg": small.ROWS["fedavg"],
     "votes": small.ROWS["selective-fd-soft"],
-    "class sums": small.without_noise(small.ROWS["pooled-dp-record"]),
+    "class sums": replace(small.ROWS["pooled-heads"], masks=True),
 }
 """What everything is read of: the positive controls of rows that read as they do."""
 _READ: Final[Mapping[str, str]] = {
@@ -165,7 +165,7 @@ def row_of(terms: Terms, spec: RowSpec, seed: int) -> Row:
     if spec.kind == "fedavg":
         return replace(small.ROWS["fedavg"], **protected)
     if spec.kind == "heads":
-        return replace(small.ROWS["pooled-dp-record"], **protected)
+        return replace(small.ROWS["pooled-heads"], **protected)
     if spec.unit == "record" and epsilon is not None:
         raise MissingCapabilityError("missing a small game of the record unit over votes")
     if spec.kind == "fedmd":

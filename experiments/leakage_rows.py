@@ -7,13 +7,12 @@ Noise of the units is seeded as all else is, so that a game gives the same figur
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from typing import Final
 
 from attacks.base import Labelled, substream
 from attacks.budgets import Digits, Factory, LeakageGame, bundled_digits, server_sees
 from attacks.overfitted import all_training, perceptron
-from attacks.view import View
 from experiments.rows import Secure
 from secure_fd.aggregation.base import SecureSum
 from secure_fd.aggregation.masked import MaskedSum
@@ -33,7 +32,6 @@ from secure_fd.recipes import SGD, Schedule
 from secure_fd.selection.density import ReferenceSettings
 
 CLASSES: Final = 10
-EPSILON: Final = 4.0
 DELTA: Final = 1e-5
 FEATURES: Final = ReferenceSettings(n_features=500)
 _ROUNDS: Final = 2
@@ -167,29 +165,19 @@ def class_sums(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
 ALONE: Final = Row("Independent", votes, Independent())
 ROWS: Final[Mapping[str, Row]] = {
     "fedavg": Row("FedAvg", parameters),
-    "fedavg-masks": Row("FedAvg + masks", parameters, masks=True),
-    "fedavg-dp-sgd": Row("FedAvg + DP-SGD", parameters, epsilon=EPSILON),
     "fedmd-soft": Row("FedMD soft", votes, FedMD("soft")),
     "selective-fd-soft": Row("Selective-FD soft", votes, SelectiveFD("soft")),
     "selective-fd-hard": Row("Selective-FD hard", votes, SelectiveFD("hard")),
-    "selective-fd-hard-masks": Row(
-        "Selective-FD hard + masks", votes, SelectiveFD("hard"), masks=True
-    ),
-    "selective-fd-hard-dp-label": Row(
-        "Selective-FD hard + DP label unit", votes, SelectiveFD("hard"), epsilon=EPSILON
-    ),
-    "pooled-dp-record": Row("Pooled heads, record unit", class_sums, masks=True, epsilon=EPSILON),
+    "pooled-heads": Row("Pooled heads", class_sums),
 }
-"""By key, as the command line names them."""
+"""What a row can be asked for by, beside masks and epsilon."""
 
 
 def factory(row: Row) -> Factory:
     """What plays a row, as its server sees it."""
-    return partial(_seen, row)
-
-
-def _seen(row: Row, records: Sequence[Labelled], seed: int) -> View:
-    return server_sees(row.make(row, records, seed), digits().proxies, CLASSES)
+    return lambda records, seed: server_sees(
+        row.make(row, records, seed), digits().proxies, CLASSES
+    )
 
 
 def game(seed: int = 0, runs: int = 8) -> LeakageGame:
@@ -197,26 +185,16 @@ def game(seed: int = 0, runs: int = 8) -> LeakageGame:
     return LeakageGame.of(digits().clients, runs, seed)
 
 
-METHODS: Final = ("fedavg", "fedmd-soft", "selective-fd-soft", "selective-fd-hard", "pooled-heads")
-"""What a row can be asked for by, beside masks and epsilon."""
-
-
 def asked(method: str, *, masks: bool, epsilon: float | None) -> Row:
     """A row that the table may not have: a method, with masks and noise as they are asked for.
 
     Raises ConfigurationError for an unknown method, and an epsilon that is not above 0.
     """
-    if method not in METHODS:
-        raise ConfigurationError("method", method, f"use one of {', '.join(METHODS)}")
+    if method not in ROWS:
+        raise ConfigurationError("method", method, f"use one of {', '.join(ROWS)}")
     if epsilon is not None and not epsilon > 0:
         raise ConfigurationError("epsilon", epsilon, "use a number above 0")
     if epsilon is not None and method == "pooled-heads" and not masks:
         raise ConfigurationError("epsilon", epsilon, "shares of noise need masks: ask for them too")
-    base = ROWS["pooled-dp-record" if method == "pooled-heads" else method]
     words = [method, *(["masks"] if masks else []), *([f"ε = {epsilon:g}"] if epsilon else [])]
-    return replace(base, label=" + ".join(words), masks=masks, epsilon=epsilon)
-
-
-def without_noise(row: Row) -> Row:
-    """The same row, its protection's noise left out."""
-    return replace(row, epsilon=None)
+    return replace(ROWS[method], label=" + ".join(words), masks=masks, epsilon=epsilon)

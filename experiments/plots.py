@@ -116,18 +116,14 @@ def spread(positions: Sequence[float], gap: float, low: float, high: float) -> N
     decreasing", which pooling adjacent violators solves exactly; clipping keeps it optimal.
     A gap that does not fit is made smaller.
     """
+    from scipy.optimize import isotonic_regression  # slow to import
+
     values = np.asarray(positions, dtype=np.float64)
     count = len(values)
     gap = min(gap, (high - low) / max(count - 1, 1))
     order = np.argsort(values, kind="stable")
     offsets = gap * np.arange(count)
-    pools: list[tuple[float, int]] = []
-    for value in values[order] - offsets:
-        pools.append((float(value), 1))
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (a, n), (b, m) = pools[-2:]
-            pools[-2:] = [((a * n + b * m) / (n + m), n + m)]
-    pooled = np.repeat([value for value, _ in pools], [n for _, n in pools])
+    pooled = isotonic_regression(values[order] - offsets).x
     result = np.empty(count)
     result[order] = np.clip(pooled, low, high - gap * (count - 1)) + offsets
     return result

@@ -6,7 +6,6 @@ for the density ratio, a quantile of the score on held-back local records; both 
 every round, from the network as it is then.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, cast
@@ -49,26 +48,8 @@ def negative_energy(logits: FloatArray) -> FloatArray:
 SCORES: Mapping[str, Score] = {"confidence": confidence, "energy": negative_energy}
 
 
-class ByNetwork(ABC):
-    """A method whose selector reads the client's network, and so changes its mind every round."""
-
-    @abstractmethod
-    def scores(self, network: nn.Module, pixels: Tensor) -> FloatArray:
-        """[N] of any images, higher where they are more the client's own."""
-
-    @abstractmethod
-    def opinion_of_network(
-        self, client: ClientData, proxies: Tensor, indices: IntArray, network: nn.Module
-    ) -> Opinion:
-        """What the client may say about the proxies at these indices now."""
-
-    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:  # noqa: ARG002 - no use without the network
-        """LocalError: there is no opinion without the network."""
-        raise LocalError("this method's selector needs the client's network")
-
-
 class NetworkVotes(ProxyVotes):
-    """A method of votes whose rule is `ByNetwork`, as two halves."""
+    """A method of votes whose rule is `SelectiveByNetwork`, as two halves."""
 
     __slots__ = ()
 
@@ -82,16 +63,16 @@ class NetworkVoteClient(VoteClient):
 
     def scores(self) -> FloatArray:
         """[P] of the network as it is."""
-        return cast(ByNetwork, self._rule).scores(self.learner.model, self._proxies)
+        return cast("SelectiveByNetwork", self._rule).scores(self.learner.model, self._proxies)
 
     def opinion_now(self, indices: IntArray) -> Opinion:
         """What the network as it is lets the client say."""
-        rule, own = cast(ByNetwork, self._rule), self._own
+        rule, own = cast("SelectiveByNetwork", self._rule), self._own
         return rule.opinion_of_network(own.data, self._proxies, indices, self.learner.model)
 
 
 @dataclass(frozen=True, slots=True)
-class SelectiveByNetwork(ByNetwork):
+class SelectiveByNetwork:
     """selector: confidence or energy. quantile: tau_client. server_threshold: tau_server."""
 
     labels: Labels = "hard"
@@ -122,6 +103,10 @@ class SelectiveByNetwork(ByNetwork):
     def scores(self, network: nn.Module, pixels: Tensor) -> FloatArray:
         """[N] of any images."""
         return SCORES[self.selector](logits(network, pixels))
+
+    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:  # noqa: ARG002 - no use without the network
+        """LocalError: there is no opinion without the network."""
+        raise LocalError("this method's selector needs the client's network")
 
     def opinion_of_network(
         self, client: ClientData, proxies: Tensor, indices: IntArray, network: nn.Module

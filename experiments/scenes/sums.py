@@ -1,15 +1,14 @@
 """The comparison's own federation, one class a client: what sums show."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from attacks import votes
-from attacks.base import AttackResult
 from attacks.label_distribution import Participation
 from attacks.on_run import Arsenal, prepare
 from attacks.rounds import Differencing
-from attacks.view import View, server_view
+from attacks.view import server_view
 from experiments import runs
 from experiments.comparison import run_of
 from experiments.leakage import Attempt
@@ -58,7 +57,14 @@ class Prepared:
     arsenal: Arsenal = field(repr=False)
 
 
-def _prepared(plan: Plan, seed: int, progress: Progress) -> Prepared:
+Planned = Callable[[Job, str], Plan]
+"""The plan of a row by its key; of the key "" what all rows of a scene share."""
+_ONCE = "-one-release"
+"""How the keys of rows end that answer a proxy once in the whole run."""
+
+
+def _prepared(planned: Planned, job: Job, seed: int, progress: Progress) -> Prepared:
+    plan = planned(job, "")
     warm = runs.warm_up(plan.terms, seed, lambda done: progress(20 * done // plan.terms.clients))
     names, quick, data = plan.attacks.names, plan.attacks.quick, runs.data_of(plan.terms, seed)
     arsenal = prepare(
@@ -67,89 +73,50 @@ def _prepared(plan: Plan, seed: int, progress: Progress) -> Prepared:
     return Prepared(warm, arsenal)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Scored:
-    """A trained row, and what its clients said in each of its sums."""
-
-    plan: Plan
-    made: runs.RowRun
-    recorder: votes.Recorder
-    arsenal: Arsenal
-    said: tuple[votes.Said, ...] = field(repr=False)
-
-    @classmethod
-    def of(cls, plan: Plan, spec: RowSpec, turn: Turn[Prepared]) -> "_Scored":
-        """Train a row and write down what is said in it."""
-        recorder = recorder_for(plan.terms, spec)
-        made = runs.run_row(
-            plan.terms,
-            spec,
-            turn.seed,
-            None if spec.kind == "fedavg" else turn.made.warm,
-            turn.progress,
-            recorder,
-        )
-        said = votes.statements(recorder, made.transcript)
-        return cls(plan, made, recorder, turn.made.arsenal, said)
-
-    def view(self) -> View:
-        """The server's view of the run."""
-        return server_view(self.made.transcript, self.arsenal.public)
-
-    def differencing(self) -> AttackResult:
-        """Sums subtracted from each other."""
-        return launched(Differencing(), self.view(), self.said, self.made.seed)
-
-    def participation(self) -> AttackResult:
-        """Sums against who was there."""
-        attack = Participation(votes.undoing(self.made.response) if self.made.response else None)
-        return launched(attack, self.view(), self.arsenal.histograms, self.made.seed)
-
-
-def _attempts(scored: _Scored, others: Mapping[str, Attempt]) -> Mapping[str, Attempt]:
-    """The comparison's attacks, and these."""
-    run = run_of(scored.plan.terms, scored.made)
-    known: Mapping[str, Attempt] = {
-        name: partial(scored.arsenal.attack, name, run) for name in scored.plan.attacks.names
+def _attempts(planned: Planned, turn: Turn[Prepared]) -> Mapping[str, Attempt]:
+    """Train a row, and attack it as the comparison does; where clients drop out, all its sums."""
+    plan, arsenal, seed = planned(turn.job, turn.row), turn.made.arsenal, turn.seed
+    spec = next(s for s in every_row(plan) if s.key == turn.row.removesuffix(_ONCE))
+    recorder = recorder_for(plan.terms, spec)
+    warm = None if spec.kind == "fedavg" else turn.made.warm
+    made = runs.run_row(plan.terms, spec, seed, warm, turn.progress, recorder)
+    run, view = run_of(plan.terms, made), server_view(made.transcript, arsenal.public)
+    known: dict[str, Attempt] = {
+        name: partial(arsenal.attack, name, run) for name in plan.attacks.names
     }
-    return {**known, **others}
+    if not plan.terms.drop:
+        return known
+    said = votes.statements(recorder, made.transcript)
+    who = Participation(votes.undoing(made.response) if made.response else None)
+    return {
+        **known,
+        "differencing": lambda: launched(Differencing(), view, said, seed),
+        "participation": lambda: launched(who, view, arsenal.histograms, seed),
+    }
+
+
+def _rows(planned: Planned, keys: Sequence[str], job: Job) -> Mapping[str, str]:
+    """The labels of these rows."""
+    labels = {spec.key: spec.label for spec in every_row(planned(job, ""))}
+    return {
+        key: labels[key.removesuffix(_ONCE)] + ", one release" * key.endswith(_ONCE) for key in keys
+    }
 
 
 # One class a client.
 
 _ROUNDS, _QUICK_ROUNDS = 12, 2
 _ROWS = (
-    "fedavg",
-    "fedmd-soft",
-    "selective-fd-soft",
-    "selective-fd-hard",
-    "selective-fd-hard-masks",
-    "selective-fd-hard-masks-dp-label",
+    *("fedavg", "fedmd-soft", "selective-fd-soft", "selective-fd-hard"),
+    *("selective-fd-hard-masks", "selective-fd-hard-masks-dp-label"),
 )
 
 
-def _plan(job: Job) -> Plan:
+def _plan(job: Job, _: str) -> Plan:
     rounds = _QUICK_ROUNDS if job.quick else _ROUNDS
     # Another scene has inversion at length; a minute's look does without the prior.
     attacks = ["label-distribution", *([] if job.quick else ["inversion"]), *job.own]
     return suite_plan(job, Settings(rounds=rounds, attacks=",".join(attacks)))
-
-
-def _rows(job: Job) -> Mapping[str, str]:
-    """FedAvg, FedMD and Selective-FD, the last in clear, masked, and with noise."""
-    specs = {spec.key: spec.label for spec in every_row(_plan(job))}
-    return {key: specs[key] for key in _ROWS}
-
-
-def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
-    return _prepared(_plan(job), seed, progress)
-
-
-def _on_sums(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
-    """The comparison's own attacks."""
-    plan = _plan(turn.job)
-    spec = next(spec for spec in every_row(plan) if spec.key == turn.row)
-    return _attempts(_Scored.of(plan, spec, turn), {})
 
 
 FEDERATION = Scene(
@@ -158,9 +125,9 @@ FEDERATION = Scene(
     about="The strong split of the comparison, in which every client holds one class, so that "
     "labels, authors and votes have most to hide. Shorter than the comparison: these attacks "
     "read votes, which selectors decide before the first round.",
-    rows=_rows,
-    prepare=_prepare,
-    attempts=_on_sums,
+    rows=partial(_rows, _plan, _ROWS),
+    prepare=partial(_prepared, _plan),
+    attempts=partial(_attempts, _plan),
 )
 
 
@@ -169,16 +136,13 @@ FEDERATION = Scene(
 _DROP = 0.2
 _MANY, _QUICK_MANY = 30, 3
 """Rounds."""
-_ONCE = "-one-release"
 _DROPPING_ROWS = (
-    "selective-fd-hard",
-    "selective-fd-hard-masks",
-    f"selective-fd-hard-masks{_ONCE}",
+    *("selective-fd-hard", "selective-fd-hard-masks", f"selective-fd-hard-masks{_ONCE}"),
     "selective-fd-hard-masks-dp-label",
 )
 
 
-def _dropping_plan(job: Job, row: str = "") -> Plan:
+def _dropping_plan(job: Job, row: str) -> Plan:
     """One release: a round asks about as many proxies as leaves some for every round."""
     rounds = _QUICK_MANY if job.quick else _MANY
     settings = Settings(rounds=rounds, drop=_DROP, attacks="label-distribution")
@@ -189,35 +153,13 @@ def _dropping_plan(job: Job, row: str = "") -> Plan:
     return suite_plan(job, replace(settings, releases=1, proxies_per_round=few))
 
 
-def _dropping_rows(job: Job) -> Mapping[str, str]:
-    """Selective-FD in clear, masked, masked with one release a proxy, and with noise."""
-    labels = {spec.key: spec.label for spec in every_row(_dropping_plan(job))}
-    return {
-        key: labels[key.removesuffix(_ONCE)] + ", one release" * key.endswith(_ONCE)
-        for key in _DROPPING_ROWS
-    }
-
-
-def _prepare_dropping(job: Job, seed: int, progress: Progress) -> Prepared:
-    return _prepared(_dropping_plan(job), seed, progress)
-
-
-def _on_many_sums(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
-    """Sums subtracted, and sums against who was there."""
-    plan = _dropping_plan(turn.job, turn.row)
-    spec = next(spec for spec in every_row(plan) if spec.key == turn.row.removesuffix(_ONCE))
-    scored = _Scored.of(plan, spec, turn)
-    others = {"differencing": scored.differencing, "participation": scored.participation}
-    return _attempts(scored, others)
-
-
 DROPOUTS = Scene(
     name="dropouts",
     title="Clients that drop out: many sums together",
     about="The strong split, with every client away from a round with chance .2, half of them "
     "before their votes are in. A sum hides its terms; two sums whose terms differ by one "
     "client, or thirty, do not.",
-    rows=_dropping_rows,
-    prepare=_prepare_dropping,
-    attempts=_on_many_sums,
+    rows=partial(_rows, _dropping_plan, _DROPPING_ROWS),
+    prepare=partial(_prepared, _dropping_plan),
+    attempts=partial(_attempts, _dropping_plan),
 )

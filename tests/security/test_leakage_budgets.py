@@ -21,9 +21,18 @@ from attacks.base import AttackResult, Labelled
 from attacks.budgets import LeakageBudget, LeakageError
 from attacks.statistics import auc_bound
 from attacks.view import View
-from experiments.leakage_rows import DELTA, ROWS, Row, factory, game, without_noise
+from experiments import leakage_rows
+from experiments.leakage_rows import DELTA, Row, factory, game
 from secure_fd.methods.selective_fd import SelectiveFD
 
+HARD = leakage_rows.ROWS["selective-fd-hard"]
+POOLED = leakage_rows.ROWS["pooled-heads"]
+ROWS = {
+    **leakage_rows.ROWS,
+    "selective-fd-hard-masks": replace(HARD, masks=True),
+    "selective-fd-hard-dp-label": replace(HARD, epsilon=4.0),
+    "pooled-dp-record": replace(POOLED, masks=True, epsilon=4.0),
+}
 FIGURES = {
     "fedavg": 0.593,
     "fedmd-soft": 0.623,
@@ -99,24 +108,24 @@ def test_weights_of_six_bits_are_caught_where_two_are_declared():
 
 
 def test_votes_without_masks_are_caught_where_masks_are_declared():
-    caught("selective-fd-hard-masks", replace(ROWS["selective-fd-hard-masks"], masks=False))
+    caught("selective-fd-hard-masks", HARD)
 
 
 def test_votes_without_noise_are_caught_where_the_label_unit_is_declared():
-    caught("selective-fd-hard-dp-label", without_noise(ROWS["selective-fd-hard-dp-label"]))
+    caught("selective-fd-hard-dp-label", HARD)
 
 
 def test_sums_without_noise_are_caught_where_the_record_unit_is_declared():
-    caught("pooled-dp-record", without_noise(ROWS["pooled-dp-record"]))
+    caught("pooled-dp-record", replace(POOLED, masks=True))
 
 
 def test_noise_of_dp_sgd_hides_members_within_its_claim_and_without_it_they_show():
     """Runs of a pair exchange records, which is two steps of the claim: an area of .55 at most."""
     epsilon = 0.1
     allowed = auc_bound(2 * epsilon, (1 + math.exp(epsilon)) * DELTA)
-    noisy = played(replace(ROWS["fedavg-dp-sgd"], epsilon=epsilon))
+    noisy = played(replace(ROWS["fedavg"], epsilon=epsilon))
     assert noisy.figure < allowed + TOLERANCE
-    assert played(without_noise(ROWS["fedavg-dp-sgd"])).figure > allowed + TOLERANCE
+    assert played(ROWS["fedavg"]).figure > allowed + TOLERANCE
 
 
 def test_uploads_of_all_rounds_tell_more_than_the_newest():
