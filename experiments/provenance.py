@@ -5,14 +5,12 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-
-from secure_fd.errors import ConfigurationError
 
 _LIBRARIES = ("secure-fd", "torch", "numpy", "scipy")
 PRIVACY_LIBRARIES = ("cryptography", "dp-accounting", "opacus", "pycryptodome", "scikit-learn")
@@ -83,27 +81,6 @@ def versions(*others: str) -> dict[str, str]:
 def machine() -> dict[str, object]:
     """What a reader needs to judge seconds by."""
     return {"cpus": os.cpu_count() or 1}
-
-
-def check_schema(found: str, read: str) -> None:
-    """Raise ConfigurationError where a file is of another schema than the one that is read."""
-    if found != read:
-        raise ConfigurationError("schema", found, f"this version reads {read!r}")
-
-
-def check_cells(cells: Sequence[Hashable]) -> None:
-    """Raise ConfigurationError where there is no cell, or one twice."""
-    if not cells or len(set(cells)) < len(cells):
-        raise ConfigurationError("cells", len(cells), "use one or more, each once")
-
-
-def check_measured(accuracies: Sequence[float], seconds: float) -> None:
-    """Raise ConfigurationError for an accuracy that is no fraction, or a time below zero."""
-    for value in accuracies:
-        if not 0 <= value <= 1:
-            raise ConfigurationError("accuracy", value, "use a fraction from 0 to 1")
-    if seconds < 0:
-        raise ConfigurationError("seconds", seconds, "use 0 or more")
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:

@@ -216,6 +216,8 @@ class Cell:
             raise ConfigurationError("alpha", self.alpha, "it goes with fixed proxy labels alone")
         if self.rounds < 1:
             raise ConfigurationError("rounds", self.rounds, "use 1 or more")
+        if self.variant == TRUE_LABELS and self.method != "heads":
+            raise ConfigurationError("variant", self.variant, "it goes with pooled heads alone")
         if self.budget is not None and self.method != "selective-fd":
             raise ConfigurationError("budget", self.budget, "it goes with Selective-FD alone")
         if self.liar < 0 or (self.liar and self.method not in ("selective-fd", "fedmd")):

@@ -29,7 +29,7 @@ from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost,
 from experiments.own_data import own_federation
 from experiments.rivals.by_network import NetworkVotes, SelectiveByNetwork
 from experiments.study import Point, Progress, Result
-from experiments.variants import TaughtTruth, centralised, taught_truth
+from experiments.variants import TaughtTruth, centralised
 from secure_fd import models, simulation
 from secure_fd.adversarial import AdversarialSettings
 from secure_fd.aggregation.base import SecureSum
@@ -48,7 +48,7 @@ from secure_fd.federation import (
     participants_of,
 )
 from secure_fd.knowledge import one_hot
-from secure_fd.methods.base import Labels, Method, SharesParameters
+from secure_fd.methods.base import Labels, SharesParameters
 from secure_fd.methods.dafkd import DaFKD, Weight
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
@@ -56,7 +56,6 @@ from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.registry import RECORD_UNIT_METHODS
 from secure_fd.methods.selective_fd import ClassBy, SelectiveFD
 from secure_fd.privacy.guarantees import label_guarantee
-from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.plans import ClientPlan
 from secure_fd.privacy.response import RandomizedResponse
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
@@ -66,7 +65,7 @@ from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.protection.client import ClientUnit
 from secure_fd.protection.label import LabelUnit
 from secure_fd.protection.pooled import PooledRecordUnit
-from secure_fd.recipes import IMAGE_SETS, Schedule, image_set
+from secure_fd.recipes import IMAGE_SETS, image_set
 from secure_fd.selection.client import (
     ClientSelector,
     KulsifSelector,
@@ -210,10 +209,17 @@ def federation(
     if average or cell.method == "independent":
         protection = NoProtection()  # DP-SGD is the method's own
     sums = sum_of(cell, data)
-    if cell.liar:
-        method, sums = lied_to(method, data, cell.liar), LenientSum(sums)
+    if cell.liar:  # one client, so many times the bound
+        truth, lie = data.proxies.labels.numpy(), Lie(cell.liar)
+        method, sums = Poisoned(exchange_of(method), truth, lie), LenientSum(sums)
+    if average:  # one fresh network for all clients, from one start
+        start = cell.model or simulation.architectures(data.name, 1)[0]
+        networks = [models.build(start, data.n_classes, cell.seed) for _ in data.clients]
+        parties = participants_of(networks, data.clients)
+    else:
+        parties = made.participants()
     return Federation(
-        participants_of(shared(cell, data), data.clients) if average else made.participants(),
+        parties,
         data.proxies.pixels,
         method,
         aggregation=sums,
@@ -228,48 +234,25 @@ def federation(
     )
 
 
-def lied_to(method: AnyMethod, data: FederatedData, strength: int) -> Poisoned:
-    """The same method of votes in which one client lies, so many times the bound."""
-    return Poisoned(exchange_of(method), data.proxies.labels.numpy(), Lie(strength))
-
-
-def shared(cell: rows.Cell, data: FederatedData) -> list[nn.Module]:
-    """One fresh network for all clients, from one start."""
-    name = cell.model or simulation.architectures(data.name, 1)[0]
-    return [models.build(name, data.n_classes, cell.seed) for _ in data.clients]
-
-
 def method_of(cell: rows.Cell, data: FederatedData) -> AnyMethod:
     """What the clients of a cell share, and what its server does."""
-    if cell.method == "fedavg":
-        return fedavg(cell)
-    if cell.method in ("dafkd", "feddf"):
-        return dafkd(cell)
+    if cell.method in ("fedavg", "dafkd", "feddf"):
+        shared = FedAvg(random=noise_of(cell)) if cell.method == "fedavg" else dafkd(cell)
+        terms = cell.privacy
+        if terms is None or terms.epsilon is None:
+            return shared
+        epsilon, delta = terms.epsilon, terms.delta
+        ledgers = simulation.simulated_ledgers(cell.clients, epsilon, delta)  # of no real data
+        return shared.trained_privately(epsilon, delta, cell.rounds, cell.schedule, ledgers)
     if cell.method == "heads":
         return heads(cell, data)
     if cell.method == "feded":
         return feded(cell, data)
     if cell.method == "selective-fd":
-        return by_network(cell) if cell.selector in rows.BY_NETWORK else varied(cell, data)
+        return by_network(cell) if cell.selector in rows.BY_NETWORK else selective(cell)
     kind = rows.method_class(cell.method)
     made: AnyMethod = kind(cell.labels) if cell.labels else kind()
     return made
-
-
-def fedavg(cell: rows.Cell) -> FedAvg:
-    """FedAvg, with DP-SGD at a finite epsilon."""
-    made, terms = FedAvg(random=noise_of(cell)), cell.privacy
-    if terms is None or terms.epsilon is None:
-        return made
-    return made.trained_privately(*_dp_sgd(cell, terms.epsilon, terms.delta))
-
-
-def _dp_sgd(
-    cell: rows.Cell, epsilon: float, delta: float
-) -> tuple[float, float, int, Schedule, dict[int, BudgetLedger]]:
-    """Its arguments, ledgers for no real data among them."""
-    ledgers = simulation.simulated_ledgers(cell.clients, epsilon, delta)
-    return epsilon, delta, cell.rounds, cell.schedule, ledgers
 
 
 def dafkd(cell: rows.Cell) -> DaFKD:
@@ -282,17 +265,13 @@ def dafkd(cell: rows.Cell) -> DaFKD:
         spread=SPREAD if features else _PIXELS,
     )
     weight: Weight = "uniform" if cell.method == "feddf" else "domain"
-    made = DaFKD(
+    return DaFKD(
         "ratio" if cell.variant == rows.RATIO_WEIGHT else weight,
         steps=max(_LEAST_TAUGHT, round(_TAUGHT / cell.rounds)),
         adversarial=settings,
         selector=ProxyRatioSelector() if cell.variant == rows.SELECTOR_WEIGHT else None,
         random=noise_of(cell),
     )
-    terms = cell.privacy
-    if terms is None or terms.epsilon is None:
-        return made
-    return made.trained_privately(*_dp_sgd(cell, terms.epsilon, terms.delta))
 
 
 def heads(cell: rows.Cell, data: FederatedData) -> PooledHeads:
@@ -329,14 +308,6 @@ def by_network(cell: rows.Cell) -> NetworkVotes:
     return NetworkVotes(SelectiveByNetwork(cast(Labels, cell.labels), selector, **given))
 
 
-def varied(cell: rows.Cell, data: FederatedData) -> Method | NetworkVotes:
-    """Selective-FD, or what an ablation makes of it."""
-    made = selective(cell)
-    if cell.variant == rows.TRUE_LABELS:
-        return taught_truth(made, one_hot(data.proxies.labels.numpy(), data.n_classes))
-    return made
-
-
 def selective(cell: rows.Cell) -> SelectiveFD:
     """Selective-FD at the cell's thresholds; the paper's selector counts votes."""
     changed: dict[str, Any] = dict(_CHANGES.get(cell.variant, {}))
@@ -357,17 +328,9 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
 
 
 def selector_of(cell: rows.Cell) -> ClientSelector:
-    """The client selector, at the cell's tau_client where it has one."""
-    return kulsif(cell) if cell.selector == "kulsif" else ratio(cell)
-
-
-def kulsif(cell: rows.Cell) -> ClientSelector:
-    """The paper's."""
-    return _Kulsif() if cell.quantile is None else _Kulsif(cell.quantile)
-
-
-def ratio(cell: rows.Cell) -> ClientSelector:
-    """The density ratio to the proxies."""
+    """The paper's, or the density ratio to the proxies, at the cell's tau_client if it has one."""
+    if cell.selector == "kulsif":
+        return _Kulsif() if cell.quantile is None else _Kulsif(cell.quantile)
     if cell.quantile is None:
         return ProxyRatioSelector()
     return ProxyRatioSelector("quantile", cell.quantile)

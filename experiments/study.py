@@ -99,7 +99,11 @@ class Result:
         check_found(self.attacks)
         mean = [self.figures[ACCURACY]] if ACCURACY in self.figures else []
         points = [point.accuracy for point in self.curve]
-        provenance.check_measured((*mean, *self.per_client, *points), self.seconds)
+        for value in (*mean, *self.per_client, *points):
+            if not 0 <= value <= 1:
+                raise ConfigurationError("accuracy", value, "use a fraction from 0 to 1")
+        if self.seconds < 0:
+            raise ConfigurationError("seconds", self.seconds, "use 0 or more")
         if [p.round for p in self.curve] != sorted({p.round for p in self.curve}):
             raise ConfigurationError("curve", len(self.curve), "use points of ascending rounds")
 
@@ -137,9 +141,11 @@ class Results:
     cells: tuple[Result, ...] = ()
 
     def __post_init__(self) -> None:
-        provenance.check_schema(self.schema, SCHEMA)
+        if self.schema != SCHEMA:
+            raise ConfigurationError("schema", self.schema, f"this version reads {SCHEMA!r}")
         names = [json.dumps(encode(r.cell, "cell"), sort_keys=True) for r in self.cells]
-        provenance.check_cells(names)
+        if not names or len(set(names)) < len(names):
+            raise ConfigurationError("cells", len(names), "use one or more, each once")
 
 
 @dataclass(frozen=True, slots=True)

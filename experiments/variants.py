@@ -1,29 +1,16 @@
 """What only a control or an ablation runs: the truth, all records."""
 
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import concatenate
-from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
+from secure_fd.knowledge import FloatArray
 from secure_fd.methods.base import Own, Setting
 from secure_fd.methods.heads import HeadClient, PooledHeads, Public
-from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.training import Lesson
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TrueLabels(SelectiveFD):
-    """Clients answer, and are taught the truth [P, C] instead: what perfect labels would give."""
-
-    truth: FloatArray = field(default_factory=lambda: np.empty((0, 0)), repr=False)
-
-    def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:  # noqa: ARG002 - nobody's vote counts
-        """The truth about all proxies that were asked."""
-        return Ensemble(indices, self.truth[indices], np.ones(len(indices), dtype=np.bool_))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,12 +45,3 @@ def centralised(data: FederatedData) -> FederatedData:
     )
     everything = ClientData(train, validation, data.n_classes)
     return replace(data, clients=(everything,) * len(data.clients))
-
-
-def taught_truth(made: SelectiveFD, truth: FloatArray) -> TrueLabels:
-    """The same method, told the truth [P, C] about all proxies."""
-    return TrueLabels(**{**_settings(made), "none_of_mine": False}, truth=truth)
-
-
-def _settings(made: SelectiveFD) -> dict[str, Any]:
-    return {each.name: getattr(made, each.name) for each in fields(made)}

@@ -158,14 +158,3 @@ def test_a_run_with_true_labels_has_no_misleading_and_no_ambiguous_knowledge(mad
     for found in (exact, chosen):
         assert found.figures[BOUND] == pytest.approx(sum(found.figures[n] for n in TERMS.values()))
         assert found.figures[TEST_LOSS] == pytest.approx(2 * (1 - found.accuracy))
-
-
-# What only an ablation runs.
-
-
-def test_true_labels_teach_at_every_proxy(made, usual):
-    found = run(replace(HARD, variant="true labels"), made)
-    assert (found.figures[RIGHT_ALL], found.figures[KEPT_ALL]) == (1.0, 1.0)
-    assert usual.figures[KEPT_ALL] < 1.0
-    assert found.per_client != usual.per_client
-    assert found.figures[AUROC_CLASS] == usual.figures[AUROC_CLASS]  # it still selects

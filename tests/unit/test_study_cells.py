@@ -73,6 +73,7 @@ def test_the_command_line_narrows_a_study():
         {"method": "true-labels"},  # without alpha
         {"method": "gossip"},
         {"variant": "better"},
+        {"variant": "true labels"},  # without heads
         {"image_set": "imagenet"},
         {"rounds": 0},
         {"clients": 11},
