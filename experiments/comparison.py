@@ -109,7 +109,8 @@ def prepared(data_dir: Path | None, part: Part, progress: Progress) -> Any:  # n
     if played is not None:
         from experiments import games
 
-        return games.baseline(played, part.seed, part.asked, quick=part.quick, progress=progress)
+        row = games.UNPROTECTED[played]
+        return games.play(row, part.seed, part.asked, quick=part.quick, progress=progress)
     from attacks import on_run  # a row that nobody attacks does without
 
     data = runs.data_of(terms, part.seed)

@@ -10,7 +10,7 @@ a row have its rate.
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -194,7 +194,8 @@ def _accuracies(plain: Sequence[study.Result]) -> Table:
     table = new_table(title, ("row", *places, "CPU s", "kB up a client"))
     for row, found in study.grouped(plain, row_of).items():
         of = study.grouped(found, lambda cell: cell.place)
-        seconds, up = (_mean(found, figure) for figure in (_seconds, _kilobytes_up))
+        seconds = sum(result.seconds for result in found) / len(found)
+        up = sum(result.curve[-1].up for result in found) / (1000 * len(found))
         shown = [study.percent(of.get(place, [])) for place in places]
         table.add_row(row.title, *shown, f"{seconds:.0f}", f"{up:,.0f}")
     return table
@@ -229,18 +230,6 @@ def _spread(values: Sequence[float]) -> str:
         return NONE
     mean, deviation = mean_and_deviation(values)
     return f"{mean:+.1f} ± {deviation:.1f}" if len(values) > 1 else f"{mean:+.1f}"
-
-
-def _mean(found: Sequence[study.Result], figure: Callable[[study.Result], float]) -> float:
-    return sum(map(figure, found)) / len(found)
-
-
-def _seconds(result: study.Result) -> float:
-    return result.seconds
-
-
-def _kilobytes_up(result: study.Result) -> float:
-    return result.curve[-1].up / 1000
 
 
 def _of_sums(cell: Cell) -> bool:

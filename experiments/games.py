@@ -77,18 +77,6 @@ class Baselines:
         return {POSITIVE: found.figure} if isinstance(found, AttackResult) else {}
 
 
-def baseline(
-    key: str,
-    seed: int,
-    names: Sequence[str],
-    *,
-    quick: bool,
-    progress: Progress = lambda _: None,
-) -> Found:
-    """What is found of a row that nothing protects, of these names of `PLAYED`."""
-    return _played(UNPROTECTED[key], seed, names, quick=quick, progress=progress)
-
-
 def played(
     terms: Terms,
     spec: RowSpec,
@@ -107,7 +95,7 @@ def played(
         row = row_of(terms, spec, seed)
     except MissingCapabilityError as missing:
         return dict.fromkeys(names, f"{NOT_APPLICABLE}{missing}")
-    found = known.of(row) or _played(row, seed, names, quick=quick, progress=progress)
+    found = known.of(row) or play(row, seed, names, quick=quick, progress=progress)
     runs = _QUICK_RUNS if quick else RUNS
     set_up = SET_UP.format(runs=runs, protection=_protection(row))
     return {name: _told(found[name], name, known, set_up) for name in names}
@@ -178,7 +166,7 @@ def row_of(terms: Terms, spec: RowSpec, seed: int) -> Row:
 _BY_LABELS: Final = partial(ShadowedLabels.prepare, settings=QUICK)
 
 
-def _played(
+def play(
     row: Row, seed: int, names: Sequence[str], *, quick: bool, progress: Progress = lambda _: None
 ) -> Found:
     """The figures of these names; in a quick look the server's alone. progress: in percent."""

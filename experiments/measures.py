@@ -100,7 +100,8 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
     if isinstance(runner, FixedLabels):
         return of_bound(runner, made.data)
     if isinstance(runner.method, ProxyVotes):
-        return of_distillation(runner, made)
+        truth = made.data.proxies.labels.numpy()
+        return _labels(runner.transcript.distillation, truth) | _selectors(runner, made, truth)
     if cell.method in HEADS and cell.schedule.proxy_steps:
         return of_heads(runner, made)
     return {}
@@ -194,15 +195,6 @@ def _validation(data: "Same[FederatedData]") -> "Images":
 
 
 # Distillation: labels and selectors.
-
-
-def of_distillation(runner: "Federation", made: "Prepared") -> dict[str, float]:
-    """How right kept labels were, over all rounds, and how well selectors scored proxies."""
-    truth = made.data.proxies.labels.numpy()
-    return {
-        **_labels(runner.transcript.distillation, truth),
-        **_selectors(runner, made, truth),
-    }
 
 
 def _labels(rounds: "Sequence[DistillationRound]", truth: "IntArray") -> dict[str, float]:

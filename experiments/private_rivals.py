@@ -26,7 +26,7 @@ from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.recipes import IMAGE_SETS
 
 if TYPE_CHECKING:
-    from experiments.rival_heads import Budget, CentredFeatures, Records, Solved
+    from experiments.rival_heads import Budget
     from secure_fd.data.federated import FederatedData
     from secure_fd.knowledge import FloatArray, IntArray
     from secure_fd.privacy.samplers import Random
@@ -238,7 +238,7 @@ def _head(cell: Cell, made: Prepared, first: int, last: int, chance: "Random") -
     """Of the records of clients first to last - 1."""
     import numpy as np
 
-    from experiments.rival_heads import CentredFeatures, Records, claim_of
+    from experiments.rival_heads import CentredFeatures, Records, claim_of, full_batch, sampled
     from secure_fd.protection.pooled import rank_for
     from secure_fd.selection.density import ReferenceSettings
 
@@ -253,7 +253,9 @@ def _head(cell: Cell, made: Prepared, first: int, last: int, chance: "Random") -
         return Records(public.units(inputs[:, :rank]), labels, classes)
 
     train = np.concatenate(made.train[first:last])
-    solved = _solved(cell, public, seen(train, labels), budget, chance)
+    solve = full_batch if ROWS[cell.row].method == "gd" else sampled
+    setting = ROWS[cell.row].setting[0]
+    solved = solve(seen(train, labels), budget, public.rate, setting, random=chance)
     figures = {
         ACCURACY: seen(made.test, made.data.test.labels.numpy()).accuracy(solved.head),
         RANK: float(rank),
@@ -265,34 +267,17 @@ def _head(cell: Cell, made: Prepared, first: int, last: int, chance: "Random") -
     return figures, {"privacy": claim_of(solved.plan, DELTA)}
 
 
-def _solved(
-    cell: Cell, public: "CentredFeatures", records: "Records", budget: "Budget", chance: "Random"
-) -> "Solved":
-    from experiments.rival_heads import full_batch, sampled
-
-    row = ROWS[cell.row]
-    if row.method == "gd":
-        return full_batch(records, budget, public.rate, row.setting[0], chance)
-    return sampled(records, budget, public.rate, row.setting[0], random=chance)
-
-
 def _network(cell: Cell, made: Prepared) -> Found:
     """One network of all clients, from the start that FedAvg's has in every study."""
-    import torch
-
     from experiments.rival_heads import claim_of, shared_steps
-    from secure_fd.data.images import Images
+    from secure_fd.data.images import concatenate
     from secure_fd.privacy.samplers import SeededRandom
     from secure_fd.simulation import fresh_networks
     from secure_fd.training import accuracy
 
-    def joined(parts: Sequence[Images]) -> Images:
-        pixels = torch.cat([part.pixels for part in parts])
-        return Images(pixels, torch.cat([part.labels for part in parts]))
-
     steps, share, level = ROWS[cell.row].setting
     model = fresh_networks(made.data, cell.seed, shared=True)[0]
-    train = joined([client.train for client in made.data.clients])
+    train = concatenate([client.train for client in made.data.clients])
     chance = SeededRandom(cell.seed)
     plan = shared_steps(model, train, _budget(cell), int(steps), share, level, random=chance)
     figures = {

@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments import compared, exhibits, glosses, plots
-from experiments.attackers import (
-    LEGEND,
-    STAND_INS,
-    attack_notes,
-    by_attacker,
-    kinds,
-    short_heading,
-    verdict,
-)
+from experiments import attackers, compared, exhibits, glosses, plots
 from experiments.comparison import INVERSION, ORIGINALS, Row
 from experiments.leakage import BETWEEN, Leakage, Pictures
 from experiments.measures import ACCURACY, BYTES_UP
@@ -42,16 +33,16 @@ _PICTURES = "reconstructions.npz"
 def shown(results: Results) -> list[Table | str]:
     """What a terminal shows: subject, verdict, what rows cost, leak and guarantee."""
     made = compared.Shown.of(results)
-    opening = [subject(made), *verdict(made.leakage), *prices(made)]
+    opening = [subject(made), *attackers.verdict(made.leakage), *prices(made)]
     parts: list[Table | str] = [*_lines(opening), compared.overview(made)]
-    parts += [table for table in (by_attacker(made.leakage),) if table]
+    parts += [table for table in (attackers.by_attacker(made.leakage),) if table]
     parts += [table for table in (compared.promises(made),) if table]
     parts += [f"! {sentence}" for sentence in compared.warnings(made)]
     if made.drop > 0:
         parts.append(compared.sums(made))
     if made.leakage.attacks:
-        parts += ["", LEGEND, *_first_alone(made)]
-        parts += [f"· {note}" for note in attack_notes(made.leakage)]
+        parts += ["", attackers.LEGEND, *_first_alone(made)]
+        parts += [f"· {note}" for note in attackers.attack_notes(made.leakage)]
     if made.insecure:
         parts += ["\nInsecure settings of this run", *(f"! {flag}" for flag in made.insecure)]
     return parts
@@ -149,7 +140,7 @@ def _label_ends(axes: "Axes", made: compared.Shown) -> None:
 
 def _initials(made: compared.Shown, row: Row) -> str:
     """Initials of what attackers learn of a row; "none"; "" where it was not attacked."""
-    found = kinds(made.leakage, row.key)
+    found = attackers.kinds(made.leakage, row.key)
     if found is None:
         return ""
     return f" · {' '.join(kind[0].upper() for kind in found) or 'none'}"
@@ -183,7 +174,7 @@ def attacks(made: compared.Shown) -> "Figure | None":
     leaks, looks = made.leakage, exhibits.styles(made.leakage)
     panels = [
         plots.Forest(
-            short_heading(name).replace(", ", "\n", 1),
+            attackers.short_heading(name).replace(", ", "\n", 1),
             exhibits.figure_names(leaks, name, "\n"),
             exhibits.marks(leaks, name),
             looks,
@@ -198,12 +189,9 @@ def attacks(made: compared.Shown) -> "Figure | None":
 def membership(made: compared.Shown) -> "Figure | None":
     """ROC of membership inference; None where no row has one."""
     attack = ranked(made.leakage)
-    drawn, names = (
-        exhibits.curves(made.leakage, attack),
-        exhibits.figure_names(made.leakage, attack),
-    )
-    title = f"Membership inference ({attack}), measured on {STAND_INS.get(attack, 'this run')}"
-    return plots.roc(drawn, title, names) if drawn else None
+    drawn, where = exhibits.curves(made.leakage, attack), attackers.STAND_INS.get(attack)
+    title = f"Membership inference ({attack}), measured on {where or 'this run'}"
+    return plots.roc(drawn, title, exhibits.figure_names(made.leakage, attack)) if drawn else None
 
 
 def ranked(leaks: Leakage) -> str:
@@ -275,7 +263,7 @@ def render(made: compared.Shown, drawn: Mapping[str, bytes]) -> str:
     return page(
         "Accuracy, bytes and leakage, side by side",
         f"{found.schema} · {found.created} · {seconds} of CPU time in all rows",
-        [subject(made), *verdict(made.leakage), *prices(made)],
+        [subject(made), *attackers.verdict(made.leakage), *prices(made)],
         list(_sections(made, drawn)),
         found.command,
         _SEEDED if made.own is None else _FRESH,
@@ -297,9 +285,9 @@ def _sections(made: compared.Shown, drawn: Mapping[str, bytes]) -> Iterator[Sect
     yield Section("Rows and columns", list(_words(made)))
     yield Section("Guarantees", [guarantees(made), *map(_guarantee, made.rows)])
     if leaks.attacks:
-        yield Section("Attacks", [*_first_alone(made), list(attack_notes(leaks))])
+        yield Section("Attacks", [*_first_alone(made), list(attackers.attack_notes(leaks))])
         for name in leaks.attacks:
-            other = f", {STAND_INS[name]}" if name in STAND_INS else ""
+            other = f", {attackers.STAND_INS[name]}" if name in attackers.STAND_INS else ""
             yield Section(f"Attack {name}{other}", exhibits.attack_parts(leaks, name, 1), 3)
         if known := [f"{caveat} ({where})" for caveat, where in exhibits.caveats(leaks).items()]:
             yield Section("Caveats", [known], 3)
@@ -311,8 +299,8 @@ def _tables(made: compared.Shown) -> Iterator[Part]:
     yield compared.overview(made)
     if alarms := compared.warnings(made):
         yield alarms
-    if learnt := by_attacker(made.leakage):
-        yield from (LEGEND, learnt)
+    if learnt := attackers.by_attacker(made.leakage):
+        yield from (attackers.LEGEND, learnt)
     if table := compared.promises(made):
         yield table
     yield from (compared.sums(made), compared.summary(made))
@@ -322,8 +310,8 @@ def _words(made: compared.Shown) -> Iterator[Pairs]:
     """One line on everything that the tables name."""
     yield Pairs("Rows", glosses.of_rows(made.rows))
     yield Pairs("Columns of accuracy and bytes", glosses.COLUMNS)
-    if attackers := dict(glosses.of_attacks(made.leakage)):
-        yield Pairs("Attackers and their controls", attackers)
+    if learnt := dict(glosses.of_attacks(made.leakage)):
+        yield Pairs("Attackers and their controls", learnt)
     if compared.promises(made):
         yield Pairs("Columns of privacy", glosses.PRIVACY)
     yield Pairs("Columns of sums", glosses.SUM)
@@ -403,7 +391,7 @@ def _embedded(made: compared.Shown, drawn: Mapping[str, bytes]) -> Iterator[Pict
             "Private originals, what each method let out, and controls without access.",
         ),
         "roc": (
-            f"Membership inference, measured on {STAND_INS.get(members, 'this run')}",
+            f"Membership inference, measured on {attackers.STAND_INS.get(members, 'this run')}",
             "Log-log: what counts is the left, where an accusation is rarely wrong. The axes "
             "start at the smallest rate that the non-members resolve.",
             "Area under the curve: "

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -143,14 +143,6 @@ def _rows(job: Job) -> Mapping[str, str]:
         "selective-fd-soft": "Selective-FD soft",
         "selective-fd-hard": "Selective-FD hard",
     }
-
-
-def _prepare(job: Job, seed: int, progress: Progress) -> Ready:
-    return _prepared(FULL, job, seed, progress)
-
-
-def _prepare_published(job: Job, seed: int, progress: Progress) -> Ready:
-    return _prepared(PUBLISHED, job, seed, progress)
 
 
 def _prepared(effort: Effort, job: Job, seed: int, progress: Progress) -> Ready:
@@ -370,7 +362,7 @@ SCENE = Scene(
     "caveats state; `inversion` and `ideal-k3` search one prior with one search, so that the "
     "attack is the same, while methods differ in access and in how they train.",
     rows=_rows,
-    prepare=_prepare,
+    prepare=partial(_prepared, FULL),
     attempts=_attempts,
 )
 AT_PUBLISHED_SIZES = replace(
@@ -379,5 +371,5 @@ AT_PUBLISHED_SIZES = replace(
     title="Figure 8 at the published sizes",
     about="As `figure8`, with GMI's own prior, 64 channels and 100 passes, and IDEAL's own "
     "generator, 64 channels, and 25,000 queries: hours on one core.",
-    prepare=_prepare_published,
+    prepare=partial(_prepared, PUBLISHED),
 )

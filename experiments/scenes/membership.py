@@ -368,10 +368,9 @@ def _facts(row: Row, job: Job, played: Sequence[Played]) -> dict[str, float]:
     facts = {"accuracy": float(np.mean(reached))} if reached else {}
     if row.noise == "steps":
         epsilon, delta = 2 * job.epsilon, min(1.0, (1 + math.exp(job.epsilon)) * job.delta)
-        bounds = auc_bound(epsilon, delta), tpr_bound(0.01, epsilon, delta)
-    else:
-        return facts
-    return {**facts, "most_auc": bounds[0], "most_tpr_at_0.01_fpr": bounds[1]}
+        facts["most_auc"] = auc_bound(epsilon, delta)
+        facts["most_tpr_at_0.01_fpr"] = tpr_bound(0.01, epsilon, delta)
+    return facts
 
 
 def _rows(job: Job) -> Mapping[str, str]:

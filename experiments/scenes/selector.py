@@ -20,7 +20,7 @@ from experiments.leakage import Attempt
 from experiments.scenes import Job, Progress, Scene, Turn, noted
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import concatenate
-from secure_fd.data.partition import Split
+from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.knowledge import Released
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -34,14 +34,6 @@ _CLIENTS, _QUICK_CLIENTS = 10, 3
 _CANDIDATES = 20
 _BUDGET = 1_000_000
 _QUICK_ROWS = ("kulsif", "kulsif-masks", "kulsif-dp-label")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
-    """The data of one class a client, and of two."""
-
-    strong: FederatedData
-    weak: FederatedData
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,18 +131,17 @@ def _rows(job: Job) -> Mapping[str, str]:
     return {key: rows[key] for key in _QUICK_ROWS} if job.quick else rows
 
 
-def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
-    """Both splits of the job's data."""
+def _prepare(job: Job, seed: int, progress: Progress) -> Mapping[str, FederatedData]:
+    """The data of one class a client, and of two, by split."""
     source = load(job.dataset, job.data_dir)
     progress(50)
     clients = _QUICK_CLIENTS if job.quick else _CLIENTS
-    strong, weak = (federate(source, Split(k), clients, seed) for k in ("strong", "weak"))
-    return Prepared(strong, weak)
+    return {k: federate(source, parse_split(k), clients, seed) for k in ("strong", "weak")}
 
 
-def _attempts(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
+def _attempts(turn: Turn[Mapping[str, FederatedData]]) -> Mapping[str, Attempt]:
     """Membership, as far as what a row's server reads allows."""
-    data = turn.made.weak if turn.row.endswith("weak") else turn.made.strong
+    data = turn.made["weak" if turn.row.endswith("weak") else "strong"]
     play = _Play(turn.job, turn.row, turn.seed, data)
     noisy = turn.row == "kulsif-dp-label"
     return {FlipRadius.name: partial(_spent if noisy else _tell_members, play)}

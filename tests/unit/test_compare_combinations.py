@@ -77,7 +77,7 @@ def short_games():
         patch.setattr(small, "_SCHEDULE", steps)
         patch.setattr(small, "_FEDAVG_ROUNDS", 2)
         patch.setattr(small, "_FEDAVG_STEPS", 2)
-        patch.setattr(games, "_played", cache(games._played))  # the split is no part of a game
+        patch.setattr(games, "play", cache(games.play))  # the split is no part of a game
         yield
 
 
