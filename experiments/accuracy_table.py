@@ -3,7 +3,6 @@
 python experiments/accuracy_table.py --image-sets mnist --splits strong
 """
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -128,4 +127,4 @@ STUDY = paper_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.accuracy_table"))
+    raise SystemExit(main("experiments.accuracy_table"))

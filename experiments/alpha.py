@@ -3,7 +3,6 @@
 python experiments/alpha.py --quick
 """
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -95,4 +94,4 @@ STUDY = paper_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.alpha"))
+    raise SystemExit(main("experiments.alpha"))

@@ -7,7 +7,6 @@ nothing was tuned. The paper prints the best of its evaluations on the test set,
 rounds; the tables here show the last round.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -128,4 +127,4 @@ STUDY = image_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(study.main("experiments.as_published"))
+    raise SystemExit(study.main("experiments.as_published"))

@@ -4,7 +4,6 @@ python experiments/attack_suite.py --quick
 """
 
 import difflib
-import sys
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -185,4 +184,4 @@ STUDY = Study(
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.attack_suite"))
+    raise SystemExit(main("experiments.attack_suite"))

@@ -8,7 +8,6 @@ and each is attacked with the others as shadows: see docs/leakage_tests.md.
 """
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, cast
@@ -95,4 +94,4 @@ def main(arguments: Sequence[str] | None = None, prog: str = "check.py") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -4,7 +4,6 @@ python experiments/communication.py --quick
 """
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -189,4 +188,4 @@ STUDY = paper_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.communication"))
+    raise SystemExit(main("experiments.communication"))

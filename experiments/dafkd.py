@@ -9,7 +9,6 @@ clients' validation records of MNIST, beta .1, seed 0, chose the rate of each ro
 a row have its rate.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -290,4 +289,4 @@ STUDY = image_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(study.main("experiments.dafkd"))
+    raise SystemExit(study.main("experiments.dafkd"))

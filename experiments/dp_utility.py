@@ -4,7 +4,6 @@ python experiments/dp_utility.py --study small
 """
 
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -312,4 +311,4 @@ STUDY = Study(
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.dp_utility"))
+    raise SystemExit(main("experiments.dp_utility"))

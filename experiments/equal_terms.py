@@ -7,7 +7,6 @@ rounds of every row are those that `tuning.py` chose on validation records of se
 own figures stand beside them: its networks take up to 20,000 rounds of 11 steps.
 """
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -252,4 +251,4 @@ STUDY = image_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(study.main("experiments.equal_terms"))
+    raise SystemExit(study.main("experiments.equal_terms"))

@@ -7,7 +7,6 @@ among the proxies; its twin does neither. Each of ten clients holds one class. W
 should know is known here alone.
 """
 
-import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,4 +124,4 @@ STUDY = study.Study(
 )
 
 if __name__ == "__main__":
-    sys.exit(study.main("experiments.foreign_proxies"))
+    raise SystemExit(study.main("experiments.foreign_proxies"))

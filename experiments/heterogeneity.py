@@ -3,7 +3,6 @@
 python experiments/heterogeneity.py --quick
 """
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -87,4 +86,4 @@ STUDY = paper_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.heterogeneity"))
+    raise SystemExit(main("experiments.heterogeneity"))

@@ -8,7 +8,6 @@ the noise by a rule that was chosen on seeds 0 and 1 of MNIST-5k and digits. Noi
 so that a figure can be made again; an epsilon is that of the same noise where nobody foresees it.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,4 +270,4 @@ STUDY = image_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(study.main("experiments.pooled"))
+    raise SystemExit(study.main("experiments.pooled"))

@@ -5,7 +5,6 @@ python experiments/privacy_audit.py --self-test
 
 import math
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -341,14 +340,11 @@ STUDY = Study(
     settings=Settings,
     cell=Cell,
     cells=cells,
-    group=lambda cell: cell,
-    prepare=lambda *_: None,  # audits share nothing
     measure=measure,
     shown=tables,
-    image_set=lambda _: None,
     out=lambda chosen: chosen.out or Path(f"runs/audit-{datetime.now(UTC):%Y%m%d-%H%M%S}"),
     status=lambda results: 1 if verdicts(results).failures else 0,
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.privacy_audit"))
+    raise SystemExit(main("experiments.privacy_audit"))

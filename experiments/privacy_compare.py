@@ -7,7 +7,6 @@ secure-fd compare --secure-agg --dp-eps 4
 import difflib
 import math
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -537,4 +536,4 @@ def main(arguments: Sequence[str] | None = None, prog: str = "privacy_compare.py
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

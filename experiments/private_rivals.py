@@ -11,7 +11,6 @@ Noise is seeded here, so that a figure can be made again; an epsilon is that of 
 nobody foresees it.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -338,4 +337,4 @@ STUDY = image_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(study.main("experiments.private_rivals"))
+    raise SystemExit(study.main("experiments.private_rivals"))

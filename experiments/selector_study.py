@@ -3,7 +3,6 @@
 python experiments/selector_study.py --quick
 """
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -120,4 +119,4 @@ STUDY = paper_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.selector_study"))
+    raise SystemExit(main("experiments.selector_study"))

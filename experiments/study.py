@@ -156,9 +156,10 @@ class Study:
     settings: a dataclass of the command line, with `out`, `workers` and, for image sets,
     `data_dir`. cell: a hashable dataclass with a `label`.
     cells: of settings; raises ConfigurationError for a value that is not allowed. group: what cells
-    share; prepare: makes it once for the cells of a group that are missing. measure: one cell. Both
-    run in a worker. needs: of a cell, for a study whose cells wait for parts of their own: then
-    `prepare` makes each part once, and a cell is measured with its parts, a mapping, in any worker.
+    share, by default nothing; prepare: makes it once for the cells of a group that are missing.
+    measure: one cell. Both run in a worker. needs: of a cell, for a study whose cells wait for
+    parts of their own: then `prepare` makes each part once, and a cell is measured with its parts,
+    a mapping, in any worker.
     shown: tables and sentences.
     image_set: that must be on disk for a cell. cost: of a cell, part_cost: of a part that cells
     need, in a unit of the study.
@@ -172,12 +173,12 @@ class Study:
     settings: type
     cell: type
     cells: Callable[[Any], Sequence[Any]]
-    group: Callable[[Any], Hashable]
-    prepare: Callable[[Path | None, Any, Progress], Any]
     measure: Callable[[Path | None, Any, Any, Progress], Result]
     shown: Callable[[Results], Sequence[Table | str]]
+    group: Callable[[Any], Hashable] = lambda cell: cell
+    prepare: Callable[[Path | None, Any, Progress], Any] = lambda *_: None
     figure: "Callable[[Results], Figure | None]" = lambda _: None
-    image_set: Callable[[Any], str | None] = lambda cell: cell.image_set
+    image_set: Callable[[Any], str | None] = lambda cell: getattr(cell, "image_set", None)
     cost: Callable[[Any], int] = lambda _: 100
     part_cost: Callable[[Any], int] = lambda _: 100
     out: Callable[[Any], Path] = lambda settings: settings.out

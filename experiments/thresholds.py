@@ -3,7 +3,6 @@
 python experiments/thresholds.py --quick
 """
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -127,4 +126,4 @@ STUDY = paper_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.thresholds"))
+    raise SystemExit(main("experiments.thresholds"))

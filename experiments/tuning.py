@@ -6,7 +6,6 @@ Seed 0, half of the table's steps, four settings a row. What is chosen is the se
 mean accuracy over clients on the records that all of them hold back; no test image has a say.
 """
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -107,4 +106,4 @@ STUDY = image_study(
 )
 
 if __name__ == "__main__":
-    sys.exit(main("experiments.tuning"))
+    raise SystemExit(main("experiments.tuning"))
