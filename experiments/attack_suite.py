@@ -17,7 +17,7 @@ from experiments.provenance import PRIVACY_LIBRARIES
 from experiments.rows import working_folder
 from experiments.scenes import ASKED_FOR, OWN, SCENES, Job, Turn, attacked, load
 from experiments.shared_options import SharedOptions
-from experiments.study import Progress, Result, Results, Study, at_least, main
+from experiments.study import Progress, Result, Study, at_least, main
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.units import LEAST_EPSILON, MOST_EPSILON
 
@@ -148,12 +148,6 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) ->
     return Result(cell, {}, seconds, attacks=figures, pictures=pictures)
 
 
-def _report(results: Results, folder: Path) -> None:
-    from experiments.suite_page import write_report
-
-    print(f"report: {write_report(results, folder)}")
-
-
 _COSTS = {
     "figure8": 900,
     "figure8-published": 9000,
@@ -179,7 +173,7 @@ STUDY = Study(
     shown=later("experiments.suite_page:tables"),
     image_set=lambda cell: cell.dataset,
     cost=lambda cell: _COSTS.get(cell.scene, 100),
-    report=_report,
+    report=later("experiments.suite_page:write_report"),
     libraries=PRIVACY_LIBRARIES,
 )
 

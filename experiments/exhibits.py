@@ -7,7 +7,7 @@ import numpy as np
 from experiments.leakage import Interval, Leakage, Measured
 from experiments.page import Pairs, Part
 from experiments.plots import Curve, Mark, Style, line_style
-from experiments.tables import MINUS, Table, new_table, number, with_unit
+from experiments.tables import MINUS, Table, new_table, number
 
 
 def precise(value: float) -> str:
@@ -47,7 +47,8 @@ def difference(found: Measured) -> str:
 def figure_names(leakage: Leakage, attack: str, between: str = " / ") -> str:
     """The figures, with units, that the rows report for one attack, each once."""
     firsts = [found.first for found in leakage.measured(attack).values()]
-    return between.join(dict.fromkeys(with_unit(f.figure_name, f.unit) for f in firsts))
+    named = (f"{first.figure_name}, {first.unit}".removesuffix(", ") for first in firsts)
+    return between.join(dict.fromkeys(named))
 
 
 def control_names(leakage: Leakage, attack: str) -> str:

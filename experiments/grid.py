@@ -27,7 +27,6 @@ WARMUP = 200
 _BASELINE_ROUNDS = {"mnist": 25, "fashion_mnist": 25, "cifar10_features": 40, "chest_xray": 25}
 _OTHER_ROUNDS = 30
 _BATCH = 128
-_MANY = 40
 _ONE_CLASS = ("strong", HOSPITALS)
 _QUICK_ROUNDS = 2
 _QUICK_STEPS = 20

@@ -21,7 +21,7 @@ from experiments.grid import image_study
 from experiments.measures import ACCURACY
 from experiments.shared_options import StudyOptions
 from experiments.tables import NONE, Table, new_table
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import LocalError
 from secure_fd.recipes import IMAGE_SETS
 
 if TYPE_CHECKING:
@@ -106,8 +106,6 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     epsilons = study.listed("epsilons", settings.epsilons, EPSILONS) or EPSILONS
     sets = study.listed("image_sets", settings.image_sets, SETS) or SETS[:2]
     seeds = study.whole_numbers("seeds", settings.seeds) if settings.seeds else _SEEDS
-    if not seeds:
-        raise ConfigurationError("seeds", settings.seeds, "use one or more")
     if settings.quick:
         sets, epsilons, seeds = ("digits",), ("4",), (0,)
     return tuple(

@@ -28,7 +28,7 @@ from experiments.codec import NEVER, UNLESS_EMPTY, decode, encode
 from experiments.config import RUN, differences, written
 from experiments.leakage import Found, Pictures, check_found, picture_names
 from experiments.measures import ACCURACY
-from experiments.plots import Line
+from experiments.plots import Line, save
 from experiments.results import read, write
 from experiments.tables import NONE, Table, rendered, terminal_width
 from secure_fd.data.places import check_there
@@ -47,7 +47,6 @@ CELL_SCHEMA = "secure-fd/cell/2"
 CODE = "code.json"
 """The file of the code version that measured a folder's cells."""
 KEPT = "finished cells are kept; run the same again, into the same --out, to go on"
-_DPI = 180
 _PLACES = ("data_dir", "out", "workers")
 _OWN = (*_PLACES, "tuned", "images", "proxies")
 """Settings that no figure depends on, or whose choices the cells have in full."""
@@ -543,7 +542,7 @@ def run(study: Study, settings: Any, given: Sequence[str]) -> int:
     write_results(results, path)
     parts = study.shown(results)
     (out / f"{study.name}.txt").write_text(rendered(parts), encoding="utf-8")
-    draw(study, results, out)
+    save({study.name: study.figure(results)}, out, "png", "svg")
     study.report(results, out)
     print(rendered(parts, terminal_width()))
     print(f"results: {path}")
@@ -628,17 +627,6 @@ def gathered(
         cpu_seconds=sum(result.seconds for result in cells),
         cells=cells,
     )
-
-
-def draw(study: Study, results: Results, folder: Path) -> None:
-    """The figure as PNG and SVG; without one, those of an earlier run are removed."""
-    made = study.figure(results)
-    for kind in ("png", "svg"):
-        path = folder / f"{study.name}.{kind}"
-        if made is None:
-            path.unlink(missing_ok=True)
-        else:
-            write_atomically(path, partial(made.savefig, format=kind, dpi=_DPI))
 
 
 # Reading results.

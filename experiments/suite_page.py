@@ -324,7 +324,9 @@ def write_report(results: Results, folder: Path) -> Path:
         }
         if arrays:
             save_arrays(folder / IMAGES / f"{scene.name}.npz", arrays)
-    return write_page(render(results, made), folder)
+    path = write_page(render(results, made), folder)
+    print(f"report: {path}")
+    return path
 
 
 def render(results: Results, drawn: Mapping[str, Sequence[Drawing]]) -> str:

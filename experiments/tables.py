@@ -91,11 +91,6 @@ def percent(shares: Sequence[float]) -> str:
     return f"{mean} ± {100 * float(np.std(shares, ddof=1)):.1f}" if len(shares) > 1 else mean
 
 
-def with_unit(name: str, unit: str) -> str:
-    """A figure's name followed by its unit, if it has one."""
-    return f"{name}, {unit}" if unit else name
-
-
 def counted(count: int, noun: str) -> str:
     """A count with its noun.
 

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from attacks import fit
 from attacks import inversion as gmi
 from attacks import prior as priors
-from attacks.base import AttackResult
 from attacks.ideal import DEFAULT, QUICK, Ideal, IdealK1, IdealK2, IdealK3, IdealSettings
 from attacks.inversion import InversionTruth, inversion_truth
 from attacks.on_run import labelled, public_of
@@ -41,7 +40,7 @@ from experiments.runs import (
     run_row,
     warm_up,
 )
-from experiments.scenes import Job, Progress, Scene, Turn
+from experiments.scenes import Job, Progress, Scene, Turn, launched
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.errors import ConfigurationError, LocalError
@@ -307,7 +306,7 @@ def _attempts(turn: Turn[Arsenal]) -> Mapping[str, Attempt]:
     return {
         attack.name: (lambda: _OPEN)
         if isinstance(attack, IdealK1) and not row.selecting
-        else partial(_stolen, attack, view, ready.truth, seed, teacher)
+        else partial(launched, replace(attack, teacher=teacher), view, ready.truth, seed)
         for attack in ready.attacks
     }
 
@@ -325,16 +324,6 @@ def _view(turn: Turn[Arsenal], terms: Terms, made: RowRun, protection: Protectio
         for capability, make in makers.items()
     }
     return server_view(made.transcript, public_of(data), oracles)
-
-
-def _stolen(
-    attack: Ideal,
-    view: View,
-    truth: InversionTruth,
-    seed: int,
-    teacher: LabelFunction,
-) -> AttackResult:
-    return replace(attack, teacher=teacher).score(attack.run(view, seed), truth, seed)
 
 
 SCENE = Scene(
