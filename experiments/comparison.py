@@ -15,7 +15,7 @@ from experiments.leakage import NOT_APPLICABLE, Leakage, stored, tried
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND
 from experiments.promises import promised
 from experiments.rows import Attacks, RowSpec, Terms, averages, title
-from experiments.study import Progress, Result, Results, grouped, moments
+from experiments.study import Progress, Result, Results, grouped, moments, share
 from secure_fd.errors import SecureFDError
 
 if TYPE_CHECKING:
@@ -136,13 +136,13 @@ def measured(
     # Training takes about half of a row's time, attacks and games a quarter each.
     whole = 2 + bool(attacks) + bool(baselines)
     trained, tested = 200 // whole, 100 * (2 + bool(attacks)) // whole
-    row = runs.run_row(terms, cell.row, cell.seed, warm, _share(progress, 0, trained))
+    row = runs.run_row(terms, cell.row, cell.seed, warm, share(progress, 0, trained))
     data = runs.data_of(terms, cell.seed)
     found: dict[str, AttackResult | str] = {}
     if attacks:
-        found = attacked(attacks, run_of(terms, row), _share(progress, trained, tested))
+        found = attacked(attacks, run_of(terms, row), share(progress, trained, tested))
     if baselines:
-        found |= _played(cell, baselines, _share(progress, tested, 100))
+        found |= _played(cell, baselines, share(progress, tested, 100))
     progress(100)
     own = cell.terms.own
     shown = own is None or own.show_private
@@ -157,11 +157,6 @@ def measured(
         attacks=figures,
         pictures=pictures,
     )
-
-
-def _share(progress: Progress, start: int, end: int) -> Progress:
-    """Progress of a part of a row, which takes it from `start` to `end` percent."""
-    return lambda done: progress(start + (end - start) * done // 100)
 
 
 def _played(cell: Cell, baselines: "Mapping[str, Found]", progress: Progress) -> "Found":

@@ -338,17 +338,9 @@ def write_results(results: Results, path: Path) -> None:
 # Running.
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A share of a task's progress: `weight` units, from `start` on."""
-
-    tell: Callable[[int], None]
-    start: int
-    weight: int
-
-    def __call__(self, percent: int) -> None:
-        """So many percent of the part are done."""
-        self.tell(self.start + self.weight * percent // 100)
+def share(progress: Progress, start: int, end: int) -> Progress:
+    """Progress of a part of a task, which takes the whole from `start` to `end`."""
+    return lambda percent: progress(start + (end - start) * percent // 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,25 +459,26 @@ def run_group(job: Job, cells: Sequence[Any], progress: Progress) -> None:
     """Prepare a group and measure its cells in this process, each saved when it ends."""
     store = job.store()
     study, done = store.study, _preparation(store.study, cells)
-    made = study.prepare(job.data_dir, cells, Part(progress, 0, done))
+    made = study.prepare(job.data_dir, cells, share(progress, 0, done))
     progress(done)
     for cell in cells:
-        store.save(study.measure(job.data_dir, cell, made, Part(progress, done, study.cost(cell))))
-        done += study.cost(cell)
+        after = done + study.cost(cell)
+        store.save(study.measure(job.data_dir, cell, made, share(progress, done, after)))
+        done = after
         progress(done)
 
 
 def prepare_part(job: Job, part: Any, progress: Progress) -> Any:
     """Prepare what some cells need."""
     study = job.store().study
-    return study.prepare(job.data_dir, part, Part(progress, 0, study.part_cost(part)))
+    return study.prepare(job.data_dir, part, share(progress, 0, study.part_cost(part)))
 
 
 def run_one(job: Job, cell: Any, made: Mapping[Hashable, Any], progress: Progress) -> None:
     """Measure a cell whose parts are made, and save it."""
     store = job.store()
-    share = Part(progress, 0, store.study.cost(cell))
-    store.save(store.study.measure(job.data_dir, cell, made, share))
+    own = share(progress, 0, store.study.cost(cell))
+    store.save(store.study.measure(job.data_dir, cell, made, own))
 
 
 def _nothing(_: None) -> None:
