@@ -149,7 +149,6 @@ MISTAKES: dict[str, Sequence[Callable[[], object]]] = {
         lambda: fd.SelectiveFD(votes="counted", class_by="network"),
     ],
     "own_classes": [lambda: fd.SelectiveFD(own_classes=False)],
-    "sharpness": [lambda: fd.SelectiveFD(sharpness=9.0)],
     "index": [lambda: RoundTerms(-1, 1, 1, b"")],
     "length": [lambda: RoundTerms(0, 0, 1, b"")],
     "bound": [lambda: RoundTerms(0, 1, 0, b"")],

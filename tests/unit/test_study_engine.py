@@ -253,7 +253,8 @@ def test_the_script_of_a_study_runs_it(module):
     assert f'main("{module}")' in script.read_text(encoding="utf-8")
 
 
-def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path, capsys):
+def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "150")  # the file's width
     study, out = load("experiments.heterogeneity"), tmp_path / "made"
     store = Store(out / "cells", study)
     expected = [some_result(cell) for cell in study.cells(study.settings(quick=True))]
