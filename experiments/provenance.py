@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 _LIBRARIES = ("secure-fd", "torch", "numpy", "scipy")
-PRIVACY_LIBRARIES = ("cryptography", "dp-accounting", "opacus", "pycryptodome", "scikit-learn")
+PRIVACY_LIBRARIES = ("cryptography", "opacus", "pycryptodome", "scikit-learn")
 """What runs with masks, noise or attacks use besides."""
 
 ROOT = Path(__file__).parents[1]

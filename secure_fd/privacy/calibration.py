@@ -7,15 +7,15 @@ from functools import lru_cache
 from typing import Final
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.accountants import Accountant, IntegerRenyi, PrivacyLoss, accountant_for
+from secure_fd.privacy.accountants import Accountant, IntegerRenyi, accountant_for
 from secure_fd.privacy.plans import Plan
 
 _TRIES = 300
 _STRIDE = 4.0  # the most that one try may change the noise by
 _MOST_NOISE = 1e12
 _SLOW = 1e-6  # an accountant of a coarser resolution than this takes its time
-_QUICKER: Final = ((IntegerRenyi(), 0.1), (PrivacyLoss(fineness=16), 0.01))
-"""Others that find it a start first, and how near to epsilon theirs has to be."""
+_QUICKER: Final = IntegerRenyi()
+"""Finds it a start first, whose cost is within a tenth of epsilon."""
 
 
 def epsilon(plan: Plan, delta: float) -> float:
@@ -49,8 +49,7 @@ def calibrate(epsilon: float, delta: float, plan: Plan) -> float:
     start = min(1.0, plan.most_noise / 2)
     accountant = accountant_for(plan.with_noise(start).event())
     if accountant.resolution > _SLOW:
-        for quicker, near in _QUICKER:
-            start = _least_noise(quicker, epsilon, delta, plan, start, slack=near)
+        start = _least_noise(_QUICKER, epsilon, delta, plan, start, slack=0.1)
     return _least_noise(accountant, epsilon, delta, plan, start, slack=accountant.resolution)
 
 

@@ -30,7 +30,7 @@ from secure_fd.privacy.events import (
     Response,
     SampledGaussian,
 )
-from tests.opacus_bounds import opacus_bounds
+from tests.dp_sgd_bounds import dp_sgd_bounds
 
 DELTA = 1e-5
 REACH = np.arange(-150, 151)
@@ -177,15 +177,14 @@ PLANNED = [(0.72, 64 / 5400, 500), (1.0, 0.01, 500), (4.0, 64 / 300, 330), (30.0
 
 @pytest.mark.parametrize(("noise", "rate", "steps"), PLANNED)
 def test_dp_sgd_is_bounded_by_an_independent_accountant(noise, rate, steps):
-    """Opacus' numerical composition (Gopi et al., 2021) knows the truth to a thousandth.
+    """dp-accounting's bound is no larger, and ours within a hundredth of it.
 
-    A coarser grid costs more and is no less sound; a twin with a twentieth more noise is caught.
+    A twentieth more noise is caught.
     """
-    lower, upper = opacus_bounds(noise, rate, steps, DELTA, 5e-4)
+    lower, upper = dp_sgd_bounds(noise, rate, steps, DELTA, 1e-4)
     event = Repeated(SampledGaussian(noise, rate), steps)
     ours = PrivacyLoss().epsilon(event, DELTA)
-    assert lower <= ours <= 1.001 * upper
-    assert ours < PrivacyLoss(fineness=8).epsilon(event, DELTA)
+    assert upper <= ours <= 1.01 * upper
     wrong = PrivacyLoss().epsilon(Repeated(SampledGaussian(1.05 * noise, rate), steps), DELTA)
     assert wrong < 0.99 * lower
 
