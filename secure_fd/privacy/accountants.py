@@ -210,26 +210,13 @@ def excess(variance: float, shares: int) -> float:
 @final
 @dataclass(frozen=True, slots=True)
 class NearlyGaussian:
-    """Sums of discrete Gaussians by the exact curve of a Gaussian that is narrower by 1/12 unit^2.
+    """Sums of discrete Gaussians by the exact curve of one Gaussian, slightly narrower.
 
-    A Gaussian of variance v, rounded to integers, is post-processing of one that was not, and so it
-    is where neighbours lie whole units apart: its delta is at most a Gaussian's. It gives x the
-    weight exp(-x^2 / 2v) E exp(2yt), y = x / 2v, over t in [-1/2, 1/2] of density ~ exp(-t^2 / 2v).
-    Such a t is more often near 0 than a uniform one, whence E exp(2yt) <= sinh(y) / y <= e^(y^2/6);
-    and E exp(2yt) >= 1 + 2 y^2 E t^2, E t^2 >= 1/12 - 1 / 160v, log(1 + u) >= u - u^2 / 2, whence
-
-        y^2 / 6 - y^2 / 80v - y^4 / 72 <= log E exp(2yt) <= y^2 / 6.
-
-    With 1 / s^2 = (1 - 1 / 12v) / v the rounded Gaussian is thus, but for a constant, below the
-    discrete one of parameter s everywhere, and above it by a factor e^-eta where the entries x_i in
-    which neighbours differ have sum x_i^2 / 320 v^3 + x_i^4 / 1152 v^4 <= eta. They do but for a
-    chance beta, by the tails of their largest and of their sum of squares, which are no heavier
-    than a Gaussian's (Laurent and Massart, 2000). So delta(epsilon) of the discrete one is at most
-    beta + e^eta times the Gaussian's at epsilon - 2 eta + log(1 - beta). The bound is of the joint
-    law of all releases, each under noise of its own, whoever chose what it was about. A sum of
-    shares is within a factor of exp(tau d) of one discrete Gaussian, see `excess`.
-
-    Where that is more than the concentrated bound, the latter is taken.
+    Claim: except with probability beta, one discrete Gaussian behaves as a *rounded* Gaussian whose
+    variance is smaller by 1/12 unit^2, and a rounded Gaussian is post-processing of a Gaussian.
+    A sum of h shares is within a factor e^(tau d) of one discrete Gaussian, see `excess`.
+    The simple reading, "as a Gaussian of equal variance", is false, and a test shows it.
+    Where the zCDP bound is smaller, it is taken. The proof stands at `_moved`.
 
     >>> coarse = DistributedGaussian(variance=90.0, shares=7, l2=22.0, dimension=500)
     >>> exact = AnalyticGaussian().epsilon(Gaussian(630**0.5 / 22.0), 1e-5)
@@ -269,9 +256,11 @@ class NearlyGaussian:
 
 
 _LEAST_VARIANCE: Final = 4.0
+"""Of the noise in a sum, in units squared: below, the zCDP bound is taken."""
 _SPARE: Final = 1e-4
 """Of delta, what is set aside for noise in its far tail."""
 _MOST_MOVED: Final = 1.0
+"""In epsilon: above, the zCDP bound is taken, without a look at the exact curve."""
 
 
 def _narrower(variance: float) -> float:
@@ -280,7 +269,24 @@ def _narrower(variance: float) -> float:
 
 
 def _moved(part: DistributedGaussian, times: int, beta: float) -> float:
-    """eta, but for a chance of beta, and tau d: how far apart the two laws are, as a logarithm."""
+    """eta, but for a chance of beta, and tau d: how far apart the two laws are, as a logarithm.
+
+    A Gaussian of variance v, rounded to integers, is post-processing of one that was not, and so it
+    is where neighbours lie whole units apart: its delta is at most a Gaussian's. It gives x the
+    weight exp(-x^2 / 2v) E exp(2yt), y = x / 2v, over t in [-1/2, 1/2] of density ~ exp(-t^2 / 2v).
+    Such a t is more often near 0 than a uniform one, whence E exp(2yt) <= sinh(y) / y <= e^(y^2/6);
+    and E exp(2yt) >= 1 + 2 y^2 E t^2, E t^2 >= 1/12 - 1 / 160v, log(1 + u) >= u - u^2 / 2, whence
+
+        y^2 / 6 - y^2 / 80v - y^4 / 72 <= log E exp(2yt) <= y^2 / 6.
+
+    With 1 / s^2 = (1 - 1 / 12v) / v the rounded Gaussian is thus, but for a constant, below the
+    discrete one of parameter s everywhere, and above it by a factor e^-eta where the entries x_i in
+    which neighbours differ have sum x_i^2 / 320 v^3 + x_i^4 / 1152 v^4 <= eta. They do but for a
+    chance beta, by the tails of their largest and of their sum of squares, which are no heavier
+    than a Gaussian's (Laurent and Massart, 2000). So delta(epsilon) of the discrete one is at most
+    beta + e^eta times the Gaussian's at epsilon - 2 eta + log(1 - beta). The bound is of the joint
+    law of all releases, each under noise of its own, whoever chose what it was about.
+    """
     variance, entries = part.shares * part.variance, part.dimension * times
     v, odds = _narrower(variance), math.log(4 * entries / beta)
     farthest = 2 * variance * odds
