@@ -8,6 +8,7 @@ whoever can time a party's process is outside the model.
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from operator import mul
 from typing import Final
@@ -81,11 +82,62 @@ def weights_at_zero(points: Sequence[int], prime: int = PRIME) -> tuple[int, ...
     points = _canonical(points, prime)
     if not points:
         raise LocalError("points: none; the weights at zero need at least one")
-    # w_i = Π_{j≠i} x_j / (x_j - x_i) = Π_j x_j / d_i. The products d_i are of small integers,
-    # hence exact and cheap, and reduced once.
-    denominators = [at * math.prod([x - at for x in points if x != at]) % prime for at in points]
+    # w_i = Π_{j≠i} x_j / (x_j - x_i) = Π_j x_j / d_i, d_i = x_i Π_{j≠i} (x_j - x_i).
+    if max(points) <= _MOST_FACTORIALS:
+        inverses = _inverse_products(points, prime)
+    else:
+        products = [at * math.prod([x - at for x in points if x != at]) % prime for at in points]
+        inverses = _inverses(products, prime)
     product = math.prod(points) % prime
-    return tuple(product * inverse % prime for inverse in _inverses(denominators, prime))
+    return tuple(product * inverse % prime for inverse in inverses)
+
+
+_MOST_FACTORIALS: Final = 2**16
+"""Points up to here, which all holders' are, have their weights by factorials."""
+_WIDEST_GAP: Final = 8
+
+
+def _inverse_products(points: Sequence[int], prime: int) -> list[int]:
+    """1 / (x_i Π_{j≠i} (x_j - x_i)) for each point, in the order of the points.
+
+    A product over a run of integers is a quotient of factorials. Holders' points are a few runs
+    with small gaps, which are multiplied back.
+    """
+    factorial, inverse = _factorials(min(1 << max(points).bit_length(), prime), prime)
+    runs, gaps = _runs(sorted([0, *points]))
+    products = []
+    for point in points:
+        value = math.prod([gap - point for gap in gaps])
+        for first, last in runs:
+            if first > point:
+                value = value * inverse[last - point] * factorial[first - point - 1] % prime
+                continue
+            below = min(last + 1, point) - first  # each of these gives a minus
+            rest = inverse[last - point] if last >= point else factorial[point - last - 1]
+            value = (-1) ** below * value * inverse[point - first] * rest % prime
+        products.append(-value % prime)  # the run with 0 has given -x_i
+    return products
+
+
+def _runs(points: Sequence[int]) -> tuple[list[tuple[int, int]], list[int]]:
+    """(first, last) of runs with gaps of a few integers at most, and the integers of the gaps."""
+    runs = [(points[0], points[0])]
+    gaps: list[int] = []
+    for point in points[1:]:
+        first, last = runs[-1]
+        if point - last > _WIDEST_GAP:
+            runs.append((point, point))
+        else:
+            runs[-1] = (first, point)
+            gaps += range(last + 1, point)
+    return runs, gaps
+
+
+@lru_cache(maxsize=8)
+def _factorials(size: int, prime: int) -> tuple[list[int], list[int]]:
+    """[size] factorials from 0! on, and the inverse of each."""
+    factorials = list(accumulate(range(1, size), lambda left, by: left * by % prime, initial=1))
+    return factorials, _inverses(factorials, prime)
 
 
 def combine(weights: Sequence[int], shares: Sequence[int], prime: int = PRIME) -> int:

@@ -81,7 +81,9 @@ def test_shares_wrap_at_the_prime_of_the_default_field():
 
 
 @given(
-    points=st.lists(st.integers(1, 500) | st.integers(1, PRIME - 1), min_size=1, unique=True),
+    points=st.lists(st.integers(1, 500) | st.integers(1, PRIME - 1), min_size=1, unique=True)
+    | st.lists(st.integers(1, 500), min_size=1, unique=True)
+    | st.lists(st.integers(1, 40), min_size=20, unique=True),
     prime=st.sampled_from([PRIME, 2**31 - 1, 2**127 - 1]),
 )
 def test_weights_are_lagranges(points, prime):
