@@ -33,7 +33,7 @@ from secure_fd.exchange import (
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
 
 if TYPE_CHECKING:
-    from secure_fd.state import StateFile
+    from secure_fd.storage import Store
     from secure_fd.training import Steps
 
 _TOLD: Final = struct.Struct(">32s32sIIqqq??")
@@ -64,7 +64,7 @@ class Client:
         sums: SumClient,
         noise: NoiseTerms = NO_NOISE,
         watch: AbstractContextManager[None] | None = None,
-        file: "StateFile | None" = None,
+        file: "Store | None" = None,
     ) -> None:
         self.number, self.half = number, half
         self.work: Steps | None = None
@@ -94,9 +94,9 @@ class Client:
         """The running digest of all broadcasts that it has read, 32 bytes."""
         return self._told.digest
 
-    def _recall(self, file: "StateFile") -> None:
+    def _recall(self, file: "Store") -> None:
         """What an earlier process of this client wrote, if there was one."""
-        told, half = file.read("told"), file.read("half")
+        told, half = file.get("told"), file.get("half")
         if told is None:
             return
         if len(told) != _TOLD.size:
@@ -112,7 +112,7 @@ class Client:
             except PeerError as error:
                 raise LocalError("a state file is damaged, or of another method") from error
         for position in range(self._first, count):
-            kept = file.read(f"broadcast {position}")
+            kept = file.get(f"broadcast {position}")
             if kept is None:
                 raise LocalError(f"a state file lacks broadcast {position}")
             kind, _, _ = read_header(kept, self._session, SERVER)
@@ -148,7 +148,7 @@ class Client:
             memory = self.half.memory()
             if (digest := hashlib.sha256(memory).digest()) != self._written:
                 values["half"], self._written = memory, digest
-        self._file.write(values, drop=(f"broadcast {k}" for k in range(first, self._first)))
+        self._file.put(values, drop=(f"broadcast {k}" for k in range(first, self._first)))
 
     def start(self) -> list[bytes]:
         """Join the session and begin to learn alone."""

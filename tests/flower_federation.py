@@ -19,7 +19,7 @@ from secure_fd.flower.serving import rounds_of
 from secure_fd.flower.site import Site
 from secure_fd.knowledge import proxy_pixels
 from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.state import StateFile
+from secure_fd.storage import Store
 
 CLASSES = ("cat", "dog")
 
@@ -45,7 +45,7 @@ class World:
     roster: Roster = field(init=False)
     identities: dict[int, IdentityKey] = field(init=False, default_factory=dict)
     sites: dict[int, Site] = field(init=False, default_factory=dict)
-    files: dict[int, StateFile] = field(init=False, default_factory=dict)
+    files: dict[int, Store] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         server = keys.NewServer("localhost")
@@ -89,7 +89,7 @@ class World:
         """A process of the server, over the file that the last one left."""
         return rounds_of(self.agreement(), courier, self._opened(-1, self.folder / "server"))
 
-    def _opened(self, k: int, home: Path) -> StateFile:
+    def _opened(self, k: int, home: Path) -> Store:
         if k in self.files:
             self.files[k].close()
         self.files[k] = keys.open_state(home)

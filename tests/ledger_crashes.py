@@ -24,9 +24,9 @@ from types import FrameType
 from typing import TypeAlias
 
 from secure_fd.errors import SecureFDError
-from secure_fd.privacy.append_log import AppendLog, Entry
 from secure_fd.privacy.events import Event, Gaussian
 from secure_fd.privacy.ledger import Budget, BudgetLedger
+from secure_fd.storage import Entry, Store
 
 DATA, EVENT, REQUEST = "ward 7", Gaussian(1.1), b"round 1"  # epsilon 3.93 at delta 1e-5
 ONE, TWO = Budget(DATA, 4.0, 1e-5), Budget(DATA, 6.0, 1e-5)
@@ -92,10 +92,10 @@ class Forgets(BudgetLedger):
 
     @classmethod
     def open(cls, path: str | PathLike[str], data: str, **_: object) -> BudgetLedger:  # noqa: ARG003
-        return cls(AppendLog.in_memory(), Budget(data, 4.0, 1e-5))
+        return cls(Store.in_memory(), Budget(data, 4.0, 1e-5))
 
 
-class _Free(AppendLog):
+class _Free(Store):
     """Takes entries beside others."""
 
     __slots__ = ()
@@ -120,7 +120,7 @@ def killed_before(line: int) -> TraceFunction:
 
     def trace(frame: FrameType, event: str, _argument: object) -> TraceFunction | None:
         nonlocal left
-        if not frame.f_code.co_filename.endswith(("/ledger.py", "/append_log.py", "/durable.py")):
+        if not frame.f_code.co_filename.endswith(("/ledger.py", "/storage.py")):
             return None
         if event == "line":
             left -= 1

@@ -14,7 +14,7 @@ from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.flower.health import Health
 from secure_fd.kept import restore, state_of
 from secure_fd.server import Server
-from secure_fd.state import StateFile
+from secure_fd.storage import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class Checkpoints:
     on, and nothing is dropped.
     """
 
-    def __init__(self, server: Server, health: Health, file: StateFile) -> None:
+    def __init__(self, server: Server, health: Health, file: Store) -> None:
         self._server, self._health = server, health
         self._file, self._sums = file, 0
         self._next: _Checkpoint | None = None
 
     def restore(self) -> tuple[int, ...]:
         """Stand at the checkpoint of an earlier process, where there is one; its sites."""
-        data = self._file.read("checkpoint")
+        data = self._file.get("checkpoint")
         if data is None:
             return ()
         try:
@@ -59,7 +59,7 @@ class Checkpoints:
         ready = self._next
         if ready is not None and ready.broadcasts <= min(read.values()):
             old = [f"sum {k}" for k in range(self._sums, ready.sums)]
-            self._file.write({"checkpoint": ready.data}, drop=old)
+            self._file.put({"checkpoint": ready.data}, drop=old)
             self._server.drop(ready.broadcasts)
             self._sums, self._next = ready.sums, None
         if self._next is None:

@@ -14,7 +14,7 @@ from secure_fd.flower.records import proxies_in, records_in
 from secure_fd.flower.roster import Roster, read
 from secure_fd.flower.site import Site
 from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.state import StateFile
+from secure_fd.storage import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def join(desk: Desk) -> Site:
     return site
 
 
-def site_of(desk: Desk, agreed: Roster, file: StateFile) -> Site:
+def site_of(desk: Desk, agreed: Roster, file: Store) -> Site:
     """The participant, as its files have it."""
     identity = keys.identity_in(file)
     number = agreed.number_of(identity.public.raw)
@@ -68,7 +68,7 @@ def site_of(desk: Desk, agreed: Roster, file: StateFile) -> Site:
 
 
 def ledger_of(
-    home: Path, agreed: Roster, number: int, file: StateFile
+    home: Path, agreed: Roster, number: int, file: Store
 ) -> tuple[int, BudgetLedger] | None:
     """A site's number and the budget of its records, where the roster spends any.
 
@@ -79,8 +79,8 @@ def ledger_of(
         return None
     path = home / "ledger"
     if not path.exists():
-        if file.read("ledger") is not None:
+        if file.get("ledger") is not None:
             raise ConfigurationError("ledger", str(path), "it is gone: enrol anew")
-        file.write({"ledger": b"made"})
+        file.put({"ledger": b"made"})
         BudgetLedger.create(path, name, epsilon=terms.epsilon, delta=terms.delta).close()
     return number, BudgetLedger.open(path, name, epsilon=terms.epsilon, delta=terms.delta)

@@ -22,7 +22,7 @@ from secure_fd.exchange import Sum
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.server import Server
-from secure_fd.state import StateFile
+from secure_fd.storage import Store
 
 _HEAD: Final = struct.Struct(">BBII")
 """Whether a sum is there; whether it may have been read; survivors; integers."""
@@ -34,7 +34,7 @@ class JournaledSum(MaskedServer):
     replaying: whether sums come from the file; one that is not there is void.
     """
 
-    def __init__(self, server: SumServerMember, file: StateFile) -> None:
+    def __init__(self, server: SumServerMember, file: Store) -> None:
         super().__init__(server, keep_payloads=False)
         self._file, self._index, self.replaying = file, -1, False
 
@@ -66,7 +66,7 @@ class JournaledSum(MaskedServer):
 
     def _again(self) -> Mapping[int, bytes]:
         self.busy = False
-        kept = self._file.read(f"sum {self._index}")
+        kept = self._file.get(f"sum {self._index}")
         if kept is None:
             self.opened, why = True, "the server's process ended while this sum was open"
             raise PeerError(why)
@@ -78,7 +78,7 @@ class JournaledSum(MaskedServer):
 
     def _write(self, result: Sum | None, why: str) -> None:
         kept = _encode(result, why, opened=self.opened)
-        self._file.write({f"sum {self._index}": kept})
+        self._file.put({f"sum {self._index}": kept})
 
 
 def digest_of(result: Sum) -> str:
@@ -108,17 +108,17 @@ def _decode(data: bytes) -> tuple[Sum | None, bool, str]:
     return Sum(words.view(np.int64) if there == 2 else words, tuple(who)), bool(opened), ""
 
 
-def begun(file: StateFile) -> int:
+def begun(file: Store) -> int:
     """Rounds that a server began, in all of its lives."""
-    return int.from_bytes(file.read("begun") or b"", "big")
+    return int.from_bytes(file.get("begun") or b"", "big")
 
 
-def note_begun(file: StateFile, count: int) -> None:
+def note_begun(file: Store, count: int) -> None:
     """Write that so many rounds have begun, before anything of the newest leaves."""
-    file.write({"begun": count.to_bytes(8, "big")})
+    file.put({"begun": count.to_bytes(8, "big")})
 
 
-def replay(server: Server, sums: JournaledSum, file: StateFile, over: Callable[[], None]) -> int:
+def replay(server: Server, sums: JournaledSum, file: Store, over: Callable[[], None]) -> int:
     """Run a server through the rounds of its earlier lives that it lacks; how many began in all.
 
     over: called after each round.

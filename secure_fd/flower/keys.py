@@ -18,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from secure_fd.crypto.primitives import AgreementKey, IdentityKey, SecretHolder
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.state import StateFile
+from secure_fd.storage import Store
 
 _SEED_BYTES: Final = 32
 _VALID: Final = timedelta(days=730)
@@ -44,7 +44,7 @@ class NewServer(SecretHolder):
     def store(self, home: Path) -> None:
         """Make the server's home. ConfigurationError where it has a state file."""
         with closing(_new(home)) as file:
-            file.write({"identity": self._seed, "agreement": self._agreed})
+            file.put({"identity": self._seed, "agreement": self._agreed})
         for path, data in zip(tls_files(home), self._pems, strict=True):
             with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as out:
                 out.write(data)
@@ -57,21 +57,21 @@ def create_site(home: Path) -> bytes:
     """
     with closing(_new(home)) as file:
         seed = os.urandom(_SEED_BYTES)
-        file.write({"identity": seed})
+        file.put({"identity": seed})
     return _identity(seed).public.raw
 
 
-def open_state(home: Path) -> StateFile:
+def open_state(home: Path) -> Store:
     """The state file of a home; ConfigurationError where there is none, or a process has it."""
-    return StateFile.open(home / _STATE)
+    return Store.open(home / _STATE, "state")
 
 
-def identity_in(file: StateFile) -> IdentityKey:
+def identity_in(file: Store) -> IdentityKey:
     """The identity; LocalError where the file has none."""
     return _identity(_seed(file, "identity"))
 
 
-def agreement_in(file: StateFile) -> AgreementKey:
+def agreement_in(file: Store) -> AgreementKey:
     """The server's key of agreement; LocalError where the file has none."""
     return AgreementKey.derive(_seed(file, "agreement"))
 
@@ -81,14 +81,14 @@ def tls_files(home: Path) -> tuple[Path, Path, Path]:
     return home / "authority.pem", home / "server.pem", home / "server.key"
 
 
-def _new(home: Path) -> StateFile:
+def _new(home: Path) -> Store:
     home = home.resolve()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return StateFile.create(home / _STATE)
+    return Store.create(home / _STATE, "state")
 
 
-def _seed(file: StateFile, name: str) -> bytes:
-    found = file.read(name)
+def _seed(file: Store, name: str) -> bytes:
+    found = file.get(name)
     if found is None:
         raise LocalError(f"this state file has no {name} key")
     return found

@@ -24,7 +24,7 @@ from secure_fd.flower.site import CHALLENGE_BYTES, hello_text
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.secagg.session import Floors
 from secure_fd.server import Outbound
-from secure_fd.state import StateFile
+from secure_fd.storage import Store
 
 log = logging.getLogger(__name__)
 _MOST_SETUPS = 8
@@ -96,15 +96,15 @@ class Rounds:
         courier: Courier,
         key: IdentityKey,
         member: SumServerMember,
-        file: StateFile,
+        file: Store,
     ) -> None:
         self._agreement, self._courier, self._key = agreement, courier, key
         self._member, self._file = member, file
         self._numbers: dict[int, int] = {}  # by node
         self._processes: dict[int, bytes] = {}  # by site that was greeted and began
         self._lost: set[int] = set()
-        self._life = 1 + int.from_bytes(file.read("life") or b"", "big")
-        file.write({"life": self._life.to_bytes(8, "big")})
+        self._life = 1 + int.from_bytes(file.get("life") or b"", "big")
+        file.put({"life": self._life.to_bytes(8, "big")})
         self._pushes = 0
         self._owed: Outbound = {}
         self._is_set_up = False  # and `party` is there
@@ -121,7 +121,7 @@ class Rounds:
         Returns the rounds that have begun. MissingClientError where no set-up comes about.
         """
         # A process that ended before the last message was out is enrolled, and no site may be.
-        came = any(self._file.read(name) is not None for name in ("set up", "begun"))
+        came = any(self._file.get(name) is not None for name in ("set up", "begun"))
         back = self._is_set_up = self._member.enrolled and came
         if not back:
             self._set_up()
@@ -154,7 +154,7 @@ class Rounds:
                 self._lost |= set(self._processes)
                 continue
             if whole or not repairs:
-                self._file.write({"set up": b"\1"})
+                self._file.put({"set up": b"\1"})
                 self._is_set_up = True
                 return
             repairs -= 1

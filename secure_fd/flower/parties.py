@@ -40,7 +40,7 @@ from secure_fd.secagg.client import Client as SumClientMember
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.server import Server
 from secure_fd.simulation import architectures, central_network, named_recipe, pooled_heads
-from secure_fd.state import StateFile
+from secure_fd.storage import Store
 
 _CPU = torch.device("cpu")
 
@@ -114,7 +114,7 @@ class Agreement:
         return self.method.server(setting, initial)
 
     def client(
-        self, number: int, half: LearningHalf, sums: SumClient, file: StateFile | None
+        self, number: int, half: LearningHalf, sums: SumClient, file: Store | None
     ) -> Client:
         """A site's party."""
         roster, noise = self.roster, self.protection.noise_terms
@@ -129,12 +129,12 @@ class Agreement:
         return Server(numbers, roster.session.id, key, half, sums, noise)
 
 
-def kept_seed(file: StateFile, member: SumClientMember | SumServerMember) -> bytes:
+def kept_seed(file: Store, member: SumClientMember | SumServerMember) -> bytes:
     """The seed of joint draws: that of the first set-up, in all lives of a party."""
-    seed = file.read("seed")
+    seed = file.get("seed")
     if not seed:
         seed = member.group.seed
-        file.write({"seed": seed})
+        file.put({"seed": seed})
     return seed
 
 

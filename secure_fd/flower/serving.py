@@ -19,7 +19,7 @@ from secure_fd.flower.records import proxies_in
 from secure_fd.flower.roster import read
 from secure_fd.flower.serve import JOURNAL, check_home
 from secure_fd.secagg.server import Server as SumServerMember
-from secure_fd.state import StateFile
+from secure_fd.storage import Store
 
 
 def serve_rounds(home: Path, roster: Path, proxies: Path, courier: Courier) -> None:
@@ -52,13 +52,13 @@ def serve_rounds(home: Path, roster: Path, proxies: Path, courier: Courier) -> N
     note(home, {"event": "ended", **health.summary()})
 
 
-def rounds_of(agreement: Agreement, courier: Courier, file: StateFile) -> Rounds:
+def rounds_of(agreement: Agreement, courier: Courier, file: Store) -> Rounds:
     """The server's rounds over the files that its last process left."""
     member = SumServerMember(
         agreement.roster.session,
         keys.agreement_in(file),
-        keep=lambda memory: file.write({"memory": memory}),
-        memory=file.read("memory"),
+        keep=lambda memory: file.put({"memory": memory}),
+        memory=file.get("memory"),
     )
     return Rounds(agreement, courier, keys.identity_in(file), member, file)
 

@@ -25,7 +25,7 @@ from secure_fd.flower.envelope import PROCESS_BYTES, Answer, AnswerState, Push, 
 from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.methods.base import LearningHalf
 from secure_fd.secagg.client import Client as SumMember
-from secure_fd.state import StateFile
+from secure_fd.storage import Store
 from secure_fd.training import Alone, TrainingMode, threads_for
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Site:
         number: int,
         identity: IdentityKey,
         data: ClientData,
-        file: StateFile,
+        file: Store,
         folder: Path,
     ) -> None:
         self.agreement, self.number = agreement, number
@@ -63,8 +63,8 @@ class Site:
             number,
             identity,
             agreement.roster.session,
-            keep=lambda memory: file.write({"memory": memory}),
-            memory=file.read("memory"),
+            keep=lambda memory: file.put({"memory": memory}),
+            memory=file.get("memory"),
         )
         self._sums = MaskedClient(self._member)
         self._half: LearningHalf | None = None
@@ -141,7 +141,7 @@ class Site:
     @property
     def _is_set_up(self) -> bool:
         """Whether it came to the end of a set-up, also while it joins another one."""
-        return self._member.enrolled or bool(self._file.read("seed"))
+        return self._member.enrolled or bool(self._file.get("seed"))
 
     def _join(self, sent: list[bytes]) -> None:
         """Join a set-up; before it begins another may follow, where one did not reach all sites."""
@@ -150,7 +150,7 @@ class Site:
                 self._open()  # a new process: it knows now whether it has read a broadcast
             if self._begun or self.position:
                 raise PeerError("the server asks for a set-up that was made")
-            self._file.write({"seed": b""})
+            self._file.put({"seed": b""})
         self._client = self._half = None
         self._sums = MaskedClient(self._member)
         sent.extend(self._sums.join())

@@ -30,10 +30,10 @@ import numpy as np
 from secure_fd.crypto.primitives import SecretHolder, fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
-from secure_fd.privacy.append_log import AppendLog, Entry
 from secure_fd.privacy.events import Composed, Event, Repeated, decode, encode
 from secure_fd.privacy.guarantees import sampled_cost
 from secure_fd.privacy.units import figure
+from secure_fd.storage import Entry, Store
 
 SIMULATION: Final = "simulation"
 """The name of a ledger that is for no real data."""
@@ -165,7 +165,7 @@ class BudgetLedger(SecretHolder):
 
     __slots__ = ("_answers", "_bookings", "_log", "_lost", "_turn", "budget")
 
-    def __init__(self, log: AppendLog, budget: Budget) -> None:
+    def __init__(self, log: Store, budget: Budget) -> None:
         self._log, self.budget, self._turn = log, budget, RLock()
         self._bookings: list[Booking] = []
         self._answers: dict[bytes, int] = {}
@@ -182,7 +182,7 @@ class BudgetLedger(SecretHolder):
         """
         budget = Budget(data, epsilon, delta)
         budget.check_real()
-        return cls(AppendLog.create(_resolved(path), "opened", budget.encode()), budget)
+        return cls(Store.create(_resolved(path), "ledger", budget.encode()), budget)
 
     @classmethod
     def open(
@@ -198,7 +198,7 @@ class BudgetLedger(SecretHolder):
         Raises ConfigurationError for another data set, another total and a file that a process has
         open; LocalError for a file that is damaged.
         """
-        log = AppendLog.open(_resolved(path))
+        log = Store.open(_resolved(path), "ledger")
         try:
             made = cls._read(log)
         except LocalError:
@@ -222,10 +222,10 @@ class BudgetLedger(SecretHolder):
         >>> BudgetLedger.simulation().describe()
         'budget ledger "simulation", in memory and for no real data: no releases, epsilon 0 ...'
         """
-        return cls(AppendLog.in_memory(), Budget(SIMULATION, epsilon, delta))
+        return cls(Store.in_memory(), Budget(SIMULATION, epsilon, delta))
 
     @classmethod
-    def _read(cls, log: AppendLog) -> "BudgetLedger":
+    def _read(cls, log: Store) -> "BudgetLedger":
         entries = log.entries()
         first = next(entries, Entry(0, "", b"", b""))
         if first.kind != "opened":

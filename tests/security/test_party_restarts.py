@@ -11,11 +11,11 @@ from secure_fd.federation import Federation
 from secure_fd.methods.base import Own
 from secure_fd.methods.votes import VoteClient
 from secure_fd.server import Server
-from secure_fd.state import StateFile
+from secure_fd.storage import Store
 from tests.small_federation import federation
 
 
-def reborn(made: Federation, number: int, file: StateFile | None) -> Client:
+def reborn(made: Federation, number: int, file: Store | None) -> Client:
     """A client with a fresh half, and what its file knows."""
     person, old = made._participants[number], made.clients[number]
     made.protection._parts.pop(number, None)  # another process has a protection of its own
@@ -37,7 +37,7 @@ def put_back(made: Federation, client: Client) -> None:
 
 def kept(made: Federation, number: int, path: Path) -> None:
     """Give a client a file, before anything was said."""
-    made.clients[number]._file = StateFile.create(path)
+    made.clients[number]._file = Store.create(path, "state")
 
 
 @pytest.mark.parametrize("limit", [None, 2])
@@ -48,7 +48,7 @@ def test_it_goes_on_where_it_stood(digits, tmp_path, limit):
     stopped = made.clients[1]
     assert stopped._file is not None
     stopped._file.close()
-    back = reborn(made, 1, StateFile.open(tmp_path / "client"))
+    back = reborn(made, 1, Store.open(tmp_path / "client", "state"))
     assert (back.position, back._told.digest) == (stopped.position, stopped._told.digest)
     new, old = back.half, stopped.half
     assert isinstance(new, VoteClient)
@@ -80,7 +80,7 @@ def test_it_takes_no_second_story_and_its_twin_does(digits, tmp_path):
         second_story(made, made.clients[1])
     made.clients[1]._file.close()  # type: ignore[union-attr] - it was given one
     with pytest.raises(PeerError, match="does not follow"):
-        second_story(made, reborn(made, 1, StateFile.open(tmp_path / "client")))
+        second_story(made, reborn(made, 1, Store.open(tmp_path / "client", "state")))
     [vote] = second_story(made, reborn(made, 1, None))
     assert len(vote) > 100
 

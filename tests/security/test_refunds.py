@@ -21,7 +21,7 @@ from secure_fd.knowledge import UnitArray
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.secagg.session import MessageType, Place, RoundTerms, frame
 from secure_fd.server import Outbound, Server
-from secure_fd.state import StateFile
+from secure_fd.storage import Store
 from tests.small_federation import BRIEF, CPU, participants
 
 SESSION = bytes(32)
@@ -88,13 +88,13 @@ class Story:
     def __init__(self, path: Path, kind: type[Client] = Client, *, survey: bool = False) -> None:
         self.kind, self.path, self.teller = kind, path, Teller(SESSION, KEY)
         self.half, self.sums = Voting(survey=survey), Opening()
-        self.file = StateFile.create(path)
+        self.file = Store.create(path, "state")
         self.client = kind(0, SESSION, KEY.public, self.half, self.sums, file=self.file)
         self.client.start()
 
     def restart(self) -> None:
         self.file.close()
-        self.file = StateFile.open(self.path)
+        self.file = Store.open(self.path, "state")
         opened, self.sums = self.sums.opened, Opening()
         self.sums.opened = opened
         self.client = self.kind(0, SESSION, KEY.public, self.half, self.sums, file=self.file)

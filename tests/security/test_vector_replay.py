@@ -24,7 +24,7 @@ from secure_fd.recipes import Schedule
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.selection.density import ReferenceSettings
 from secure_fd.simulation import fresh_networks
-from secure_fd.state import StateFile
+from secure_fd.storage import Store
 from tests.security.test_party_restarts import put_back
 from tests.small_federation import faults
 
@@ -50,7 +50,7 @@ class Sites:
             dropouts=faults(lost),
         )
         for k, client in enumerate(self.run.clients):
-            client._file = StateFile.create(folder / str(k))
+            client._file = Store.create(folder / str(k), "state")
 
     def unit(self) -> PooledRecordUnit:
         unit = PooledRecordUnit(
@@ -75,7 +75,7 @@ class Sites:
             run.clients[k]._file.close()
             half = run.method.client(setting, Own(k, person.model, person.data, k, run._device))
             parts = (self.sums.session, run.server.key, half, self.sums.client(k))
-            file = StateFile.open(self._folder / str(k))
+            file = Store.open(self._folder / str(k), "state")
             put_back(run, Client(k, *parts, unit.noise_terms, file=file))
 
 

@@ -21,7 +21,7 @@ from secure_fd.kept import state_of
 from secure_fd.models import flatten
 from secure_fd.privacy.units import Guarantee
 from secure_fd.recipes import Recipe
-from secure_fd.state import StateFile
+from secure_fd.storage import Store
 from secure_fd.training import Alone, Steps, Trainer
 from tests.flower_federation import Courier, World
 from tests.small_federation import BRIEF, alike
@@ -175,8 +175,8 @@ def brief(data, tmp_path, monkeypatch):
     return made
 
 
-def _count(file: StateFile, kind: str) -> int:
-    return sum(file.read(f"{kind} {k}") is not None for k in range(200))
+def _count(file: Store, kind: str) -> int:
+    return sum(file.get(f"{kind} {k}") is not None for k in range(200))
 
 
 METHODS = ("fedavg", "selective-fd", "heads", "tests.small_dafkd:SmallDaFKD")
@@ -253,7 +253,7 @@ def test_a_site_that_lost_its_state_or_has_an_older_one_is_not_greeted(brief, lo
         next(played)
     world.files.pop(3).close()
     path.unlink()
-    StateFile.create(path).close()
+    Store.create(path, "state").close()
     if not lost:
         path.write_bytes(older)
     world.start(3)

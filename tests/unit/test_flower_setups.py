@@ -102,7 +102,7 @@ def test_a_server_that_ends_after_some_sites_are_enrolled_makes_the_set_up_anew(
     assert [world.sites[k]._member.enrolled for k in ALL] == [True, True, False, False]
     world.start(1)  # a new process of a site that was enrolled
     assert survivors(world, Courier(world), 1) == [ALL]
-    seeds = {file.read("seed") for file in world.files.values()}
+    seeds = {file.get("seed") for file in world.files.values()}
     assert len(seeds) == 1
     assert all(seeds)
 

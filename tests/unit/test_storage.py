@@ -1,0 +1,91 @@
+"""A party's file: whole values, one owner, and a refusal of anything that is not one."""
+
+import gc
+import os
+import subprocess
+import sys
+
+import pytest
+
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.privacy.ledger import BudgetLedger
+from secure_fd.storage import Store
+
+
+def test_values_are_replaced_as_a_whole_and_outlive_the_object(tmp_path):
+    path = tmp_path / "client"
+    file = Store.create(path, "state")
+    file.put({"told": b"one", "half": b"two"})
+    file.put({"told": b"three"})
+    file.close()
+    back = Store.open(path, "state")
+    assert (back.get("told"), back.get("half"), back.get("other")) == (b"three", b"two", None)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "three" not in repr(back)
+
+
+def test_nothing_is_opened_that_is_not_a_file_of_ones_own(tmp_path):
+    path = tmp_path / "client"
+    with pytest.raises(ConfigurationError, match="enrol anew"):
+        Store.open(path, "state")
+    file = Store.create(path, "state")
+    for attempt in (Store.create, Store.open):
+        with pytest.raises(ConfigurationError, match="a process has it open"):
+            attempt(path, "state")
+    file.close()
+    with pytest.raises(ConfigurationError, match="it exists"):
+        Store.create(path, "state")
+    path.chmod(0o644)
+    with pytest.raises(ConfigurationError, match="others may open it"):
+        Store.open(path, "state")
+
+
+def test_another_kind_of_file_and_damage_are_refused(tmp_path):
+    ledger, path = tmp_path / "ledger", tmp_path / "client"
+    BudgetLedger.create(ledger, "ward 7", epsilon=4.0, delta=1e-5).close()
+    with pytest.raises(LocalError, match="no file of this kind"):
+        Store.open(ledger, "state")
+    file = Store.create(path, "state")
+    file.put({"told": os.urandom(9000)})
+    file.close()
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(LocalError, match=r"damaged|cannot be read"):
+        Store.open(path, "state").get("told")
+
+
+def test_a_file_of_an_earlier_version_is_refused_in_one_sentence(tmp_path):
+    for kind in ("state", "ledger"):
+        path = tmp_path / kind
+        file = Store.create(path, kind)
+        file._database.execute("PRAGMA user_version = 1")
+        file.close()
+        with pytest.raises(LocalError, match="of an earlier version") as refused:
+            Store.open(path, kind)
+        assert "\n" not in str(refused.value)
+
+
+def test_the_end_of_a_forked_process_leaves_its_parent_the_lock(tmp_path):
+    """A fork shares the parent's lock, and must not give it up."""
+    path = tmp_path / "client"
+    file = Store.create(path, "state")
+    child = os.fork()
+    if not child:
+        file.close()
+        del file
+        gc.collect()
+        os._exit(0)
+    os.waitpid(child, 0)
+    lock = f"FileLock({str(path)!r} + '.lock', timeout=0).acquire()"
+    command = [sys.executable, "-c", f"from filelock import FileLock; {lock}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own program
+    assert "Timeout" in done.stderr
+    file.put({"told": b"one"})
+    file.close()
+
+
+def test_a_closed_file_takes_and_gives_nothing(tmp_path):
+    file = Store.create(tmp_path / "client", "state")
+    file.close()
+    for use in (lambda: file.put({"told": b"one"}), lambda: file.get("told")):
+        with pytest.raises(LocalError, match="it was closed"):
+            use()
