@@ -1,30 +1,26 @@
 """One push of the server to a site and the site's answer: what crosses, whole, as bytes.
 
-    push     magic, kind u8, at u64, parts
-    answer   magic, state u8, at u64, process [8], position u32, computing f64, parts
-    parts    count u32, then each with its length u32
-
 `at` numbers pushes, over all lives of a server: an answer to another push is not read, and a push
 that is not newer than one that was read is not carried out. Parts are messages of the parties; they
 carry their own signatures, and nothing here is trusted by them.
 """
 
-import struct
-from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final
+from typing import Annotated, Final, Self, TypeAlias
 
+from msgspec import Meta, Struct
+
+from secure_fd.codec import Codec
 from secure_fd.errors import PeerError
 from secure_fd.exchange import LIMIT
 
-_PUSH: Final = struct.Struct(">4sBQ")
-_ANSWER: Final = struct.Struct(">4sBQ8sId")
-_COUNT: Final = struct.Struct(">I")
-_PUSH_MAGIC: Final = b"sfp1"
-_ANSWER_MAGIC: Final = b"sfa1"
 PROCESS_BYTES: Final = 8
 MOST_PARTS: Final = 1 << 16
 """Parts of one push at most: a site that was away is owed one for each broadcast."""
+
+_Count: TypeAlias = Annotated[int, Meta(ge=0)]
+_Process: TypeAlias = Annotated[bytes, Meta(min_length=PROCESS_BYTES, max_length=PROCESS_BYTES)]
+_Parts: TypeAlias = Annotated[tuple[bytes, ...], Meta(max_length=MOST_PARTS)]
 
 
 class PushKind(IntEnum):
@@ -54,34 +50,38 @@ class AnswerState(IntEnum):
     """It had read this push, or a newer one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Push:
-    """What goes to one site.
-
-    >>> Push.decode(Push(PushKind.CARRY, 3, (b"ab",)).encode()).parts
-    (b'ab',)
-    """
-
-    kind: PushKind
-    at: int
-    parts: tuple[bytes, ...] = field(default=(), repr=False)
+class _Envelope(Struct, frozen=True, array_like=True, tag=True):
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
 
     def encode(self) -> bytes:
         """For the wire."""
-        return _PUSH.pack(_PUSH_MAGIC, self.kind, self.at) + _joined(self.parts)
+        return CODEC.encode(self)
 
     @classmethod
-    def decode(cls, data: bytes) -> "Push":
+    def decode(cls, data: bytes) -> Self:
         """PeerError for anything that `encode` does not write."""
-        _check(data, _PUSH.size, _PUSH_MAGIC)
-        _, kind, at = _PUSH.unpack_from(data)
-        if kind not in tuple(PushKind):
-            raise PeerError(f"a push has no kind {kind}")
-        return cls(PushKind(kind), at, _parts(data, _PUSH.size))
+        if len(data) > LIMIT:
+            raise PeerError(f"{len(data)} bytes are more than a push or an answer has")
+        found = CODEC.decode(data)
+        if not isinstance(found, cls):
+            raise PeerError("a push is no answer, and an answer is no push")
+        return found
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Push(_Envelope, frozen=True, array_like=True, tag=True):
+    """What goes to one site.
+
+    >>> Push.decode(Push(PushKind.CARRY, 3, (b"ab",)).encode()).at
+    3
+    """
+
+    kind: PushKind
+    at: _Count
+    parts: _Parts = ()
+
+
+class Answer(_Envelope, frozen=True, array_like=True, tag=True):
     """What comes back.
 
     process: drawn when the site's process began. position: broadcasts that it has read. computing:
@@ -92,49 +92,11 @@ class Answer:
     """
 
     state: AnswerState
-    at: int
-    process: bytes
-    position: int
-    computing: float
-    parts: tuple[bytes, ...] = field(default=(), repr=False)
-
-    def encode(self) -> bytes:
-        """For the wire."""
-        head = (self.state, self.at, self.process, self.position, self.computing)
-        return _ANSWER.pack(_ANSWER_MAGIC, *head) + _joined(self.parts)
-
-    @classmethod
-    def decode(cls, data: bytes) -> "Answer":
-        """PeerError for anything that `encode` does not write."""
-        _check(data, _ANSWER.size, _ANSWER_MAGIC)
-        _, state, at, process, position, computing = _ANSWER.unpack_from(data)
-        if state not in tuple(AnswerState) or not 0 <= computing < 1e9:
-            raise PeerError("an answer has no such state, or no time that it took")
-        return cls(AnswerState(state), at, process, position, computing, _parts(data, _ANSWER.size))
+    at: _Count
+    process: _Process
+    position: _Count
+    computing: Annotated[float, Meta(ge=0, lt=1e9)]
+    parts: _Parts = ()
 
 
-def _check(data: bytes, head: int, magic: bytes) -> None:
-    if not head + _COUNT.size <= len(data) <= LIMIT or data[:4] != magic:
-        raise PeerError(f"{len(data)} bytes are no push and no answer of this version")
-
-
-def _joined(parts: tuple[bytes, ...]) -> bytes:
-    sized = (_COUNT.pack(len(part)) + part for part in parts)
-    return b"".join((_COUNT.pack(len(parts)), *sized))
-
-
-def _parts(data: bytes, at: int) -> tuple[bytes, ...]:
-    """PeerError unless the parts end where the data does."""
-    (count,), at = _COUNT.unpack_from(data, at), at + _COUNT.size
-    if count > MOST_PARTS:
-        raise PeerError(f"{count} parts are more than {MOST_PARTS}")
-    found = []
-    for _ in range(count):
-        if at + _COUNT.size > len(data):
-            raise PeerError("a part is missing")
-        (size,), at = _COUNT.unpack_from(data, at), at + _COUNT.size
-        found.append(data[at : at + size])
-        at += size
-    if at != len(data):
-        raise PeerError("the parts do not fill the message")
-    return tuple(found)
+CODEC: Final = Codec[_Envelope](Push | Answer, "a push or an answer of this version", PeerError)

@@ -5,21 +5,20 @@ Throughout, a noise multiplier is the noise's standard deviation over the L2 sen
 noise, and a distributed sum counts in integer units.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from operator import index
-from typing import Any, Final, TypeAlias, get_args
+from typing import Final, TypeAlias
 
+from msgspec import Struct
+
+from secure_fd.codec import Codec
 from secure_fd.errors import ConfigurationError, LocalError
 
 _LEAST_SHARE = 0.25  # units squared: what is proved of sums starts at a deviation of 1/2
 
 
-@dataclass(frozen=True, slots=True)
-class Gaussian:
+class Gaussian(Struct, frozen=True, tag=True):
     """One release of real numbers under continuous Gaussian noise."""
 
     noise_multiplier: float
@@ -28,8 +27,7 @@ class Gaussian:
         _at_least("noise_multiplier", self.noise_multiplier, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class DiscreteGaussian:
+class DiscreteGaussian(Struct, frozen=True, tag=True):
     """One integer vector, independent discrete Gaussian noise on every entry.
 
     noise_multiplier: the noise's parameter sigma over the vector's L2 sensitivity.
@@ -41,8 +39,7 @@ class DiscreteGaussian:
         _at_least("noise_multiplier", self.noise_multiplier, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class SampledGaussian:
+class SampledGaussian(Struct, frozen=True, tag=True):
     """One step of DP-SGD: Gaussian noise on the sum over a Poisson sample of the records."""
 
     noise_multiplier: float
@@ -53,8 +50,7 @@ class SampledGaussian:
         _rate("sample_rate", self.sample_rate)
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True, tag=True):
     """One answer by randomised response over `alphabet_size` symbols.
 
     The truth is answered with e^epsilon times the probability of any other symbol.
@@ -68,8 +64,7 @@ class Response:
         _at_least("alphabet_size", self.alphabet_size, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class DistributedGaussian:
+class DistributedGaussian(Struct, frozen=True, tag=True):
     """An integer vector and the sum of independent discrete Gaussians, one share a client.
 
     variance: sigma^2 of one share, in units squared. shares: those that honest clients added.
@@ -92,8 +87,7 @@ class DistributedGaussian:
         _at_least("dimension", self.dimension, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Repeated:
+class Repeated(Struct, frozen=True, tag=True):
     """The same event so many times on the same data, each with noise of its own."""
 
     event: "Event"
@@ -103,8 +97,7 @@ class Repeated:
         _at_least("times", self.times, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Composed:
+class Composed(Struct, frozen=True, tag=True):
     """Several events on the same data; none at all costs nothing."""
 
     events: tuple["Event", ...]
@@ -151,66 +144,9 @@ def _rate(field: str, value: float) -> None:
 # Events as bytes, for what must outlast a process.
 
 
-_VERSION: Final = 1
-_DEEPEST: Final = 20
-_KINDS: Final = {kind.__name__: kind for kind in get_args(Primitive)}
+CODEC: Final = Codec[Event](Event, "an event", LocalError)
+"""Writes events as bytes and reads them.
 
-
-def encode(event: Event) -> bytes:
-    """Write an event as bytes: one form an event, floats exact in hexadecimal.
-
-    Raises LocalError for events in more than twenty others.
-
-    >>> encode(Gaussian(2.0))
-    b'[1,["Gaussian","0x1.0000000000000p+1"]]'
-    """
-    return json.dumps([_VERSION, _plain(event, _DEEPEST)], separators=(",", ":")).encode()
-
-
-def decode(data: bytes) -> Event:
-    """Read what `encode` wrote. LocalError for all else, another spelling of an event included.
-
-    >>> decode(encode(Repeated(Gaussian(2.0), 3)))
-    Repeated(event=Gaussian(noise_multiplier=2.0), times=3)
-    """
-    try:
-        version, plain = json.loads(data)
-        event = _event(plain, _DEEPEST)
-        same = version == _VERSION and encode(event) == data
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as failure:
-        raise LocalError("bytes that are no event were read as one") from failure
-    if not same:
-        raise LocalError(f"an event is not in the one form that version {_VERSION} has for it")
-    return event
-
-
-def _plain(event: Event, depth: int) -> list[object]:
-    """Its kind's name and what it holds, in lists, strings and whole numbers."""
-    if depth == 0:
-        raise LocalError(f"an event lies in more than {_DEEPEST} others")
-    if isinstance(event, Composed):
-        return ["Composed", *(_plain(part, depth - 1) for part in event.events)]
-    if isinstance(event, Repeated):
-        return ["Repeated", _plain(event.event, depth - 1), _whole(event.times)]
-    values = ((part.type, getattr(event, part.name)) for part in fields(event))
-    parts = (float(value).hex() if kind is float else _whole(value) for kind, value in values)
-    return [type(event).__name__, *parts]
-
-
-def _event(plain: list[Any], depth: int) -> Event:
-    name, *parts = plain
-    if depth == 0:
-        raise ValueError("events are nested too deep")
-    if name == "Composed":
-        return Composed(tuple(_event(part, depth - 1) for part in parts))
-    if name == "Repeated":
-        inner, times = parts
-        return Repeated(_event(inner, depth - 1), _whole(times))
-    values = (float.fromhex(part) if isinstance(part, str) else part for part in parts)
-    made: Primitive = _KINDS[name](*values)
-    return made
-
-
-def _whole(number: int) -> int:
-    """No bool, and none of numpy's; TypeError for what is not whole."""
-    return int(index(number))
+>>> CODEC.decode(CODEC.encode(Repeated(Gaussian(2.0), 3)))
+Repeated(event=Gaussian(noise_multiplier=2.0), times=3)
+"""

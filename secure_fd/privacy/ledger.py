@@ -15,22 +15,22 @@ Accounting via a Renyi Filter", NeurIPS 2021), and not for numerical composition
 """
 
 import hashlib
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from threading import RLock
 from typing import Final, Self
 
 import numpy as np
+from msgspec import Struct
 
+from secure_fd.codec import Codec
 from secure_fd.crypto.primitives import SecretHolder, fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
-from secure_fd.privacy.events import Composed, Event, Repeated, decode, encode
+from secure_fd.privacy.events import Composed, Event, Repeated
 from secure_fd.privacy.guarantees import sampled_cost
 from secure_fd.privacy.units import figure
 from secure_fd.storage import Entry, Store
@@ -61,8 +61,7 @@ def data_set_name(records: Iterable[bytes], key: bytes) -> str:
     return "records:" + hashlib.blake2b(b"".join(hashes), key=key, digest_size=24).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Booking:
+class Booking(Struct, frozen=True):
     """A release that was paid for. draws: samples of its noise, where they are within 2^-110.
 
     >>> from secure_fd.privacy.events import Gaussian
@@ -78,25 +77,8 @@ class Booking:
         if not self.draws >= 0:
             raise ConfigurationError("draws", self.draws, "use 0 or more")
 
-    def encode(self) -> bytes:
-        """As the file has it."""
-        return json.dumps([self.name, self.draws, encode(self.event).decode()]).encode()
 
-    @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """What `encode` wrote; LocalError for all else."""
-        try:
-            name, draws, event = json.loads(data)
-            made = cls(str(name), decode(event.encode()), int(draws))
-        except (ValueError, TypeError, AttributeError) as failure:
-            raise LocalError("a booking of a ledger is damaged") from failure
-        if made.encode() != data:
-            raise LocalError("a booking of a ledger is damaged")
-        return made
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """Of what, and how much: the total for one record of a data set, for good.
 
     >>> Budget("ward 7", 4.0, 1e-5).epsilon
@@ -123,19 +105,9 @@ class Budget:
         if math.isinf(self.epsilon):
             raise ConfigurationError("epsilon", self.epsilon, "use a finite number")
 
-    def encode(self) -> bytes:
-        """As the file has it."""
-        parts = [self.data, float(self.epsilon).hex(), float(self.delta).hex()]
-        return json.dumps(parts).encode()
 
-    @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """What `encode` wrote; LocalError for all else."""
-        try:
-            name, epsilon, delta = json.loads(data)
-            return cls(name, float.fromhex(epsilon), float.fromhex(delta))
-        except (ValueError, TypeError, OverflowError) as failure:
-            raise LocalError("the total of a ledger is damaged") from failure
+_BOOKINGS: Final = Codec[Booking](Booking, "a booking of a ledger", LocalError)
+_BUDGETS: Final = Codec[Budget](Budget, "the total of a ledger", LocalError)
 
 
 class BudgetLedger(SecretHolder):
@@ -182,7 +154,7 @@ class BudgetLedger(SecretHolder):
         """
         budget = Budget(data, epsilon, delta)
         budget.check_real()
-        return cls(Store.create(_resolved(path), "ledger", budget.encode()), budget)
+        return cls(Store.create(_resolved(path), "ledger", _BUDGETS.encode(budget)), budget)
 
     @classmethod
     def open(
@@ -230,7 +202,7 @@ class BudgetLedger(SecretHolder):
         first = next(entries, Entry(0, "", b"", b""))
         if first.kind != "opened":
             raise LocalError("the total of a ledger is damaged")
-        made = cls(log, Budget.decode(first.body))
+        made = cls(log, _BUDGETS.decode(first.body))
         for entry in entries:
             made._take(entry)
         return made
@@ -238,7 +210,7 @@ class BudgetLedger(SecretHolder):
     def _take(self, entry: Entry) -> None:
         """Recall an entry of the file."""
         if entry.kind == "booked":
-            self._bookings.append(Booking.decode(entry.body))
+            self._bookings.append(_BOOKINGS.decode(entry.body))
             self._lost |= {entry.request} - {b""}  # what `book` paid for has no answer to lose
         elif entry.kind == "answered" and entry.request in self._lost:
             self._lost.remove(entry.request)
@@ -298,7 +270,7 @@ class BudgetLedger(SecretHolder):
         before anything is drawn. What was booked stays spent, even where `draw` raises.
         """
         booking, unmet = Booking(name, event, draws), tuple(unmet)
-        asked = fields(booking.encode(), request, *(reason.encode() for reason in unmet))
+        asked = fields(_BOOKINGS.encode(booking), request, *(reason.encode() for reason in unmet))
         key = hashlib.blake2b(asked, digest_size=32).digest()
         with self._turn:
             if key in self._answers:
@@ -371,9 +343,7 @@ class BudgetLedger(SecretHolder):
     def _book(self, booking: Booking, request: bytes, unmet: tuple[str, ...]) -> None:
         if unmet and not self.is_simulation:
             raise ConfigurationError("random", unmet[0], "use os.urandom for real data")
-        body, price = booking.encode(), self.price(booking)
-        if Booking.decode(body) != booking:
-            raise LocalError(f"{booking.name}: its event cannot be read back")
+        body, price = _BOOKINGS.encode(booking), self.price(booking)
         if not price <= self.budget.epsilon:
             raise BudgetError(self._refusal(booking.name, price, lost=request in self._lost))
         # First here, then on the disk: whatever interrupts, nothing on the disk is forgotten here.

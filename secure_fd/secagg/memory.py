@@ -5,12 +5,14 @@ is here, kept before anything that depends on it leaves, is enough to use no rou
 to seal nothing twice under one key, and to go on in the same set-up with the next round.
 """
 
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final, Literal, TypeAlias
 
-from secure_fd.crypto.primitives import KEY_BYTES, SecretHolder, fields
+from msgspec import Meta, Struct
+
+from secure_fd.codec import Codec
+from secure_fd.crypto.primitives import KEY_BYTES, SecretHolder
 from secure_fd.errors import LocalError
 from secure_fd.secagg.channel import STATE_BYTES
 from secure_fd.secagg.session import Group, Session
@@ -18,12 +20,29 @@ from secure_fd.secagg.session import Group, Session
 Keep = Callable[[bytes], None]
 """Writes a memory where it outlives the process, and returns once it is there."""
 
-_HEAD: Final = struct.Struct(">IQI")
-_MEMBER: Final = struct.Struct(">I")
-_CHANNEL: Final = struct.Struct(f">I{STATE_BYTES}s")
-_KEY: Final = struct.Struct(f">I{KEY_BYTES}s")
-_FORMAT: Final = b"secure-fd memory 3"
-_PARTS: Final = 7
+_Number: TypeAlias = Annotated[int, Meta(ge=0, lt=2**32)]
+_State: TypeAlias = Annotated[bytes, Meta(min_length=STATE_BYTES, max_length=STATE_BYTES)]
+_Key: TypeAlias = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+_Hash: TypeAlias = Annotated[bytes, Meta(min_length=32, max_length=32)]
+
+
+class _Form(Struct, frozen=True, array_like=True):
+    """A memory as it is written. agreed: members, view and seed of the group."""
+
+    label: Literal["secure-fd memory 4"]
+    session: bytes
+    last: Annotated[int, Meta(ge=-1)]
+    setups: _Number
+    used: bool
+    agreed: tuple[tuple[_Number, ...], _Hash, _Hash] | None
+    channels: dict[_Number, _State]
+    inputs: dict[_Number, _Key]
+    barred: tuple[_Number, ...]
+
+    __repr__ = SecretHolder.__repr__
+
+
+_FORMS: Final = Codec[_Form](_Form, "a memory of this version", LocalError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,55 +65,31 @@ class Memory(SecretHolder):
     def encode(self, session: Session) -> bytes:
         """For a file that only its owner reads: it holds keys."""
         group = self.group
-        members = () if group is None else group.members
-        agreed = b"" if group is None else group.view + group.seed
-        return fields(
-            _FORMAT,
-            session.id,
-            _HEAD.pack(self.setups, self.last + 1, int(self.used)),
-            b"".join(_MEMBER.pack(member) for member in members) + agreed,
-            b"".join(_CHANNEL.pack(peer, state) for peer, state in self.channels.items()),
-            b"".join(_KEY.pack(client, key) for client, key in self.inputs.items()),
-            b"".join(_MEMBER.pack(client) for client in self.barred),
+        form = _Form(
+            label="secure-fd memory 4",
+            session=session.id,
+            last=self.last,
+            setups=self.setups,
+            used=self.used,
+            agreed=None if group is None else (tuple(group.members), group.view, group.seed),
+            channels=dict(self.channels),
+            inputs=dict(self.inputs),
+            barred=self.barred,
         )
+        return _FORMS.encode(form)
 
     @classmethod
     def decode(cls, data: bytes, session: Session) -> "Memory":
         """LocalError for another session's memory, or bytes that `encode` does not write."""
-        label, owner, head, agreed, channels, inputs, barred = _parts(data)
-        if (label, owner) != (_FORMAT, session.id):
-            raise LocalError("a memory belongs to another session or version")
-        try:
-            setups, after, used = _HEAD.unpack(head)
-            return cls(
-                last=after - 1,
-                setups=setups,
-                used=bool(used),
-                group=_group(agreed, session),
-                channels=dict(_CHANNEL.iter_unpack(channels)),
-                inputs=dict(_KEY.iter_unpack(inputs)),
-                barred=tuple(client for (client,) in _MEMBER.iter_unpack(barred)),
-            )
-        except struct.error:
-            raise LocalError("a memory is damaged") from None
-
-
-def _group(agreed: bytes, session: Session) -> Group | None:
-    if not agreed:
-        return None
-    names, view, seed = agreed[:-64], agreed[-64:-32], agreed[-32:]
-    members = tuple(member for (member,) in _MEMBER.iter_unpack(names))
-    return Group(session, members, view, seed)
-
-
-def _parts(data: bytes) -> list[bytes]:
-    """What `fields` joined; LocalError where it is not so many parts."""
-    found: list[bytes] = []
-    at = 0
-    while at + 4 <= len(data) and len(found) < _PARTS:
-        size = int.from_bytes(data[at : at + 4], "big")
-        found.append(data[at + 4 : at + 4 + size])
-        at += 4 + size
-    if at != len(data) or len(found) != _PARTS:
-        raise LocalError("a memory is damaged")
-    return found
+        found = _FORMS.decode(data)
+        if found.session != session.id:
+            raise LocalError("a memory belongs to another session")
+        return cls(
+            last=found.last,
+            setups=found.setups,
+            used=found.used,
+            group=None if found.agreed is None else Group(session, *found.agreed),
+            channels=found.channels,
+            inputs=found.inputs,
+            barred=found.barred,
+        )

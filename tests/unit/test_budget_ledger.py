@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from secure_fd.privacy import BudgetLedger, data_set_name
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.events import (
+    CODEC,
     Composed,
     DiscreteGaussian,
     DistributedGaussian,
@@ -27,8 +29,6 @@ from secure_fd.privacy.events import (
     Repeated,
     Response,
     SampledGaussian,
-    decode,
-    encode,
 )
 from secure_fd.privacy.ledger import Booking
 from secure_fd.privacy.plans import PooledPlan
@@ -290,13 +290,17 @@ def test_every_event_is_read_back_as_it_was():
     assert {type(event) for event in EVERY} == set(get_args(Primitive))
     nested = Composed((Repeated(Composed(EVERY), 3), Composed(()), *EVERY))
     for event in (*EVERY, nested):
-        assert decode(encode(event)) == event
-    assert encode(DistributedGaussian(4, np.int64(7), 2, 5)) == encode(
-        DistributedGaussian(4.0, 7, 2.0, 5)
-    )
+        assert CODEC.decode(CODEC.encode(event)) == event
+    given = DistributedGaussian(4, np.int64(7), np.float64(2), 5)
+    assert CODEC.encode(given) == CODEC.encode(DistributedGaussian(4.0, 7, 2.0, 5))
 
 
-ONE = encode(Gaussian(1.0))
+def packed(kind="Gaussian", **values):
+    """An event as somebody else may write it."""
+    return msgspec.msgpack.encode({"type": kind, **values})
+
+
+NESTED = packed("Repeated", event={"type": "Gaussian", "noise_multiplier": 1.0}, times=1)
 
 
 @pytest.mark.parametrize(
@@ -304,31 +308,23 @@ ONE = encode(Gaussian(1.0))
     [
         b"",
         b"\xff",
-        b"[" * 100_000,
-        ONE + b" ",
-        ONE.replace(b"[1,", b"[2,"),
-        ONE.replace(b'"0x1.0000000000000p+0"', b"1"),
-        ONE.replace(b"0x1.0000000000000p+0", b"0x1p+0"),
-        ONE.replace(b"0x1.0000000000000p+0", b"nan"),
-        ONE.replace(b"0x1.0000000000000p+0", b"-0x1.0000000000000p+0"),
-        ONE.replace(b"Gaussian", b"Gauss"),
-        ONE.replace(b"]]", b",1]]"),
-        encode(Repeated(Gaussian(1.0), 1)).replace(b",1]]", b",true]]"),
-        encode(Repeated(Gaussian(1.0), 1)).replace(b",1]]", b",-1]]"),
-        encode(Response(1.0, 11)).replace(b",11]]", b',"0x1.6000000000000p+3"]]'),
+        b"\x91" * 100_000,
+        packed(noise_multiplier=1.0) + b" ",
+        packed(noise_multiplier=1),
+        packed(noise_multiplier="1.0"),
+        packed(noise_multiplier=math.nan),
+        packed(noise_multiplier=-1.0),
+        packed("Gauss", noise_multiplier=1.0),
+        packed(noise_multiplier=1.0, further=1),
+        packed("Response", epsilon=1.0, alphabet_size=11.0),
+        NESTED[:-1] + b"\xc3",
+        NESTED[:-1] + b"\xff",
+        NESTED[:-1] + b"\xcc\x01",
     ],
 )
 def test_an_event_has_one_form(data):
     with pytest.raises(LocalError):
-        decode(data)
-
-
-def test_events_in_too_many_others_are_not_written():
-    event: Event = Gaussian(1.0)
-    for _ in range(20):
-        event = Repeated(event, 1)
-    with pytest.raises(LocalError, match="more than 20"):
-        BudgetLedger.simulation().book("means", event)
+        CODEC.decode(data)
 
 
 # Where noise on records is drawn.
