@@ -150,7 +150,7 @@ def test_a_site_joins_another_set_up_until_it_begins_and_not_after(world):
         process = world.start(0) if restarted else world.sites[0]
         join = Push(PushKind.JOIN, 1 << 40).encode()
         assert Answer.decode(process.answer(join)).state is AnswerState.REFUSED
-        assert world.files[0].read("seed") == world.files[1].read("seed")
+        assert world.files[0].get("seed") == world.files[1].get("seed")
 
 
 def test_mutant_that_makes_no_set_up_anew_loses_a_site(world, monkeypatch):
