@@ -104,7 +104,7 @@ def test_no_secret_is_in_a_file_or_log_but_its_own(story):
     files = [path for path in story.folder.rglob("*") if path.is_file()]
     for home in (story.folder / "server", *(story.folder / name / "home" for name in SITES)):
         state = keys.open_state(home)
-        secret = state.read("identity")
+        secret = state.get("identity")
         state.close()
         holders = {path for path in files if _holds(path, secret)}
         assert holders <= {home / "state", home / "state-wal"}
