@@ -19,7 +19,7 @@ LIMITS = {
     "experiments": 10_150,
     "benchmarks": 950,
     "examples": 150,
-    "tests": 29_650,
+    "tests": 30_050,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
