@@ -291,7 +291,7 @@ class Client:
     def _share(self, share: Share) -> list[bytes]:
         terms = RoundTerms(
             *(self._index, len(share.values), share.bound),
-            *(self._told.digest, self._noise, share.limits),
+            *(self._told.digest, self._noise.of_members(share.members), share.limits),
         )
         self._shared, self._counted, self._loaded = self._index, share.counted, -1
         self._remember()

@@ -67,6 +67,7 @@ class Share:
     """Integers [m] in [0, bound], within the limits, that a client hands to the sum.
 
     counted: whether the client counts them as a release, which `ClientHalf.unopened` takes back.
+    members: inputs without which the sum is not opened, where a method needs more than the sum.
 
     >>> import numpy as np
     >>> Share(np.array([1, 0], dtype=np.uint64), bound=1).bound
@@ -77,6 +78,7 @@ class Share:
     bound: int
     limits: Limits = NO_LIMITS
     counted: bool = False
+    members: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,9 @@ class Ask:
     """What goes to all clients, and the form of the sum that the server expects.
 
     body: bytes of the subject. length: integers in a vector. bound: the largest of them. limits:
-    what else holds for those of one client.
+    what else holds for those of one client. members: inputs without which the sum is not opened.
+    counted: whether clients count it as a release: once it has its result, no later sum of the
+    round ends as unopened.
 
     >>> Ask(b"round 0", length=10, bound=63).length
     10
@@ -94,6 +98,8 @@ class Ask:
     length: int
     bound: int
     limits: Limits = NO_LIMITS
+    members: int = 0
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ from secure_fd.methods.base import (
 )
 from secure_fd.methods.class_means import ClassMeans, ClasswiseMethod
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import ProxyVotes
+from secure_fd.methods.voters import check_sum
+from secure_fd.methods.votes import ProxyVotes, min_voters
 from secure_fd.privacy.units import Guarantee, weakest
 from secure_fd.protection.base import NoProtection, Protection, Public
 from secure_fd.recipes import Recipe, Schedule, ours, plain
@@ -171,6 +172,7 @@ class Federation:
         self._sum = sum_for(n, aggregation)
         self._protection = protection or NoProtection()
         self._protection.check_sum(self._sum)
+        check_sum(min_voters(getattr(self.method, "rule", None)), self._sum)
         proxies = proxies if self.method.needs_proxies else None
         if proxies is not None:
             check_proxies(proxies, shape)

@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,8 @@ SOFT_LEVELS = 4095
 
 
 _NEARLY_ALL = 0.9
+_LIGHT = 9
+"""A vote of a ninth of a whole one or less may leave `_NEARLY_ALL` of a count to another vote."""
 _ROUNDING = 1e-3
 """How far from one a row of probabilities may sum: float16 networks round as much."""
 
@@ -117,6 +119,31 @@ class Ensemble:
     kept: NDArray[np.bool_]
     of_classes: bool = False
 
+    @classmethod
+    def without_answers(cls, indices: IntArray, n_classes: int) -> "Ensemble":
+        """Nothing is kept."""
+        none = np.zeros((len(indices), n_classes))
+        return cls(indices, none, np.zeros(len(indices), dtype=np.bool_))
+
+    def at(self, asked: NDArray[np.bool_]) -> "Ensemble":
+        """The part about the proxies where `asked` [m] is True."""
+        return Ensemble(self.indices[asked], self.predictions[asked], self.kept[asked])
+
+    def among(self, indices: IntArray, asked: NDArray[np.bool_]) -> "Ensemble":
+        """The ensemble about `indices` [m] whose part where `asked` [m] is True is this one."""
+        return Ensemble(indices, spread(self.predictions, asked), spread(self.kept, asked))
+
+
+def spread(rows: NDArray[Any], asked: NDArray[np.bool_]) -> NDArray[Any]:
+    """[m, ...] the rows [k, ...] where `asked` [m] is True, zeros elsewhere.
+
+    >>> spread(np.array([5, 6]), np.array([True, False, True])).tolist()
+    [5, 0, 6]
+    """
+    made = np.zeros((len(asked), *rows.shape[1:]), dtype=rows.dtype)
+    made[asked] = rows
+    return made
+
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeCodec:
@@ -182,6 +209,17 @@ def contributors(units: Sequence[UnitArray], n_classes: int) -> tuple[int, int]:
     total = counts.sum(axis=0)
     alone = (total > 0) & (counts.max(axis=0) >= _NEARLY_ALL * total)
     return int(alone.sum()), int((total > 0).sum())
+
+
+def answered(units: UnitArray, n_classes: int, levels: int) -> NDArray[np.bool_]:
+    """[m] True where one client's votes [m * C] weigh enough to hide another's in their sum.
+
+    Of two such votes neither is nine tenths of the count, see `contributors`.
+
+    >>> answered(np.array([1, 0, 2, 0], dtype=np.uint64), n_classes=2, levels=10).tolist()
+    [False, True]
+    """
+    return np.asarray(_LIGHT * units.reshape(-1, n_classes).sum(axis=1) > levels)
 
 
 def rescaled(predictions: FloatArray) -> FloatArray:

@@ -81,6 +81,7 @@ class Server:
         self._away: set[int] = set()
         self._turn: ServerTurn | None = None
         self._round = self._exchange = 0
+        self._counted = self._released = False  # newest sum; a counted one of this round opened
 
     @property
     def busy(self) -> bool:
@@ -130,7 +131,7 @@ class Server:
     def begin(self) -> Outbound:
         """Open the next round, with everybody; nothing goes out where the method asks nothing."""
         self.void, self.why, self.refused = False, "", {}
-        self.last, self.seen, self._away = None, (), set()
+        self.last, self.seen, self._away, self._released = None, (), set(), False
         self._turn, index = self.half.round(self._round), self._round
         try:
             out = self._go(partial(next, self._turn), Kind.SUBJECT)
@@ -185,7 +186,7 @@ class Server:
         self._note_accused()
         if self.sums.busy or self.sums.result is None:
             return {k: [data] for k, data in relayed.items() if k not in self._away}
-        self.last = self.sums.result
+        self.last, self._released = self.sums.result, self._released or self._counted
         self.seen += (Seen(self.last, dict(self.sums.payloads), self.sums.readable),)
         return self._go(partial(self._turn.send, self.last), Kind.TELL)
 
@@ -194,10 +195,15 @@ class Server:
         self.refused |= self.sums.accused
         self._away |= set(self.sums.accused)
 
+    @property
+    def _opened(self) -> bool:
+        """Whether clients may have given what opens the newest sum, or a counted one before it."""
+        return self.sums.opened or self._released
+
     def _fail(self, turn: ServerTurn, why: str) -> Outbound:
         """End the sum as void."""
         self.void, self.last, self.why = True, None, why
-        if not self.sums.opened:
+        if not self._opened:
             self.half.unopened(self._round - 1)
         return self._go(partial(turn.throw, Void()), Kind.VOID)
 
@@ -208,13 +214,14 @@ class Server:
         except StopIteration as ended:
             return {} if ended.value is None else self._broadcast(kind, ended.value)
         except Void:
-            return self._broadcast(kind, OPENED if self.sums.opened else UNOPENED)
+            return self._broadcast(kind, OPENED if self._opened else UNOPENED)
         except PeerError as error:  # the method reads in the sum what no honest clients say
             self.void, self.last, self.why = True, None, str(error)
             return self._broadcast(Kind.VOID, OPENED)
         index, self._exchange = self._exchange, self._exchange + 1
+        self._counted = ask.counted
         out = self._broadcast(kind, ask.body, index)
-        told, noise = self._told.digest, self._noise
+        told, noise = self._told.digest, self._noise.of_members(ask.members)
         terms = RoundTerms(index, ask.length, ask.bound, told, noise, ask.limits)
         with self._watch:
             opening = self.sums.open(terms)

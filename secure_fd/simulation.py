@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -142,6 +142,7 @@ def simulate(
     delta: float | None = None,
     recipe: Literal["ours", "paper"] | Recipe = "ours",
     drop: float = 0.0,
+    min_voters: int = 1,
     seed: int = 0,
     data_dir: Path | None = None,
     on_round: Callable[[RoundReport], object] | None = None,
@@ -160,8 +161,9 @@ def simulate(
     record unit. A unit and a finite epsilon go together. delta: None for one in 10 times the
     records of the largest client, 1e-5 at most.
     recipe: "ours", "paper", or one of your own.
-    drop: chance that a client falls silent in a round. on_round: called with every round's report.
-    trainer: runs the clients' training steps (examples/own_trainer.py).
+    drop: chance that a client falls silent in a round. min_voters: of Selective-FD, fewest clients
+    that answer a proxy whose predictions are asked for (see `methods.voters`). on_round: called
+    with every round's report. trainer: runs the clients' training steps (examples/own_trainer.py).
 
     Raises ConfigurationError for a setting that does not fit the others.
 
@@ -174,10 +176,15 @@ def simulate(
     pools = unit == "record" and secure not in ("he", "prio3") and not math.isinf(epsilon)
     pools, local = pools and method in ("selective-fd", "heads"), secure is None
     delta = default_delta(made) if delta is None else delta
+    if min_voters != 1 and (pools or method != "selective-fd"):
+        allowed = "it goes with the votes of selective-fd, by name; SelectiveFD has its own"
+        raise ConfigurationError("min_voters", min_voters, allowed)
     if pools:
         chosen: AnyMethod = pooled_heads(epsilon, local=local)
     else:
         chosen = _method(method, labels, unit, epsilon, made, recipe, seed)
+        if isinstance(chosen, SelectiveFD) and min_voters != 1:
+            chosen = replace(chosen, min_voters=min_voters)
     shared = isinstance(chosen, SharesParameters)
     names = architectures(made.name, len(made.clients), shared=shared)
     people = participants_of(fresh_networks(made, seed, shared=shared), made.clients)

@@ -149,6 +149,21 @@ class SurveyRound:
     total: UnitArray = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class VotersRound:
+    """The sum that says how many clients answer each proxy, see `methods.voters`.
+
+    uploads: by client, its bits [m] as the server read them, or None under masks. counts: [m] the
+    sum. survivors: the clients in it.
+    """
+
+    index: int
+    proxy_indices: IntArray
+    uploads: Mapping[int, UnitArray] | None = field(repr=False)
+    counts: UnitArray = field(repr=False)
+    survivors: tuple[int, ...]
+
+
 @dataclass(slots=True)
 class Transcript:
     """A run's rounds in order, the bytes that each client sent and received, and who was missing.
@@ -181,6 +196,8 @@ class Transcript:
     """The newest, of a method that has one."""
     survey: SurveyRound | None = field(default=None, repr=False)
     """Of a method that asks clients first what they know."""
+    voters: list[VotersRound] = field(default_factory=list, repr=False)
+    """Of a method that counts voters before it asks for votes."""
     survivors: list[int] = field(default_factory=list)
     void_rounds: int = 0
     missing: Counter[tuple[int, Stage]] = field(default_factory=Counter)

@@ -128,7 +128,7 @@ class _Round:
     """What all parties derive from a round's terms: packing, form of messages, tags, holder."""
 
     def __init__(self, session: bytes, n_clients: int, terms: wire.RoundTerms) -> None:
-        if terms.noise != wire.NO_NOISE:
+        if terms.noise.room:
             allowed = "an encrypted sum carries none; use the masked sum"
             raise ConfigurationError("noise", terms.noise, allowed)
         self.terms, self.cohort, self._session = terms, range(n_clients), session
@@ -138,7 +138,7 @@ class _Round:
         if self.ciphertexts > MAX_CIPHERTEXTS:
             room = (MAX_CIPHERTEXTS * DEGREE - 1) * self.layout.lanes
             raise ConfigurationError("length", terms.length, f"sum up to {room} values")
-        self.quorum = max(MIN_CLIENTS, n_clients // 2 + 1)
+        self.quorum = max(MIN_CLIENTS, n_clients // 2 + 1, terms.noise.survivors)
         self.holder = terms.index % KEY_HOLDERS
 
     def message(self, sender: int, *body: bytes) -> bytes:

@@ -27,6 +27,7 @@ from secure_fd.methods.base import (
     levels,
 )
 from secure_fd.methods.budget import check_budget
+from secure_fd.methods.voters import check_min_voters
 from secure_fd.selection.client import ClientSelector, ProxyRatioSelector, Selection
 
 Votes = Literal["weighed", "counted"]
@@ -48,6 +49,8 @@ class SelectiveFD:
     knows teach nothing (see `survey`). rare: see `Memory`.
     budget: how much all of a client's votes of a round may weigh, in times its equal share of the
     proxies (see `methods.budget`); None: as much as it likes.
+    min_voters: fewest clients that answer a proxy whose predictions are asked for, see
+    `methods.voters`; 1 asks for all of them, in one sum.
     own_classes: with counted votes, a client names only classes whose own estimator accepts the
     proxy. Without it, one round of confused networks feeds on its own answers: hard labels fall
     from 99 % right to chance within ten rounds.
@@ -66,6 +69,7 @@ class SelectiveFD:
     rare: float = 0.5
     own_classes: bool = True
     budget: float | None = None
+    min_voters: int = 1
 
     revisits: ClassVar[bool] = False
     """Local steps come first (the paper's supplement)."""
@@ -84,6 +88,7 @@ class SelectiveFD:
             raise ConfigurationError("own_classes", False, "weighed votes name own classes only")
         if not 1 <= self.bits <= _MOST_BITS:
             raise ConfigurationError("bits", self.bits, f"use a number from 1 to {_MOST_BITS}")
+        check_min_voters(self.min_voters)
         if not 0 <= self.rare <= 1:
             raise ConfigurationError("rare", self.rare, "use a number from 0 to 1")
 

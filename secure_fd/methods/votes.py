@@ -12,7 +12,7 @@ help against it; a limit on how often a client answers does.
 import hashlib
 import logging
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -30,6 +30,7 @@ from secure_fd.exchange import (
     ServerReport,
     ServerTurn,
     Share,
+    Sum,
     Void,
 )
 from secure_fd.knowledge import (
@@ -42,8 +43,11 @@ from secure_fd.knowledge import (
     Released,
     Sums,
     UnitArray,
+    WordArray,
+    answered,
     ensemble_message,
     read_ensemble,
+    spread,
 )
 from secure_fd.methods.base import (
     LearningHalf,
@@ -57,10 +61,11 @@ from secure_fd.methods.budget import units_of, within
 from secure_fd.methods.registry import RECORD_UNIT_METHODS
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import BOUND, Known, Survey
+from secure_fd.methods.voters import Voters, check_min_voters
 from secure_fd.privacy.units import Guarantee
 from secure_fd.protection.base import FromAnswers, Guard
 from secure_fd.training import Learner, Lesson, predict
-from secure_fd.transcript import DistillationRound, Transcript
+from secure_fd.transcript import DistillationRound, Transcript, VotersRound, uploads_of
 
 _LOG = logging.getLogger("secure_fd")
 _DRAWN = struct.Struct("<qq")
@@ -90,6 +95,11 @@ class ProxyVotes:
         wanted, held = setting.schedule.proxies_per_round, len(setting.public_proxies())
         if not 1 <= wanted <= held:
             raise ConfigurationError("proxies_per_round", wanted, f"there are {held} proxies")
+        least = min_voters(self.rule)
+        check_min_voters(least, setting.n_clients)
+        if least > 1 and setting.protection.noise_terms.room:
+            allowed = f"use 1: the {setting.protection.name} adds no noise to counts of voters"
+            raise ConfigurationError("min_voters", least, allowed)
         if wants_survey(self.rule, setting) and not makes_survey(self.rule, setting):
             _LOG.warning(
                 "releases_per_pair 1 leaves no room for the survey of known proxies: "
@@ -113,6 +123,11 @@ def wants_survey(rule: Method, setting: Setting) -> bool:
 def makes_survey(rule: Method, setting: Setting) -> bool:
     """Whether the survey is made: it is a release of every proxy, and leaves one for the votes."""
     return wants_survey(rule, setting) and setting.releases != 1
+
+
+def min_voters(rule: object) -> int:
+    """Fewest clients that answer a proxy whose predictions are asked for."""
+    return rule.min_voters if isinstance(rule, SelectiveFD) else 1
 
 
 @dataclass(slots=True)
@@ -177,6 +192,9 @@ class VoteClient(LearningHalf):
         """Whether it answered a survey whose sum may have been opened."""
         self._survey_round = -1
         """The round of its survey, as long as the sum of the survey is open."""
+        self._least = min_voters(rule)
+        self._last_counted = -1
+        """The newest round in which it may have shared where it votes, to be counted."""
 
     def begin(self) -> ClientTurn:
         """Take its part of the protection, which may release at once; warm up in private."""
@@ -188,18 +206,20 @@ class VoteClient(LearningHalf):
         indices, first = self._asked(subject)
         if first and self._surveyed:
             raise PeerError("the server asks for a second survey")
+        index = _SUBJECT.unpack(subject)[0]
+        if self._least > 1 and index <= self._last_counted:
+            raise PeerError(f"the server asks again who votes in round {index}")
         try:
             if first:
                 familiar = self.opinion.familiar
-                self._surveyed, self._survey_round = True, _SUBJECT.unpack(subject)[0]
+                self._surveyed, self._survey_round = True, index
                 yield Share(self._terms.survey.encode(familiar), BOUND)
                 self._survey_round = -1
-            told = yield self._share(indices)
+            ensemble = yield from self._votes(index, indices)
         except Void:
             self._trust.forget()
             yield from self.learner.local()
             return
-        ensemble = read_ensemble(told, indices, self._terms.codec)
         if not self._rule.revisits:
             yield from self.learner.local()
         self._trust.compare(ensemble)
@@ -214,8 +234,9 @@ class VoteClient(LearningHalf):
         if message is not None:  # the sum has its result: it is not made a second time
             self._survey_round = -1
             self._surveyed = self._surveyed or first
-        if message:  # a survey is answered with nothing
-            self._memory.learn(read_ensemble(message, indices, self._terms.codec))
+        ensemble = self._late(message, indices) if message else None  # a survey's answer is empty
+        if ensemble is not None:
+            self._memory.learn(ensemble)
 
     def unopened(self, subject: bytes) -> None:
         """Its proxies may be asked about once more, and a survey that was its sum made again."""
@@ -232,6 +253,7 @@ class VoteClient(LearningHalf):
         """Go on with these counts; LocalError for bytes that `memory` does not write."""
         rest = memory[1 + self._memory.recall(memory[1:]) :]
         self._terms.draws.recall(rest)
+        self._last_counted = self._terms.draws.following - 1
         self._surveyed = bool(memory[0])
 
     @property
@@ -276,15 +298,42 @@ class VoteClient(LearningHalf):
             raise PeerError(f"round {index} is about other proxies or terms than were agreed")
         return indices, bool(first)
 
-    def _share(self, indices: IntArray) -> Share:
+    def _votes(self, index: int, indices: IntArray) -> Generator[Share, bytes, Ensemble]:
+        """Share the votes, after a sum of voters where that is agreed; return the ensemble."""
+        codec, limits, members = self._terms.codec, self._terms.limits(len(indices)), 0
+        guard, units = self._answers(indices, limits)
+        if self._least > 1:
+            self._last_counted, self._units = index, None
+            voting = answered(units, codec.n_classes, codec.levels)
+            message = yield Share(voting.astype(np.uint64), BOUND, counted=True)
+            voters = Voters.read(message, len(indices), self._terms.setting.n_clients)
+            voters.check(self._own.number, self._least)
+            if not voters.asked.any():
+                return Ensemble.without_answers(indices, codec.n_classes)
+            members = len(voters.members)
+            rows = units.reshape(-1, codec.n_classes) * voting[:, None]
+            units = rows[voters.asked].reshape(-1)
+        self._units = units
+        shared = guard.perturb(units)
+        told = yield Share(shared, codec.levels, limits, counted=True, members=members)
+        return read_ensemble(told, indices, codec)
+
+    def _late(self, message: bytes, indices: IntArray) -> Ensemble | None:
+        """The ensemble of a message that is not empty; None where a sum of votes follows."""
+        codec, clients = self._terms.codec, self._terms.setting.n_clients
+        if self._least == 1 or not Voters.is_message(message):
+            return read_ensemble(message, indices, codec)
+        asked = Voters.read(message, len(indices), clients).asked.any()
+        return None if asked else Ensemble.without_answers(indices, codec.n_classes)
+
+    def _answers(self, indices: IntArray, limits: Limits) -> tuple[Guard, WordArray]:
+        """The guard, and the integers [m * C] that it and the budget leave of the votes."""
         codec, guard = self._terms.codec, self._guard
         if guard is None:
             raise LocalError("this client has not begun")
-        limits = self._terms.limits(len(indices))
         place = self._own.number / self._terms.setting.n_clients
         said = codec.encode(self._release(guard, indices))
-        self._units = within(said, codec.n_classes, limits.budget, place)
-        return Share(guard.perturb(self._units), codec.levels, limits, counted=True)
+        return guard, within(said, codec.n_classes, limits.budget, place)
 
     def _release(self, guard: Guard, indices: IntArray) -> Released:
         if isinstance(guard, FromAnswers):
@@ -316,6 +365,9 @@ class VoteServer(RecordingHalf):
         self.known: Known | None = None
         """What the survey said; None before it, and where none is made."""
         self._surveyed, self._survey_round = False, -1  # as a client's
+        self._least = min_voters(rule)
+        self._counts: Sum | None = None
+        """The sum of voters of the newest round."""
 
     def report(self) -> ServerReport:
         """How much of the round teaches, and how often any proxy was asked about."""
@@ -324,7 +376,7 @@ class VoteServer(RecordingHalf):
 
     def round(self, index: int) -> ServerTurn:
         """Ask for votes, and send what the rule makes of their sum."""
-        self.ensemble = None
+        self.ensemble = self._counts = None
         indices, codec = self._terms.draws.of(index), self._terms.codec
         first = self._terms.asks_first and not self._surveyed
         body = self._terms.subject(index, indices, first=first)
@@ -335,11 +387,30 @@ class VoteServer(RecordingHalf):
             self._survey_round = -1
             self.known = survey.known(said.total, len(said.survivors), self._setting.records)
             body = b""
+        if self._least > 1:
+            return (yield from self._where_enough_vote(indices, body))
         length = len(indices) * codec.n_classes
         got = yield Ask(body, length, codec.levels, self._terms.limits(len(indices)))
         ensemble = self._rule.ensemble(indices, self._votes(codec, got.total, got.survivors))
         self.ensemble = self._of_known(ensemble)
         return ensemble_message(self.ensemble, codec, got.total, len(got.survivors))
+
+    def _where_enough_vote(self, indices: IntArray, body: bytes) -> ServerTurn:
+        """Count voters, then ask for votes at the proxies that have enough of them."""
+        codec, limits = self._terms.codec, self._terms.limits(len(indices))
+        self._counts = yield Ask(body, len(indices), BOUND, counted=True)
+        voters = Voters.of(self._counts, self._least)
+        body, asked = voters.message(self._setting.n_clients), voters.asked
+        length, members = int(asked.sum()) * codec.n_classes, len(voters.members)
+        if not length:
+            self.ensemble = Ensemble.without_answers(indices, codec.n_classes)
+            return body
+        got = yield Ask(body, length, codec.levels, limits, members, counted=True)
+        votes = self._votes(codec, got.total, got.survivors)
+        found = self._of_known(self._rule.ensemble(indices[asked], votes))
+        self.ensemble = found.among(indices, asked)
+        total = spread(got.total.reshape(-1, codec.n_classes), asked)
+        return ensemble_message(self.ensemble, codec, total.reshape(-1), members)
 
     def unopened(self, index: int) -> None:
         """Its proxies may be asked about once more, and a survey that was its sum made again."""
@@ -360,13 +431,20 @@ class VoteServer(RecordingHalf):
 
     def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
         """Add the round as the server saw it."""
-        if self._terms.survey.record(index, seen, transcript) or self.ensemble is None:
+        if self._terms.survey.record(index, seen, transcript):
             return
-        clients = self._setting.n_clients
-        codec, room = self._terms.codec, self._setting.protection.noise_terms.room
-        transcript.distillation.append(
-            DistillationRound.of(index, seen, self.ensemble, codec.levels, clients, room)
-        )
+        clients, counts = self._setting.n_clients, self._counts
+        if counts is not None and seen.result is counts:
+            uploads = uploads_of(seen, clients, BOUND, 0, len(counts.total))
+            about = self._terms.draws.of(index), uploads, counts.total, counts.survivors
+            transcript.voters.append(VotersRound(index, *about))
+        elif self.ensemble is not None:
+            asked = None if counts is None else Voters.of(counts, self._least).asked
+            ensemble = self.ensemble if asked is None else self.ensemble.at(asked)
+            codec, room = self._terms.codec, self._setting.protection.noise_terms.room
+            transcript.distillation.append(
+                DistillationRound.of(index, seen, ensemble, codec.levels, clients, room)
+            )
 
 
 class Draws:

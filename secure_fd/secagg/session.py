@@ -188,6 +188,10 @@ class NoiseTerms:
         if not 0 <= self.survivors <= MAX_CLIENT:
             raise ConfigurationError("survivors", self.survivors, f"use 0 to {MAX_CLIENT}")
 
+    def of_members(self, members: int) -> "NoiseTerms":
+        """The same for a sum of at least so many inputs."""
+        return NoiseTerms(self.room, max(self.survivors, members))
+
 
 NO_NOISE: Final = NoiseTerms()
 

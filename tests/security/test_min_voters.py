@@ -1,0 +1,400 @@
+"""Predictions are summed where enough clients vote: no sum is one client's vote.
+
+Each mutant lacks one check, and a lone vote is read from it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+import secure_fd as fd
+from secure_fd.aggregation.base import PlainSum, Stage
+from secure_fd.aggregation.homomorphic import HomomorphicSum
+from secure_fd.aggregation.masked import MaskedSum
+from secure_fd.aggregation.prio3 import Prio3Sum
+from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.errors import ConfigurationError, PeerError
+from secure_fd.exchange import Share, Sum
+from secure_fd.federation import Federation
+from secure_fd.knowledge import answered, contributors
+from secure_fd.methods.base import CountedVotes, Opinion
+from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.voters import Voters
+from secure_fd.methods.votes import VoteClient, VoteServer
+from secure_fd.privacy.plans import ClientPlan
+from secure_fd.privacy.samplers import SeededRandom
+from secure_fd.protection.client import ClientUnit
+from secure_fd.protection.label import LabelUnit
+from secure_fd.secagg.session import NoiseTerms
+from secure_fd.server import Server
+from secure_fd.storage import Store
+from secure_fd.transcript import DistillationRound
+from tests.security.test_party_restarts import kept, reborn
+from tests.small_federation import alike, ensembles, faults, federation, run, same_ensembles
+
+FOUR = tuple(range(4))
+
+
+class Scattered(SelectiveFD):
+    """Each client answers some proxies, drawn by its records: many counts are one."""
+
+    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:
+        rng = np.random.default_rng(int(client.train.pixels.sum() * 1000))
+        return CountedVotes((rng.random(len(proxies)) < 0.4).astype(np.float64))
+
+
+def scattered(least: int = 2) -> Scattered:
+    return Scattered("hard", votes="counted", min_voters=least)
+
+
+def masked() -> MaskedSum:
+    return MaskedSum(4, public_seed=0)
+
+
+def plain() -> PlainSum:
+    return PlainSum(4)
+
+
+def encrypted() -> HomomorphicSum:
+    return HomomorphicSum(4)
+
+
+def lone_votes(made: Federation) -> int:
+    """Proxies of all rounds whose sum is one whole vote or less, as the server sees it."""
+    sums = [seen.total.reshape(-1, 10).sum(axis=1) for seen in made.transcript.distillation]
+    levels = [seen.levels for seen in made.transcript.distillation]
+    pairs = zip(sums, levels, strict=True)
+    return sum(int(((count > 0) & (count <= whole)).sum()) for count, whole in pairs)
+
+
+def voters_of(seen: DistillationRound) -> np.ndarray:
+    """[m] clients that give any of a sum in clear."""
+    assert seen.uploads is not None
+    return np.sum([own.reshape(-1, 10).any(axis=1) for own in seen.uploads.values()], axis=0)
+
+
+def released(made: Federation) -> set[bytes]:
+    """Counts of releases, as every party has them."""
+    clients = [client.half.draws.memory() for client in made.clients]
+    return {*clients, made._server_half._terms.draws.memory()}
+
+
+# What an honest run does.
+
+
+@pytest.mark.parametrize("sums", [plain, masked, encrypted])
+def test_no_sum_is_one_clients_vote(digits, sums):
+    """Without the option, many are."""
+    made = run(federation(digits, scattered(), aggregation=sums()))
+    assert made.single_contributors == 0
+    assert lone_votes(made) == 0
+    alone = run(federation(digits, scattered(1), aggregation=sums()))
+    assert alone.single_contributors > 0.3
+    assert lone_votes(alone) > 5
+
+
+@pytest.mark.parametrize("least", [2, 3])
+def test_votes_are_asked_for_exactly_where_enough_clients_answer(digits, least):
+    made = run(federation(digits, scattered(least), aggregation=plain()))
+    once = run(federation(digits, scattered(1), aggregation=plain()), 1)
+    first = once.transcript.distillation[0]
+    counted = made.transcript.voters[0]
+    assert counted.proxy_indices.tolist() == first.proxy_indices.tolist()
+    assert counted.counts.tolist() == voters_of(first).tolist()
+    enough = counted.counts >= least
+    summed = made.transcript.distillation[0]
+    assert summed.proxy_indices.tolist() == counted.proxy_indices[enough].tolist()
+    assert summed.total.reshape(-1, 10).tolist() == first.total.reshape(-1, 10)[enough].tolist()
+    assert summed.ensemble.kept.tolist() == first.ensemble.kept[enough].tolist()
+    assert (voters_of(summed) >= least).all()
+    taught = made._halves[0]._memory._known.numpy()
+    assert not taught[counted.proxy_indices[~enough]].any()
+
+
+def test_the_ensembles_are_those_of_the_sum_in_clear(digits):
+    """Clients draw other proxies under masks, where they choose the seed together."""
+    both = [plain(), encrypted()]
+    clear, hidden = (run(federation(digits, scattered(), aggregation=sums)) for sums in both)
+    assert same_ensembles(clear, hidden)
+    assert clear.transcript.voters[0].uploads is not None
+    assert hidden.transcript.voters[0].uploads is None
+
+
+@pytest.mark.parametrize("labels", ["soft", "hard"])
+@pytest.mark.parametrize("sums", [plain, masked])
+def test_a_light_vote_hides_no_other(labels, sums):
+    """Weighed votes, after a survey; soft ones have thousands of levels."""
+    method = SelectiveFD(labels, min_voters=2)
+    made = run(federation(alike(4), method, aggregation=sums()))
+    assert made.transcript.survey is not None
+    assert len(ensembles(made)) == 2
+    assert made.single_contributors == 0
+
+
+@pytest.mark.parametrize("levels", [1, 3, 63, 4095])
+def test_of_two_answers_neither_is_nearly_all_of_the_count(levels):
+    weights = np.arange(levels + 1, dtype=np.uint64)
+    lightest = weights[answered(weights, 1, levels)].min()
+    least = np.array([lightest, 0], dtype=np.uint64)
+    assert contributors([np.array([levels, 0], dtype=np.uint64), least], 2)[0] == 0
+    if lightest > 1:
+        below = np.array([lightest - 1, 0], dtype=np.uint64)
+        assert contributors([np.array([levels, 0], dtype=np.uint64), below], 2)[0] == 1
+
+
+def test_the_label_unit_makes_one_noisy_answer_for_both_sums(digits):
+    """Counts are those of noisy answers: nobody could answer less often than the noise does."""
+    unit = LabelUnit(1.0, 1e-5, random=SeededRandom(0))
+    made = federation(digits, scattered(), aggregation=plain(), protection=unit)
+    run(made)
+    assert made.single_contributors == 0
+    assert lone_votes(made) == 0
+    for counted, summed in zip(made.transcript.voters, made.transcript.distillation, strict=True):
+        enough = counted.counts >= 2
+        assert voters_of(summed).tolist() == counted.counts[enough].tolist()
+        for client, bits in counted.uploads.items():
+            named = unit.parts[client].ledger._named[counted.proxy_indices].any(axis=1)
+            assert named.tolist() == bits.astype(bool).tolist()
+    drawn = {index for seen in made.transcript.voters for index in seen.proxy_indices.tolist()}
+    assert {part.ledger.released for part in unit.parts.values()} == {len(drawn)}
+
+
+def test_one_voter_is_the_run_without_the_option(digits):
+    methods = SelectiveFD("hard"), SelectiveFD("hard", min_voters=1)
+    runs = [run(federation(digits, method)) for method in methods]
+    assert same_ensembles(*runs)
+    assert runs[0].transcript.up.tolist() == runs[1].transcript.up.tolist()
+    assert runs[0].transcript.down.tolist() == runs[1].transcript.down.tolist()
+    assert runs[1].transcript.voters == []
+
+
+def test_a_round_without_enough_voters_has_no_second_sum(digits):
+    """The clients hold one class each, so that no proxy has four voters."""
+    method = SelectiveFD("hard", votes="counted", min_voters=4)
+    made = federation(digits, method, aggregation=masked())
+    reports = made.fit(2)
+    assert [(report.void, report.kept, report.single) for report in reports] == [(False, 0, 0)] * 2
+    assert len(made.server.seen) == 1
+    assert made.transcript.distillation == []
+    assert len(released(made)) == 1
+
+
+# Clients that are missing.
+
+
+def test_who_leaves_before_the_count_is_no_voter_and_who_leaves_between_voids_the_round(digits):
+    """Both sums are one release, which is not taken back once the counts are open."""
+    plan = faults({0: {1: Stage.INPUT}, 1: {2: Stage.UNMASK}, 2: {3: Stage.PREPARE}})
+    made = federation(digits, scattered(), aggregation=masked(), dropouts=plan)
+    reports = made.fit(4)
+    assert [report.void for report in reports] == [False, True, False, False]
+    assert [report.survivors for report in reports] == [(0, 2, 3), (), (0, 1, 2), FOUR]
+    assert not any(report.refused for report in reports)
+    assert made.single_contributors == 0
+    assert lone_votes(made) == 0
+    assert len(released(made)) == 1
+    counts = made._server_half._terms.draws._counts
+    assert counts.sum() == 4 * 32
+    memories = {half._memory.memory() for half in made._halves}
+    assert len(memories) == 1
+
+
+@pytest.mark.parametrize("sums", [plain, masked, encrypted])
+def test_a_client_that_is_silent_in_the_second_sum_alone_voids_the_round(digits, sums):
+    made = federation(digits, scattered(), aggregation=sums())
+    silence_second(made, 3)
+    first, second = made.fit(2)
+    assert (first.void, len(made.transcript.voters)) == (True, 2)
+    assert "3" in first.why or "4" in first.why
+    assert (second.void, second.survivors) == (False, FOUR)
+    assert len(released(made)) == 1
+    assert made._server_half._terms.draws._counts.sum() == 2 * 32
+
+
+def silence_second(made: Federation, client: int) -> None:
+    """In the first round, the client sends nothing after the counts."""
+    silent = made.clients[client]
+    heard = silent.receive
+
+    def receive(data: bytes) -> list[bytes]:
+        sent = heard(data)
+        return [] if made.server.seen and made.server.place[0] <= 1 else sent
+
+    silent.receive = receive
+
+
+def test_a_second_sum_of_fewer_members_is_caught(digits, monkeypatch):
+    """The mutant asks for no members: who was one of two voters left the other alone."""
+    monkeypatch.setattr(NoiseTerms, "of_members", lambda self, _: self)
+    made = federation(digits, scattered(), aggregation=masked())
+    silence_second(made, 3)
+    [report] = made.fit(1)
+    assert not report.void
+    assert lone_votes(made) > 0
+
+
+def test_a_server_that_forgets_the_count_would_refund_it_and_is_refused(digits, monkeypatch):
+    plan = faults({0: {1: Stage.UNMASK}})
+    monkeypatch.setattr(Server, "_opened", property(lambda self: self.sums.opened))
+    made = federation(digits, scattered(), aggregation=masked(), dropouts=plan)
+    [report] = made.fit(1)
+    assert set(dict(report.refused)) == {0, 2, 3}
+    assert len(released(made)) == 2
+
+
+def restarted_between(made: Federation, path: Path) -> None:
+    """Client 1 is killed between the sums of the first round, and comes back from its file."""
+    kept(made, 1, path)
+    run(made, 0)
+    made._begin()
+    made._carry(made.server.begin())
+    counts = made.server.advance()  # in clear, a sum has one stage
+    made.clients[1]._file.close()
+    made.clients[1] = reborn(made, 1, Store.open(path, "state"))
+    made._ask(1, made.clients[1].start)
+    made._work()
+    made._carry(counts)
+    made._until_idle()
+    made._next = 1
+
+
+def test_a_client_that_restarts_between_the_sums_voids_the_round_and_answers_no_second_count(
+    digits, tmp_path
+):
+    made = federation(digits, scattered(), aggregation=plain())
+    restarted_between(made, tmp_path / "client")
+    assert made.server.void
+    assert made.transcript.distillation == []
+    terms = made._server_half._terms
+    again = terms.subject(0, terms.draws.of(0), first=False)
+    with pytest.raises(PeerError, match="again who votes in round 0"):
+        next(made.clients[1].half.round(again))
+    made.server.returned(1, made.clients[1].position)
+    [report] = made.fit(1)
+    assert report.survivors == FOUR
+    assert lone_votes(made) == 0
+    assert len(released(made)) == 1
+
+
+# A lying server.
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_no_round_is_counted_twice_and_a_client_that_forgets_is_caught(digits, restart):
+    made = run(federation(digits, scattered(), aggregation=plain()), 1)
+    terms, half = made._server_half._terms, made.clients[2].half
+    if restart:
+        memory, half = half.memory(), reborn(made, 2, None).half
+        next(half.begin(), None)
+        half.recall(memory)
+    again = terms.subject(0, terms.draws.of(0), first=False)
+    with pytest.raises(PeerError, match="again who votes in round 0"):
+        next(half.round(again))
+    half._last_counted = -1
+    assert isinstance(next(half.round(again)), Share)
+
+
+def asks_for_all(result: Sum, least: int) -> Voters:
+    """A server that wants the votes that stand alone, too."""
+    del least
+    counts = result.total.astype(np.int64)
+    return Voters(result.survivors, counts, counts >= 1)
+
+
+def claims_enough(result: Sum, least: int) -> Voters:
+    """It names counts that were not summed: no client can tell."""
+    counts = np.maximum(result.total.astype(np.int64), least)
+    return Voters(result.survivors, counts, counts >= least)
+
+
+def leaves_out(result: Sum, least: int) -> Voters:
+    """It asks all but the last member for a second sum."""
+    counts = result.total.astype(np.int64)
+    return Voters(result.survivors[:-1], counts, counts >= least)
+
+
+@pytest.mark.parametrize("sums", [plain, masked])
+def test_a_proxy_of_fewer_voters_is_refused_and_without_the_check_a_lone_vote_is_read(
+    digits, monkeypatch, sums
+):
+    monkeypatch.setattr(Voters, "of", asks_for_all)
+    made = federation(digits, scattered(), aggregation=sums())
+    [report] = made.fit(1)
+    assert report.void
+    assert [k for k, why in report.refused if "1 voters" in why] == list(FOUR)
+    assert lone_votes(made) == 0
+    monkeypatch.setattr(Voters, "check", lambda *_: None)
+    caught = federation(digits, scattered(), aggregation=sums())
+    [report] = caught.fit(1)
+    assert not report.void
+    assert lone_votes(caught) > 5
+
+
+def test_a_client_that_is_named_no_member_gives_no_votes(digits, monkeypatch):
+    monkeypatch.setattr(Voters, "of", leaves_out)
+    made = federation(digits, scattered(), aggregation=masked())
+    [report] = made.fit(1)
+    assert dict(report.refused) == {3: "client 3 is not among the members of the sum of voters"}
+
+
+def test_counts_that_were_not_summed_are_believed(digits, monkeypatch):
+    """The limit that docs/limits.md states."""
+    monkeypatch.setattr(Voters, "of", claims_enough)
+    made = federation(digits, scattered(), aggregation=masked())
+    [report] = made.fit(1)
+    assert not report.void
+    assert lone_votes(made) > 5
+
+
+@pytest.mark.parametrize("spoil", [lambda m: m[:-1], lambda m: m + b"\0", lambda m: b"\0" + m[1:]])
+def test_a_message_of_another_form_is_refused(spoil: Callable[[bytes], bytes]):
+    told = Voters(FOUR, np.arange(9) % 4, np.arange(9) % 4 >= 2).message(4)
+    assert Voters.read(told, 9, 4).message(4) == told
+    with pytest.raises(PeerError, match="no counts of voters for 9 proxies"):
+        Voters.read(spoil(told), 9, 4)
+
+
+# Settings.
+
+
+@pytest.mark.parametrize("wrong", [0, -1])
+def test_fewer_than_one_voter_is_refused(wrong):
+    with pytest.raises(ConfigurationError, match="min_voters"):
+        SelectiveFD(min_voters=wrong)
+    with pytest.raises(ConfigurationError, match="min_voters"):
+        fd.simulate("digits", clients=3, min_voters=wrong)
+
+
+def test_more_voters_than_clients_are_refused(digits):
+    federation(digits, scattered(4))
+    with pytest.raises(ConfigurationError, match=r"min_voters.*1 to 4, the number of clients"):
+        federation(digits, scattered(5))
+    with pytest.raises(ConfigurationError, match=r"min_voters.*1 to 3"):
+        fd.simulate("digits", clients=3, min_voters=4)
+
+
+def test_what_cannot_count_voters_is_refused(digits: FederatedData):
+    plan = ClientPlan(clients=4, proxies=32, rounds=2, classes=10)
+    fleet = ClientUnit(4.0, 1e-3, plan, small_fleet=True)
+    with pytest.raises(ConfigurationError, match=r"min_voters.*client unit adds no noise"):
+        federation(digits, scattered(), aggregation=masked(), protection=fleet)
+    with pytest.raises(ConfigurationError, match=r"min_voters.*prio3"):
+        federation(digits, scattered(), aggregation=Prio3Sum(4))
+    for given in ({"method": "fedmd"}, {"method": FedMD("hard")}):
+        with pytest.raises(ConfigurationError, match=r"min_voters.*selective-fd"):
+            fd.simulate("digits", clients=3, min_voters=2, **given)
+    with pytest.raises(ConfigurationError, match=r"min_voters.*selective-fd"):
+        fd.simulate("digits", clients=3, min_voters=2, unit="record", epsilon=4.0)
+
+
+@pytest.mark.parametrize("unit", [None, "label"])
+def test_simulate_passes_it_on(unit):
+    epsilon = 4.0 if unit else float("inf")
+    made = fd.simulate("digits", clients=3, min_voters=2, unit=unit, epsilon=epsilon)
+    halves = [made.federation._server_half, *made.federation._halves]
+    assert all(isinstance(half, VoteServer | VoteClient) for half in halves)
+    assert {half._least for half in halves} == {2}
