@@ -42,6 +42,7 @@ from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.data.places import check_there
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.methods.budget import check_budget
+from secure_fd.methods.voters import check_min_voters
 from secure_fd.privacy.plans import LEAST_CLIENTS
 from secure_fd.privacy.units import GROUP_SIZES, LEAST_EPSILON, MOST_EPSILON
 from secure_fd.recipes import ImageSet, image_set, schedule
@@ -102,6 +103,9 @@ class Settings:
     vote_budget: float | None = None
     """With --aggregation prio3: the most that a client's votes of a round may weigh, in its equal
     shares of the round's proxies; by default no budget."""
+    min_voters: int = 1
+    """Of Selective-FD: fewest clients that answer a proxy whose predictions are asked for, after a
+    first sum that counts them; by default all predictions are asked for."""
     require_pq: bool = False
     """With --secure-agg: refuse to run where channels between clients would lack ML-KEM-768."""
     liars: bool = False
@@ -215,6 +219,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         rounds = settings.rounds or _QUICK_ROUNDS
     units = listed("dp_unit", settings.dp_unit, _UNITS) or ()
     _check_client_unit(settings, units)
+    _check_min_voters(settings, units)
     _check_releases(settings, known, rounds * steps.proxies_per_round)
     wanted = settings.dp_eps
     terms = Terms(
@@ -232,6 +237,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         releases=settings.releases,
         own=own,
         budget=settings.vote_budget,
+        min_voters=settings.min_voters if settings.min_voters > 1 else None,
     )
     attacks = Attacks(_attacks(settings.attacks), settings.quick)
     return Plan(settings, terms, units, _methods(settings.methods), attacks)
@@ -421,6 +427,14 @@ def _check_client_unit(settings: Settings, units: tuple[str, ...]) -> None:
             f"the client unit needs {LEAST_CLIENTS} or more for its noise to leave a signal; "
             f"add --dp-small-fleet to go on all the same",
         )
+
+
+def _check_min_voters(settings: Settings, units: tuple[str, ...]) -> None:
+    check_min_voters(settings.min_voters, settings.clients)
+    fleet = "client" in units and settings.dp_eps is not None
+    if settings.min_voters > 1 and (settings.aggregation == "prio3" or settings.liars or fleet):
+        allowed = "not with --aggregation prio3, --liars or --dp-unit client"
+        raise ConfigurationError("min_voters", settings.min_voters, allowed)
 
 
 def _attacks(text: str) -> tuple[str, ...]:

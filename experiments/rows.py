@@ -174,9 +174,10 @@ class Cell:
     `SelectiveFD`). secure: "" sums in clear. drop: chance that a client falls silent in a round; of
     a fleet, the share that is away. releases: how often a client answers one proxy in all; None:
     once a round. budget: most that a client's votes of a round may weigh, in its equal shares of
-    the proxies; None: no budget. model: FedAvg's architecture, "" for the image set's own. every:
-    rounds between two points of the curve; 0 for a few points. alpha: weight of the local loss,
-    where proxies have fixed labels (Fig. 10).
+    the proxies; None: no budget. min_voters: of Selective-FD, fewest clients that answer a proxy;
+    None: one. model: FedAvg's architecture, "" for the image set's own. every: rounds between two
+    points of the curve; 0 for a few points. alpha: weight of the local loss, where proxies have
+    fixed labels (Fig. 10).
     """
 
     image_set: str
@@ -198,6 +199,7 @@ class Cell:
     releases: int | None = field(default=None, metadata=UNLESS_EMPTY)
     liar: int = field(default=0, metadata=UNLESS_EMPTY)
     budget: float | None = field(default=None, metadata=UNLESS_EMPTY)
+    min_voters: int | None = field(default=None, metadata=UNLESS_EMPTY)
     model: str = ""
     every: int = 0
     alpha: float | None = None
@@ -264,7 +266,7 @@ class Cell:
         parts = [self.method, self.labels, self.selector, self.variant, self.model, self.secure]
         numbers = {"tau client": self.quantile, "tau server": self.server_threshold}
         numbers |= {"alpha": self.alpha, "liar at bound x": self.liar or None}
-        numbers |= {"budget": self.budget}
+        numbers |= {"budget": self.budget, "min voters": self.min_voters}
         parts += [f"{name} {value:g}" for name, value in numbers.items() if value is not None]
         if self.privacy is not None:
             epsilon = "inf" if self.privacy.epsilon is None else f"{self.privacy.epsilon:g}"
@@ -394,6 +396,7 @@ class Terms:
     epsilon: None where no noise is added. delta: of the record and client units, and of what the
     label unit composes to. releases: how often a client answers one proxy; None: once a round.
     budget: of votes that prove their range, in a client's equal shares of a round's proxies.
+    min_voters: of Selective-FD, fewest clients that answer a proxy; None: one.
     """
 
     dataset: str
@@ -410,6 +413,7 @@ class Terms:
     releases: int | None = None
     own: OwnData | None = field(default=None, metadata=UNLESS_EMPTY)
     budget: float | None = field(default=None, metadata=UNLESS_EMPTY)
+    min_voters: int | None = field(default=None, metadata=UNLESS_EMPTY)
 
     def run(self, spec: RowSpec, seed: int) -> Cell:
         """The run of one row.
@@ -452,6 +456,7 @@ class Terms:
             releases=self.releases,
             liar=spec.liar,
             budget=self.budget if spec.secure == "prio3" and ours else None,
+            min_voters=self.min_voters if ours else None,
         )
 
     def _privacy(self, unit: Unit) -> Privacy:

@@ -315,7 +315,7 @@ def selective(cell: rows.Cell) -> SelectiveFD:
         changed.setdefault("votes", "counted")
     if cell.server_threshold is not None:
         changed["server_threshold"] = cell.server_threshold
-    changed |= {"budget": cell.budget}
+    changed |= {"budget": cell.budget, "min_voters": cell.min_voters or 1}
     class_by = cast(ClassBy, cell.class_by)
     return SelectiveFD(cast(Labels, cell.labels), selector_of(cell), class_by=class_by, **changed)
 

@@ -97,6 +97,10 @@ COMPARE = {
     "--aggregation": ["--aggregation he", "--aggregation prio3"],
     "--vote-budget": ["--vote-budget 1.5"],
     "budget": ["--secure-agg --aggregation prio3 --vote-budget .5"],
+    "--min-voters": [
+        *("--min-voters 0", "--min-voters 11", "--min-voters 2 --liars --secure-agg"),
+        "--min-voters 2 --secure-agg --aggregation prio3",
+    ],
     "--require-pq": ["--require-pq"],
     "--liars": ["--liars"],
     "--show-private": ["--show-private"],

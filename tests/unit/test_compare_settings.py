@@ -13,6 +13,7 @@ from experiments.cli import command
 from experiments.comparison import WARM_UP, needs
 from experiments.privacy_compare import STUDY, Plan, Settings, cells, plan, row_specs
 from experiments.rows import RowSpec
+from experiments.runs import selective
 from experiments.study import Store
 from secure_fd.errors import ConfigurationError
 from secure_fd.recipes import IMAGE_SETS
@@ -109,6 +110,16 @@ def test_only_a_row_of_proven_votes_has_a_budget_of_votes():
     proven, terms = RowSpec("selective-fd", "hard", "prio3"), planned(*asked).terms
     masked = replace(proven, secure="masks")
     assert (terms.run(proven, 0).budget, terms.run(masked, 0).budget) == (1.5, None)
+
+
+def test_selective_fd_alone_counts_voters():
+    terms = planned("--min-voters", "2").terms
+    rows = RowSpec("selective-fd", "hard"), RowSpec("fedmd", "hard")
+    assert [terms.run(row, 0).min_voters for row in rows] == [2, None]
+    assert selective(terms.run(rows[0], 0)).min_voters == 2
+    once = planned("--min-voters", "1").terms.run(rows[0], 0)
+    assert once.min_voters is None
+    assert selective(once).min_voters == 1
 
 
 @pytest.mark.parametrize("sums", ["masks", "prio3"])
