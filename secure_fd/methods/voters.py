@@ -87,7 +87,7 @@ class Voters:
 
     @classmethod
     def read(cls, message: bytes, proxies: int, n_clients: int) -> "Voters":
-        """The content of `message`; PeerError for another mark or length."""
+        """The content of `message`; PeerError for bytes that it does not write."""
         kind, bits = wire_type(n_clients), -(-n_clients // 8)
         end = 1 + bits + proxies * kind.itemsize
         if not cls.is_message(message) or len(message) != end + -(-proxies // 8):
@@ -95,7 +95,10 @@ class Voters:
         members = np.unpackbits(np.frombuffer(message, np.uint8, bits, 1), count=n_clients)
         counts = np.frombuffer(message, kind, proxies, 1 + bits).astype(np.int64)
         asked = np.unpackbits(np.frombuffer(message, np.uint8, offset=end), count=proxies)
-        return cls(tuple(np.flatnonzero(members).tolist()), counts, asked.astype(np.bool_))
+        found = cls(tuple(np.flatnonzero(members).tolist()), counts, asked.astype(np.bool_))
+        if found.message(n_clients) != message:
+            raise PeerError("counts of voters have a bit set beyond the clients or the proxies")
+        return found
 
     def check(self, number: int, least: int) -> None:
         """PeerError where this client is no member, or a proxy has fewer voters than agreed."""
