@@ -16,7 +16,9 @@ Each client checks that it is a member, and that every such proxy has a broadcas
 more. It opens the second sum only if all members are in it. If one is missing, the round is void.
 Both sums are one release of the round's proxies, which counts once the first sum is opened.
 
-**Limits.** All clients receive the counts. A server that lies can broadcast a count that is not the
+**Limits.** Voters of a proxy are counted, not those of a class: where one client alone holds a
+class, that class's part of a sum is still its own. All clients receive the counts. In clear, the
+server is trusted to keep to the members. A server that lies can broadcast a count that is not the
 sum's, or leave members out of the list. A client that lies can give a bit and then no vote: t - 1
 such clients expose one vote. Nothing here detects either lie.
 """
