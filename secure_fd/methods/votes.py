@@ -194,7 +194,7 @@ class VoteClient(LearningHalf):
         """The round of its survey, as long as the sum of the survey is open."""
         self._least = min_voters(rule)
         self._last_counted = -1
-        """The newest round in which it may have shared where it votes, to be counted."""
+        """The newest round whose votes, or voters, it may have shared: they are shared once."""
 
     def begin(self) -> ClientTurn:
         """Take its part of the protection, which may release at once; warm up in private."""
@@ -207,8 +207,8 @@ class VoteClient(LearningHalf):
         if first and self._surveyed:
             raise PeerError("the server asks for a second survey")
         index = _SUBJECT.unpack(subject)[0]
-        if self._least > 1 and index <= self._last_counted:
-            raise PeerError(f"the server asks again who votes in round {index}")
+        if index <= self._last_counted:
+            raise PeerError(f"the server asks again for votes in round {index}")
         try:
             if first:
                 familiar = self.opinion.familiar
@@ -302,8 +302,8 @@ class VoteClient(LearningHalf):
         """Share the votes, after a sum of voters where that is agreed; return the ensemble."""
         codec, limits, members = self._terms.codec, self._terms.limits(len(indices)), 0
         guard, units = self._answers(indices, limits)
+        self._last_counted, self._units = index, None
         if self._least > 1:
-            self._last_counted, self._units = index, None
             voting = answered(units, codec.n_classes, codec.levels)
             message = yield Share(voting.astype(np.uint64), BOUND, counted=True)
             voters = Voters.read(message, len(indices), self._terms.setting.n_clients)

@@ -271,7 +271,7 @@ def test_a_client_that_restarts_between_the_sums_voids_the_round_and_answers_no_
     assert made.transcript.distillation == []
     terms = made._server_half._terms
     again = terms.subject(0, terms.draws.of(0), first=False)
-    with pytest.raises(PeerError, match="again who votes in round 0"):
+    with pytest.raises(PeerError, match="again for votes in round 0"):
         next(made.clients[1].half.round(again))
     made.server.returned(1, made.clients[1].position)
     [report] = made.fit(1)
@@ -292,7 +292,7 @@ def test_no_round_is_counted_twice_and_a_client_that_forgets_is_caught(digits, r
         next(half.begin(), None)
         half.recall(memory)
     again = terms.subject(0, terms.draws.of(0), first=False)
-    with pytest.raises(PeerError, match="again who votes in round 0"):
+    with pytest.raises(PeerError, match="again for votes in round 0"):
         next(half.round(again))
     half._last_counted = -1
     assert isinstance(next(half.round(again)), Share)

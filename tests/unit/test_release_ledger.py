@@ -12,6 +12,7 @@ from secure_fd.knowledge import IntArray
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import Draws
+from secure_fd.server import Outbound, Server
 from tests.small_federation import SMALL, all_proxies, faults, federation, run
 
 
@@ -140,6 +141,31 @@ def test_a_server_that_calls_an_opened_sum_unopened_loses_its_clients(digits):
 
 
 SEED = bytes(range(32))
+
+
+class Repeating(Server):
+    """A lying server that announces the first round in every round."""
+
+    def begin(self) -> Outbound:
+        self._round = 0
+        return super().begin()
+
+
+@pytest.mark.parametrize(("forgetful", "opened"), [(False, 1), (True, 3)])
+def test_votes_of_a_round_are_given_once_and_clients_that_forget_it_are_caught(
+    digits, forgetful, opened
+):
+    """Three sums over the same proxies, of other members each, would tell votes apart."""
+    schedule = all_proxies(digits)
+    made = federation(digits, aggregation=MaskedSum(4), schedule=schedule, releases_per_pair=1)
+    made.server.__class__ = Repeating
+    found = 0
+    for report in made.rounds(3):
+        found += not report.void
+        for client in made.clients:
+            if forgetful:
+                client.half._last_counted = -1
+    assert found == opened
 
 
 class Drawing(PlainSum):
