@@ -18,7 +18,7 @@ from attacks.view import Capability, View
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.knowledge import IntArray
 from secure_fd.privacy.calibration import epsilon
-from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.selection.density import (
     ProxyReference,
     RatioSolver,

@@ -58,10 +58,9 @@ from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.fedavg import FedAvg
-from secure_fd.privacy.response import RandomizedResponse
-from secure_fd.private_training import PrivateSGD
-from secure_fd.protection.label import LabelUnit
-from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.privacy.dp_sgd import PrivateSGD
+from secure_fd.privacy.label import LabelUnit, RandomizedResponse
+from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.recipes import SGD, own_shape
 from secure_fd.selection.density import FreedWithOwner
 from secure_fd.transcript import Transcript

@@ -31,8 +31,8 @@ from secure_fd.data.images import Images
 from secure_fd.exchange import ServerHalf, ServerTurn
 from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg, ParameterCodec
+from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.samplers import Random, SeededRandom
-from secure_fd.private_training import PrivateSGD
 from secure_fd.recipes import IMAGE_SETS, SGD
 from secure_fd.server import Server
 

@@ -23,8 +23,8 @@ from secure_fd.federation import AnyMethod, Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.heads import PooledHeads
-from secure_fd.private_training import PrivateSGD
-from secure_fd.protection.base import Protection
+from secure_fd.privacy.base import Protection
+from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.recipes import SGD, Schedule
 
 CLIENTS: Final = 4

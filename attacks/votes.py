@@ -14,9 +14,8 @@ from attacks.base import (
 from attacks.view import ObservedRound
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.knowledge import Contribution, IntArray, LaneLayout, Released, UnitArray, WordArray
-from secure_fd.privacy.response import RandomizedResponse
-from secure_fd.protection.base import Answer, Guard, NoProtection, Protection
-from secure_fd.protection.label import LabelGuard, LabelUnit
+from secure_fd.privacy.base import Answer, Guard, NoProtection, Protection
+from secure_fd.privacy.label import LabelGuard, LabelUnit, RandomizedResponse
 from secure_fd.transcript import DistillationRound, Transcript
 
 

@@ -19,7 +19,7 @@ from experiments.scenes import ASKED_FOR, OWN, SCENES, Job, Turn, attacked, load
 from experiments.shared_options import SharedOptions
 from experiments.study import Progress, Result, Study, at_least, main
 from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.units import LEAST_EPSILON, MOST_EPSILON
+from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
 
 DATASETS = ("mnist5k", "mnist", "fashion_mnist")
 _SEEDS = 3

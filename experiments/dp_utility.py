@@ -33,7 +33,7 @@ from experiments.study import (
 )
 from experiments.tables import Table, human_bytes, new_table
 from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.units import LEAST_EPSILON, MOST_EPSILON
+from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
 from secure_fd.recipes import IMAGE_SETS, Schedule, schedule
 
 if TYPE_CHECKING:

@@ -28,9 +28,7 @@ from secure_fd.data.partition import Split
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import IntArray
 from secure_fd.privacy.calibration import epsilon as price
-from secure_fd.privacy.plans import ClientPlan
-from secure_fd.privacy.release import ClientShares
-from secure_fd.protection.client import ClientUnit
+from secure_fd.privacy.client import ClientPlan, ClientShares, ClientUnit
 from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
 from secure_fd.training import accuracy
 

@@ -23,11 +23,11 @@ from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.privacy.base import NoProtection, Protection
+from secure_fd.privacy.dp_sgd import PrivateSGD
+from secure_fd.privacy.label import LabelUnit
+from secure_fd.privacy.record import LocalRecordUnit, PooledRecordUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.private_training import PrivateSGD
-from secure_fd.protection.base import NoProtection, Protection
-from secure_fd.protection.label import LabelUnit
-from secure_fd.protection.pooled import LocalRecordUnit, PooledRecordUnit
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.selection.density import ReferenceSettings
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from experiments import tables
 from experiments.plots import DPI
 from secure_fd.files import write_atomically
-from secure_fd.privacy.units import figure
+from secure_fd.privacy.guarantee import figure
 
 if TYPE_CHECKING:
     from jinja2 import Environment

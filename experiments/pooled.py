@@ -23,7 +23,7 @@ from secure_fd.recipes import IMAGE_SETS
 if TYPE_CHECKING:
     from secure_fd.data.federated import FederatedData
     from secure_fd.federation import Federation
-    from secure_fd.protection.pooled import PooledRecordUnit
+    from secure_fd.privacy.record import PooledRecordUnit
     from secure_fd.recipes import Schedule
 
 EPSILONS = ("0.25", "1", "4", "inf")
@@ -150,8 +150,8 @@ def seeded_run(
     run is to have.
     """
     from secure_fd.federation import Federation, participants_of
+    from secure_fd.privacy.record import PooledRecordUnit
     from secure_fd.privacy.samplers import SeededRandom
-    from secure_fd.protection.pooled import PooledRecordUnit
     from secure_fd.simulation import fresh_networks, pooled_heads, secure_sum
 
     method = pooled_heads(epsilon, local=local)

@@ -19,7 +19,7 @@ from experiments.codec import encode
 from experiments.study import Progress, Result, Results, Study, at_least, listed, main
 from experiments.tables import Table, new_table
 from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.units import PrivacyUnit, figure
+from secure_fd.privacy.guarantee import PrivacyUnit, figure
 
 UNITS = ("record", "label", "client")
 KINDS = ("noise-level", "mechanism")

@@ -236,7 +236,7 @@ def _head(cell: Cell, made: Prepared, first: int, last: int, chance: "Random") -
     import numpy as np
 
     from experiments.rival_heads import CentredFeatures, Records, claim_of, full_batch, sampled
-    from secure_fd.protection.pooled import rank_for
+    from secure_fd.privacy.record import rank_for
     from secure_fd.selection.density import ReferenceSettings
 
     budget, classes = _budget(cell), made.data.n_classes

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments.tables import NONE, Table, new_table
-from secure_fd.privacy.units import figure
+from secure_fd.privacy.guarantee import figure
 
 Claim = Mapping[str, Any]
 """A guarantee as `Guarantee.to_json` gives it."""

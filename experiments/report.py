@@ -16,7 +16,7 @@ from experiments.promises import short
 from experiments.study import Results, save_arrays
 from experiments.subject import prices, subject
 from experiments.tables import NONE, Table, counted, human_bytes, human_seconds, new_table, number
-from secure_fd.privacy.units import figure
+from secure_fd.privacy.guarantee import figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

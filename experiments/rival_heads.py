@@ -25,19 +25,17 @@ from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray, IntArray, one_hot
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
-from secure_fd.privacy.plans import (
-    UNITS,
-    PooledPlan,
-    TrainingPlan,
-)
-from secure_fd.privacy.pooled import (
+from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD, TrainingPlan
+from secure_fd.privacy.record import (
     FEATURE_UNITS,
     RESIDUAL_UNITS,
+    UNITS,
+    Bounded,
+    PooledPlan,
     feature_units,
 )
-from secure_fd.privacy.release import Bounded
 from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian
-from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
+from secure_fd.private_training import PrivateTrainer
 from secure_fd.selection.density import FourierFeatures, SingleArray
 
 ShortArray = NDArray[np.int16]

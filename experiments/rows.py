@@ -15,7 +15,7 @@ from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS, MethodName
 from secure_fd.methods.registry import load as load_method
-from secure_fd.privacy.plans import sums_for
+from secure_fd.privacy.record import sums_for
 from secure_fd.recipes import IMAGE_SETS, SGD, Schedule, image_set, own_shape
 
 Labels = Literal["soft", "hard"]

@@ -55,16 +55,14 @@ from secure_fd.methods.feded import FedED
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.registry import RECORD_UNIT_METHODS
 from secure_fd.methods.selective_fd import ClassBy, SelectiveFD
-from secure_fd.privacy.guarantees import label_guarantee
-from secure_fd.privacy.plans import ClientPlan
-from secure_fd.privacy.response import RandomizedResponse
+from secure_fd.privacy.base import NoProtection, Protection
+from secure_fd.privacy.client import ClientPlan, ClientUnit
+from secure_fd.privacy.dp_sgd import PrivateBudget
+from secure_fd.privacy.guarantee import Guarantee, weakest
+from secure_fd.privacy.label import LabelUnit, RandomizedResponse, label_guarantee
+from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
-from secure_fd.privacy.units import Guarantee, weakest
-from secure_fd.private_training import PrivateBudget, PrivateTrainer
-from secure_fd.protection.base import NoProtection, Protection
-from secure_fd.protection.client import ClientUnit
-from secure_fd.protection.label import LabelUnit
-from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.private_training import PrivateTrainer
 from secure_fd.recipes import IMAGE_SETS, image_set
 from secure_fd.selection.client import (
     ClientSelector,

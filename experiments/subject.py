@@ -10,7 +10,7 @@ from experiments.measures import ACCURACY, BYTES_UP
 from experiments.promises import short
 from experiments.rows import RowSpec
 from experiments.tables import MINUS, counted, human_bytes
-from secure_fd.privacy.units import figure
+from secure_fd.privacy.guarantee import figure
 from secure_fd.recipes import IMAGE_SETS
 
 _SPLITS = {

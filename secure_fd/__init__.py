@@ -55,16 +55,16 @@ if TYPE_CHECKING:
     from secure_fd.methods.independent import Independent as Independent
     from secure_fd.methods.pls import PLS as PLS
     from secure_fd.methods.selective_fd import SelectiveFD as SelectiveFD
+    from secure_fd.privacy.base import NoProtection as NoProtection
+    from secure_fd.privacy.base import Protection as Protection
+    from secure_fd.privacy.client import ClientUnit as ClientUnit
+    from secure_fd.privacy.dp_sgd import PrivateSGD as PrivateSGD
+    from secure_fd.privacy.guarantee import Guarantee as Guarantee
+    from secure_fd.privacy.guarantee import PrivacyUnit as PrivacyUnit
+    from secure_fd.privacy.label import LabelUnit as LabelUnit
     from secure_fd.privacy.ledger import BudgetLedger as BudgetLedger
-    from secure_fd.privacy.units import Guarantee as Guarantee
-    from secure_fd.privacy.units import PrivacyUnit as PrivacyUnit
-    from secure_fd.private_training import PrivateSGD as PrivateSGD
-    from secure_fd.protection.base import NoProtection as NoProtection
-    from secure_fd.protection.base import Protection as Protection
-    from secure_fd.protection.client import ClientUnit as ClientUnit
-    from secure_fd.protection.label import LabelUnit as LabelUnit
-    from secure_fd.protection.pooled import LocalRecordUnit as LocalRecordUnit
-    from secure_fd.protection.pooled import PooledRecordUnit as PooledRecordUnit
+    from secure_fd.privacy.record import LocalRecordUnit as LocalRecordUnit
+    from secure_fd.privacy.record import PooledRecordUnit as PooledRecordUnit
     from secure_fd.recipes import SGD as SGD
     from secure_fd.recipes import Recipe as Recipe
     from secure_fd.recipes import Schedule as Schedule
@@ -111,13 +111,13 @@ _NAMES = {
     "methods.independent": ("Independent",),
     "methods.pls": ("PLS",),
     "methods.selective_fd": ("SelectiveFD",),
+    "privacy.base": ("NoProtection", "Protection"),
+    "privacy.client": ("ClientUnit",),
+    "privacy.dp_sgd": ("PrivateSGD",),
+    "privacy.guarantee": ("Guarantee", "PrivacyUnit"),
+    "privacy.label": ("LabelUnit",),
     "privacy.ledger": ("BudgetLedger",),
-    "privacy.units": ("Guarantee", "PrivacyUnit"),
-    "private_training": ("PrivateSGD",),
-    "protection.base": ("NoProtection", "Protection"),
-    "protection.client": ("ClientUnit",),
-    "protection.label": ("LabelUnit",),
-    "protection.pooled": ("LocalRecordUnit", "PooledRecordUnit"),
+    "privacy.record": ("LocalRecordUnit", "PooledRecordUnit"),
     "recipes": ("Recipe", "SGD", "Schedule"),
     "selection.client": ("KulsifSelector", "ProxyRatioSelector"),
     "server": ("Server",),

@@ -25,7 +25,8 @@ from torch.nn import functional
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.models import Standardise
-from secure_fd.private_training import PrivateBudget, PrivateGradient
+from secure_fd.privacy.dp_sgd import PrivateBudget
+from secure_fd.private_training import PrivateGradient
 
 BETAS = (0.5, 0.999)
 _CENTRE: Final = 0.5

@@ -40,8 +40,8 @@ from secure_fd.methods.class_means import ClassMeans, ClasswiseMethod
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.voters import check_sum
 from secure_fd.methods.votes import ProxyVotes, min_voters
-from secure_fd.privacy.units import Guarantee, weakest
-from secure_fd.protection.base import NoProtection, Protection, Public
+from secure_fd.privacy.base import NoProtection, Protection, Public
+from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.recipes import Recipe, Schedule, ours, plain
 from secure_fd.server import Outbound, Server
 from secure_fd.training import (
@@ -306,7 +306,7 @@ class Federation:
     def _begin(self) -> None:
         proxies = self._setting.proxies
         if proxies is not None:
-            self._protection.agree(Public(proxies, self._setting.n_classes))
+            self._protection.agree(Public(len(proxies), self._setting.n_classes))
             sent = self._proxies_bytes
             self.transcript.broadcast(proxy_bytes(proxies) if sent is None else sent)
         spent = self._sum.setup_traffic()

@@ -1,17 +1,12 @@
-"""DP-SGD through Opacus (Abadi et al., 2016): FedAvg's way to the record unit.
+"""DP-SGD's steps through Opacus (Abadi et al., 2016): FedAvg's way to the record unit.
 
-Opacus computes gradients and clips them. Noise and batches come from a keystream of our own: torch
-keeps 32 bits of a seed, which a patient reader of the updates can search, and batches that follow
-a public seed undo the amplification that the accountant grants. The noise is floating point, which
-the guarantee says.
+Opacus computes gradients and clips them. Noise, batches and the guarantee come from
+`privacy.dp_sgd`.
 """
 
-import math
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,37 +16,8 @@ from torch.nn import functional
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.extras import extra
-from secure_fd.knowledge import FloatArray
-from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.guarantees import dp_sgd_guarantee
-from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.privacy.plans import TrainingPlan
-from secure_fd.privacy.samplers import FloatGaussian, Random
-from secure_fd.privacy.units import Guarantee
-
-
-@dataclass(frozen=True, slots=True)
-class PrivateSGD:
-    """epsilon, delta: of the whole run. steps: gradient steps of one client in the whole run.
-
-    >>> PrivateSGD(epsilon=4.0, delta=1e-5, steps=300).clip
-    1.0
-    """
-
-    epsilon: float
-    delta: float
-    steps: int
-    learning_rate: float = 0.1
-    batch: int = 64
-    clip: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.delta < 1:
-            raise ConfigurationError("delta", self.delta, "use a number in (0, 1), such as 1e-5")
-        for name in ("epsilon", "steps", "learning_rate", "batch", "clip"):
-            value = getattr(self, name)
-            if not 0 < value < math.inf:
-                raise ConfigurationError(name, value, "use a finite number above 0")
+from secure_fd.privacy.dp_sgd import PrivateBudget
+from secure_fd.privacy.guarantee import Guarantee
 
 
 def _check_records_stay_apart(model: nn.Module) -> None:
@@ -66,69 +32,6 @@ def _check_records_stay_apart(model: nn.Module) -> None:
             raise ConfigurationError(
                 "model", f"{type(layer).__name__} {name}", "use layers that treat records apart"
             )
-
-
-class PrivateBudget:
-    """What all networks of one client may spend together on its records: steps of one noise.
-
-    settings: of DP-SGD; its steps are those of all networks. n_records: of the client. ledger: of
-    its data set. No batch and no noise is drawn before it has booked all planned steps, and as many
-    again where more are taken: BudgetError beyond its total. Steps are never replayed: a client
-    that starts again books them again. noise: over the clip. rate: the probability of each record
-    to be in a batch. taken: steps so far.
-
-    >>> budget = PrivateBudget(PrivateSGD(epsilon=4.0, delta=1e-5, steps=300), n_records=500)
-    >>> budget.noise > 2
-    True
-    >>> ledger = BudgetLedger.simulation(epsilon=4.0)
-    >>> budget = PrivateBudget(PrivateSGD(4.0, 1e-5, steps=3, batch=500), 500, ledger=ledger)
-    >>> len(budget.chance.normal(2)), ledger.bookings[0].event.times
-    (2, 3)
-    """
-
-    def __init__(
-        self,
-        settings: PrivateSGD,
-        n_records: int,
-        random: Random = os.urandom,
-        ledger: BudgetLedger | None = None,
-    ) -> None:
-        plan = TrainingPlan(n_records, settings.batch, settings.steps)
-        self.settings = settings
-        self.noise = calibrate(settings.epsilon, settings.delta, plan)
-        self.rate = plan.sample_rate
-        self._ledger, self.taken, self._paid = ledger, 0, 0
-        self.chance = FloatGaussian(random)
-        if ledger is not None:  # its own key is a second draw, which seeded figures rest on
-            self.chance = _PaidNoise(random, self._pay)
-        self._plan = plan.with_noise(self.noise)
-
-    def guarantee(self) -> Guarantee:
-        """What the steps that were calibrated for carry; more steps than those void it."""
-        epsilon, delta = self.settings.epsilon, self.settings.delta
-        made = dp_sgd_guarantee(self._plan, epsilon=epsilon, delta=delta, poisson=True)
-        over = self.taken - self.settings.steps
-        excess = [f"{over} steps more than calibrated for were taken"] * (over > 0)
-        return made.voided_by([*excess, *self.chance.unmet])
-
-    def _pay(self) -> None:
-        if self._ledger is not None and self._paid <= self.taken:
-            self._ledger.book("DP-SGD", self._plan.event(), unmet=self.chance.unmet)
-            self._paid += self.settings.steps
-
-
-class _PaidNoise(FloatGaussian):
-    """Pays before it draws; normal values come from uniform ones."""
-
-    __slots__ = ("_pay",)
-
-    def __init__(self, random: Random, pay: Callable[[], None]) -> None:
-        super().__init__(random)
-        self._pay = pay
-
-    def uniform(self, count: int) -> FloatArray:
-        self._pay()
-        return super().uniform(count)
 
 
 Loss = Callable[[nn.Module, Images], Tensor]

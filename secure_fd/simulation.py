@@ -34,12 +34,11 @@ from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.registry import METHODS, RECORD_UNIT, RECORD_UNIT_METHODS
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.privacy.base import NoProtection, Protection
+from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.privacy.plans import sums_for
+from secure_fd.privacy.record import LocalRecordUnit, PooledRecordUnit, sums_for
 from secure_fd.privacy.samplers import Random
-from secure_fd.protection.base import NoProtection, Protection
-from secure_fd.protection.label import LabelUnit
-from secure_fd.protection.pooled import LocalRecordUnit, PooledRecordUnit
 from secure_fd.recipes import Recipe, Schedule
 from secure_fd.training import Steps, classes_held
 from secure_fd.transcript import RoundReport, Transcript

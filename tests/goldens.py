@@ -30,7 +30,11 @@ from secure_fd.methods.registry import load as load_method
 from secure_fd.models import flatten
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.calibration import epsilon as cost_of
-from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, PooledPlan, TrainingPlan
+from secure_fd.privacy.client import ClientPlan
+from secure_fd.privacy.dp_sgd import TrainingPlan
+from secure_fd.privacy.label import LabelPlan
+from secure_fd.privacy.plan import Plan
+from secure_fd.privacy.record import PooledPlan
 from secure_fd.recipes import Sizes
 from tests.small_dafkd import SmallDaFKD
 from tests.small_federation import BRIEF, CPU, participants

@@ -17,8 +17,8 @@ from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
 from secure_fd.methods.base import Labels, Method, Opinion, levels
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.models import flatten
-from secure_fd.protection.base import Protection
-from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.privacy.base import Protection
+from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.recipes import SGD, Schedule, Sizes
 from secure_fd.selection.client import ProxyRatioSelector, Selection
 from secure_fd.selection.density import ReferenceSettings

@@ -41,11 +41,8 @@ from secure_fd.knowledge import (
     Released,
     one_hot,
 )
-from secure_fd.privacy.plans import ClientPlan
-from secure_fd.privacy.release import ClientShares
-from secure_fd.privacy.response import BoolArray, RandomizedResponse
-from secure_fd.protection.client import ClientUnit
-from secure_fd.protection.label import LabelLedger
+from secure_fd.privacy.client import ClientPlan, ClientShares, ClientUnit
+from secure_fd.privacy.label import BoolArray, LabelLedger, RandomizedResponse
 
 
 def _shaped(

@@ -16,7 +16,7 @@ from scipy.stats import beta, norm
 
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.privacy.units import Guarantee, PrivacyUnit
+from secure_fd.privacy.guarantee import Guarantee, PrivacyUnit
 
 
 class Kind(StrEnum):

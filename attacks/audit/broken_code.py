@@ -11,14 +11,12 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from attacks.audit.setting import SHARE, replaced
-from secure_fd import private_training
 from secure_fd.knowledge import FloatArray, IntArray
-from secure_fd.privacy import pooled, release, response
-from secure_fd.privacy.pooled import PooledShares
-from secure_fd.privacy.release import Bounded
-from secure_fd.privacy.response import BoolArray, RandomizedResponse
+from secure_fd.privacy import client, dp_sgd, label, record
+from secure_fd.privacy.client import ClientShares
+from secure_fd.privacy.label import BoolArray, LabelLedger, RandomizedResponse
+from secure_fd.privacy.record import Bounded, PooledShares
 from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian, words
-from secure_fd.protection.label import LabelLedger
 
 Twin = Callable[[], AbstractContextManager[None]]
 Sampler = Callable[[float, int, Random], IntArray]
@@ -35,22 +33,22 @@ def _scaled(sampler: Sampler, factor: float) -> Sampler:
 
 def less_client_noise(share: float) -> AbstractContextManager[None]:
     """So much of the deviation in every share of the client unit."""
-    return replaced(release, "discrete_gaussian", _scaled(discrete_gaussian, share))
+    return replaced(client, "discrete_gaussian", _scaled(discrete_gaussian, share))
 
 
 def less_pooled_noise(share: float) -> AbstractContextManager[None]:
     """So much of the deviation in every share of the pooled record unit."""
-    return replaced(pooled, "discrete_gaussian", _scaled(discrete_gaussian, share))
+    return replaced(record, "discrete_gaussian", _scaled(discrete_gaussian, share))
 
 
 def less_label_noise(share: float) -> AbstractContextManager[None]:
     """So much of the chance of each answer that is not the truth; one word in 2^64 at least."""
-    weigh = response._wrong_weight
+    weigh = label._wrong_weight
 
     def less(epsilon: float, others: int) -> int:
         return max(1, int(weigh(epsilon, others) * share))
 
-    return replaced(response, "_wrong_weight", less)
+    return replaced(label, "_wrong_weight", less)
 
 
 def less_training_noise(share: float) -> AbstractContextManager[None]:
@@ -60,7 +58,7 @@ def less_training_noise(share: float) -> AbstractContextManager[None]:
         def normal(self, count: int) -> FloatArray:
             return super().normal(count) * share
 
-    return replaced(private_training, "FloatGaussian", Less)
+    return replaced(dp_sgd, "FloatGaussian", Less)
 
 
 def abstention_unprotected() -> AbstractContextManager[None]:
@@ -90,24 +88,24 @@ def fresh_noise_every_round() -> AbstractContextManager[None]:
 
 def noise_per_client() -> AbstractContextManager[None]:
     """Each of n clients adds deviation sigma / n instead of sigma / sqrt n."""
-    share = release.ClientShares.draw
+    share = ClientShares.draw
 
-    def short(self: release.ClientShares, size: int) -> IntArray:
+    def short(self: ClientShares, size: int) -> IntArray:
         with less_client_noise(1 / math.sqrt(self.plan.honest)):
             return share(self, size)
 
-    return replaced(release.ClientShares, "draw", short)
+    return replaced(ClientShares, "draw", short)
 
 
 def dropouts_ignored() -> AbstractContextManager[None]:
     """Shares are sized as if all clients were there and honest."""
-    share = release.ClientShares.draw
+    share = ClientShares.draw
 
-    def short(self: release.ClientShares, size: int) -> IntArray:
+    def short(self: ClientShares, size: int) -> IntArray:
         with less_client_noise(math.sqrt(self.plan.honest / self.plan.clients)):
             return share(self, size)
 
-    return replaced(release.ClientShares, "draw", short)
+    return replaced(ClientShares, "draw", short)
 
 
 def _repeating(sampler: Sampler, period: int) -> Sampler:
@@ -134,13 +132,13 @@ def seed_shared_between_answers() -> AbstractContextManager[None]:
         kept[:] = [words(random, count)]
         return kept[0]
 
-    return replaced(response, "words", same)
+    return replaced(label, "words", same)
 
 
 def seed_shared_between_rounds(clients: int) -> AbstractContextManager[None]:
     """The second round of so many clients carries the noise of the first."""
     sampler = _repeating(discrete_gaussian, clients)
-    return replaced(release, "discrete_gaussian", sampler)
+    return replaced(client, "discrete_gaussian", sampler)
 
 
 def pooled_noise_per_client() -> AbstractContextManager[None]:
@@ -156,7 +154,7 @@ def pooled_noise_per_client() -> AbstractContextManager[None]:
 
 def seed_shared_in_a_sum() -> AbstractContextManager[None]:
     """Every second client of a pooled sum adds the noise of the one before it."""
-    return replaced(pooled, "discrete_gaussian", _repeating(discrete_gaussian, 1))
+    return replaced(record, "discrete_gaussian", _repeating(discrete_gaussian, 1))
 
 
 def _bent(bend: Callable[[IntArray], None]) -> Sampler:
@@ -180,12 +178,12 @@ def _gaps(noise: IntArray) -> None:
 
 def every_other_entry() -> AbstractContextManager[None]:
     """Every second entry of a pooled sum has no noise."""
-    return replaced(pooled, "discrete_gaussian", _bent(_gaps))
+    return replaced(record, "discrete_gaussian", _bent(_gaps))
 
 
 def two_entries_share() -> AbstractContextManager[None]:
     """Two entries of a pooled sum carry the same noise, of the right size."""
-    return replaced(pooled, "discrete_gaussian", _bent(_twins))
+    return replaced(record, "discrete_gaussian", _bent(_twins))
 
 
 class _Twins(FloatGaussian):
@@ -197,7 +195,7 @@ class _Twins(FloatGaussian):
 
 def two_weights_share() -> AbstractContextManager[None]:
     """Two weights' gradients carry the same noise, of the right size."""
-    return replaced(private_training, "FloatGaussian", _Twins)
+    return replaced(dp_sgd, "FloatGaussian", _Twins)
 
 
 def _sampling(
@@ -215,7 +213,7 @@ def _sampling(
             with plain:
                 return normal(self, count)
 
-    return replaced(private_training, "FloatGaussian", Drawing)
+    return replaced(dp_sgd, "FloatGaussian", Drawing)
 
 
 def shuffled_batches() -> AbstractContextManager[None]:

@@ -9,7 +9,7 @@ from attacks.audit import audits, broken_code, noise_level
 from attacks.audit.bounds import Finding, Kind
 from attacks.audit.broken_code import Twin
 from attacks.audit.setting import Setting, Shown
-from secure_fd.privacy.units import PrivacyUnit
+from secure_fd.privacy.guarantee import PrivacyUnit
 
 GAUSSIAN = "noise of Gaussian shape"
 SAMPLED = "Gaussian steps on Poisson batches"

@@ -39,10 +39,12 @@ from attacks.audit.setting import (
 from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
+from secure_fd.privacy.client import ClientPlan
+from secure_fd.privacy.dp_sgd import TrainingPlan
 from secure_fd.privacy.events import Gaussian, Repeated, SampledGaussian
-from secure_fd.privacy.plans import UNITS, ClientPlan, LabelPlan, Plan, TrainingPlan
-from secure_fd.privacy.response import RandomizedResponse
-from secure_fd.protection.label import LabelLedger
+from secure_fd.privacy.label import LabelLedger, LabelPlan, RandomizedResponse
+from secure_fd.privacy.plan import Plan
+from secure_fd.privacy.record import UNITS
 
 UNSEEN = 1e-3
 """The chance that a loss which an audit says it finds is not found."""

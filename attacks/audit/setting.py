@@ -16,13 +16,12 @@ from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.plans import ClientPlan, TrainingPlan, sums_for
-from secure_fd.privacy.response import RandomizedResponse
+from secure_fd.privacy.client import ClientPlan, ClientUnit
+from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD, TrainingPlan
+from secure_fd.privacy.label import LabelLedger, RandomizedResponse
+from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.privacy.samplers import Random, words
-from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
-from secure_fd.protection.client import ClientUnit
-from secure_fd.protection.label import LabelLedger
-from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.private_training import PrivateTrainer
 from secure_fd.selection.density import ReferenceSettings
 
 

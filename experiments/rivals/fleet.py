@@ -20,8 +20,7 @@ from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray, KnowledgeCodec, LaneLayout
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.plans import ClientPlan
-from secure_fd.protection.client import ClientUnit
+from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.recipes import SGD
 from secure_fd.selection.density import ProxyReference
 from secure_fd.training import Trainer, default_device

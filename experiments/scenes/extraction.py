@@ -47,9 +47,9 @@ from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import Contribution, FloatArray, IntArray, KnowledgeCodec, Released, Sums
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.protection.base import FromAnswers, NoProtection, Protection, Unguarded
-from secure_fd.protection.client import ClientUnit
-from secure_fd.protection.label import LabelUnit
+from secure_fd.privacy.base import FromAnswers, NoProtection, Protection, Unguarded
+from secure_fd.privacy.client import ClientUnit
+from secure_fd.privacy.label import LabelUnit
 from secure_fd.selection.client import FittedSelector
 from secure_fd.training import predict
 

@@ -39,9 +39,9 @@ from secure_fd.federation import Federation, Participant, participants_of
 from secure_fd.methods.base import Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.private_training import PrivateSGD
-from secure_fd.protection.base import NoProtection, Protection
-from secure_fd.protection.label import LabelUnit
+from secure_fd.privacy.base import NoProtection, Protection
+from secure_fd.privacy.dp_sgd import PrivateSGD
+from secure_fd.privacy.label import LabelUnit
 from secure_fd.recipes import SGD, Schedule, Sizes
 from secure_fd.training import accuracy, predict
 from secure_fd.transcript import Transcript

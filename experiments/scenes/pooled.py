@@ -13,9 +13,8 @@ from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.heads import PooledHeads
-from secure_fd.privacy.plans import sums_for
-from secure_fd.protection.base import NoProtection
-from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.privacy.base import NoProtection
+from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.recipes import Schedule, Sizes, image_set
 from secure_fd.selection.density import ReferenceSettings
 from secure_fd.simulation import fresh_networks, secure_sum

@@ -24,9 +24,7 @@ from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.knowledge import Released
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.guarantees import label_guarantee
-from secure_fd.privacy.response import RandomizedResponse
-from secure_fd.protection.label import LabelUnit
+from secure_fd.privacy.label import LabelUnit, RandomizedResponse, label_guarantee
 from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector, Selection
 from secure_fd.transcript import Transcript
 

@@ -41,7 +41,7 @@ from secure_fd.data.sources import load
 from secure_fd.federation import Federation, Participant, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.private_training import PrivateSGD
+from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.recipes import SGD, Schedule, Sizes
 from secure_fd.selection.client import ProxyRatioSelector
 from secure_fd.transcript import Transcript

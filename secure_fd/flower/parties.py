@@ -31,10 +31,9 @@ from secure_fd.methods.base import (
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
+from secure_fd.privacy.base import NoProtection, Protection, Public
 from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.privacy.plans import sums_for
-from secure_fd.protection.base import NoProtection, Protection, Public
-from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.recipes import Recipe
 from secure_fd.secagg.client import Client as SumClientMember
 from secure_fd.secagg.server import Server as SumServerMember
@@ -71,7 +70,7 @@ class Agreement:
         recipe = named_recipe(
             terms.recipe, method, classes, len(proxies), terms.held, terms.image_set
         )
-        protection.agree(Public(proxies, classes))
+        protection.agree(Public(len(proxies), classes))
         return cls(roster, exchange, protection, recipe, terms.rounds or recipe.rounds, proxies)
 
     def architecture(self, number: int) -> str:

@@ -19,8 +19,8 @@ from cryptography import x509
 
 from secure_fd.crypto.primitives import IdentityPublic, proxy_commitment
 from secure_fd.errors import ConfigurationError
+from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
 from secure_fd.privacy.ledger import SIMULATION
-from secure_fd.privacy.units import LEAST_EPSILON, MOST_EPSILON
 from secure_fd.recipes import image_set, own_shape
 from secure_fd.secagg.session import Roster as Identities
 from secure_fd.secagg.session import Session

@@ -24,9 +24,9 @@ from secure_fd.knowledge import (
     ensemble_predictions,
     one_hot,
 )
+from secure_fd.privacy.base import NoProtection, Protection
+from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import NoProtection, Protection
 from secure_fd.recipes import Schedule
 from secure_fd.selection.client import Familiar
 from secure_fd.training import Learner, LocalTrainer, accuracy

@@ -61,11 +61,11 @@ from secure_fd.methods.fedavg import (
     read_model,
 )
 from secure_fd.models import flatten, load_flat
-from secure_fd.privacy.ledger import BudgetLedger
+from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
+from secure_fd.privacy.guarantee import Guarantee
+from secure_fd.privacy.ledger import BudgetLedger, ledger_of
 from secure_fd.privacy.samplers import Random
-from secure_fd.privacy.units import Guarantee
-from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
-from secure_fd.protection.base import ledger_of
+from secure_fd.private_training import PrivateTrainer
 from secure_fd.recipes import Schedule
 from secure_fd.selection.client import ClientSelector
 from secure_fd.training import Learner, Steps, Trainer, predict

@@ -19,11 +19,11 @@ from secure_fd.exchange import Ask, ClientTurn, Seen, ServerReport, ServerTurn, 
 from secure_fd.knowledge import FloatArray, UnitArray, WordArray
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.models import flatten, load_flat
-from secure_fd.privacy.ledger import BudgetLedger
+from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
+from secure_fd.privacy.guarantee import Guarantee
+from secure_fd.privacy.ledger import BudgetLedger, ledger_of
 from secure_fd.privacy.samplers import Random
-from secure_fd.privacy.units import Guarantee
-from secure_fd.private_training import PrivateBudget, PrivateSGD, PrivateTrainer
-from secure_fd.protection.base import ledger_of
+from secure_fd.private_training import PrivateTrainer
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.training import Learner, Trainer
 from secure_fd.transcript import Float32Array, ParameterRound, Transcript, uploads_of

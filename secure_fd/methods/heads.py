@@ -34,9 +34,8 @@ from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.methods.residuals import LEAST, MOST, Search
 from secure_fd.methods.survey import BOUND, Known, Survey
-from secure_fd.privacy.pooled import UnitCodec
-from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.privacy.guarantee import Guarantee
+from secure_fd.privacy.record import PooledRecordUnit, UnitCodec
 from secure_fd.selection.client import Familiar
 from secure_fd.selection.density import (
     FourierFeatures,

@@ -62,8 +62,8 @@ from secure_fd.methods.registry import RECORD_UNIT_METHODS
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import BOUND, Known, Survey
 from secure_fd.methods.voters import Voters, check_min_voters
-from secure_fd.privacy.units import Guarantee
-from secure_fd.protection.base import FromAnswers, Guard
+from secure_fd.privacy.base import FromAnswers, Guard
+from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.training import Learner, Lesson, predict
 from secure_fd.transcript import DistillationRound, Transcript, VotersRound, uploads_of
 

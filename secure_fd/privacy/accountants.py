@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import ClassVar, Final, Protocol, TypeAlias, final
 
 import numpy as np
@@ -30,6 +30,7 @@ from secure_fd.privacy.events import (
     SampledGaussian,
     primitives,
 )
+from secure_fd.privacy.samplers import TOTAL_VARIATION
 
 _HALVINGS = 200
 
@@ -542,3 +543,21 @@ def accountant_for(event: Event) -> Accountant:
         if accountant.supports(event):
             return accountant
     raise UnsupportedEventError("event", event, "no accountant knows a bound for it")
+
+
+def sampled_cost(event: Event, delta: float, draws: int) -> tuple[float, float]:
+    """Epsilon and delta under noise of so many draws, each within 2^-110 of the ideal one.
+
+    The outcomes of both worlds are that close to those of ideal noise, so (1 + e^epsilon) times
+    the distance adds to delta. Where that is more than a hundredth of it nothing is claimed: a
+    sampler's noise ends somewhere, and worlds further apart have no outcome in common.
+    """
+    epsilon = cost(event, delta)
+    slack = draws * TOTAL_VARIATION * (1 + math.exp(min(epsilon, 200.0)))
+    return (epsilon, delta + slack) if slack <= delta / 100 else (math.inf, delta)
+
+
+@cache
+def cost(event: Event, delta: float) -> float:
+    """Epsilon at delta, by the tightest accountant; worked out once for each event."""
+    return accountant_for(event).epsilon(event, delta)

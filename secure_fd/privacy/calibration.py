@@ -8,7 +8,7 @@ from typing import Final
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.accountants import Accountant, IntegerRenyi, accountant_for
-from secure_fd.privacy.plans import Plan
+from secure_fd.privacy.plan import Plan
 
 _TRIES = 300
 _STRIDE = 4.0  # the most that one try may change the noise by
@@ -21,7 +21,7 @@ _QUICKER: Final = IntegerRenyi()
 def epsilon(plan: Plan, delta: float) -> float:
     """Epsilon of the plan's release at delta; infinite without noise. Delta may be 0 if pure.
 
-    >>> from secure_fd.privacy.plans import TrainingPlan
+    >>> from secure_fd.privacy.dp_sgd import TrainingPlan
     >>> plan = TrainingPlan(n_records=300, batch=300, steps=1, noise=2.0)
     >>> round(epsilon(plan, delta=1e-5), 2)
     1.99
@@ -38,7 +38,7 @@ def calibrate(epsilon: float, delta: float, plan: Plan) -> float:
     more than the accountant's resolution. The plan's own noise does not matter.
     Raises ConfigurationError for an epsilon or a delta that no noise serves.
 
-    >>> from secure_fd.privacy.plans import TrainingPlan
+    >>> from secure_fd.privacy.dp_sgd import TrainingPlan
     >>> round(calibrate(4.0, 1e-5, TrainingPlan(n_records=300, batch=300, steps=1)), 3)
     1.081
     """

@@ -17,7 +17,7 @@ Accounting via a Renyi Filter", NeurIPS 2021), and not for numerical composition
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from threading import RLock
@@ -30,9 +30,9 @@ from secure_fd.codec import Codec
 from secure_fd.crypto.primitives import SecretHolder, fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
+from secure_fd.privacy.accountants import sampled_cost
 from secure_fd.privacy.events import Composed, Event, Repeated
-from secure_fd.privacy.guarantees import sampled_cost
-from secure_fd.privacy.units import figure
+from secure_fd.privacy.guarantee import figure
 from secure_fd.storage import Entry, Store
 
 SIMULATION: Final = "simulation"
@@ -363,3 +363,13 @@ class BudgetLedger(SecretHolder):
 def _resolved(path: str | PathLike[str]) -> Path:
     """One name a file, so that it has one lock."""
     return Path(path).resolve()
+
+
+def ledger_of(ledgers: Mapping[int, BudgetLedger] | None, number: int) -> BudgetLedger | None:
+    """The budget of a client's data set; None where nobody keeps one.
+
+    Raises ConfigurationError where others have one and this client has none.
+    """
+    if ledgers is not None and number not in ledgers:
+        raise ConfigurationError("ledgers", sorted(ledgers), f"client {number} needs one as well")
+    return None if ledgers is None else ledgers[number]

@@ -304,3 +304,25 @@ class FloatGaussian(SecretHolder):
         radius = np.sqrt(-2.0 * np.log(chosen))
         angle = 2.0 * np.pi * self.uniform(half)
         return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+
+
+# The room that noise needs in a sum.
+
+
+_FAILURE = 2.0**-40
+"""Probability, over all sums of a plan, that noise leaves its lane and spoils its neighbour's."""
+
+
+def room_for(variance: float, entries: int) -> int:
+    """How far noise of a variance may move any of so many entries, but for a chance of 2^-40.
+
+    Bernstein's inequality, P(|X| > t) <= 2 exp(-t^2 / (2 (v + t / 3))), for noise of variance v; a
+    sum of discrete Gaussians keeps it without the t / 3 as well.
+
+    >>> room_for(0.0, 10), room_for(100.0, 10)
+    (0, 90)
+    """
+    if variance == 0:
+        return 0
+    log_odds = math.log(2 * entries / _FAILURE)
+    return math.ceil(log_odds / 3 + math.sqrt((log_odds / 3) ** 2 + 2 * variance * log_odds))

@@ -7,7 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_fd.privacy.calibration import calibrate, epsilon
-from secure_fd.privacy.plans import ClientPlan, LabelPlan, Plan, PooledPlan, TrainingPlan
+from secure_fd.privacy.client import ClientPlan
+from secure_fd.privacy.dp_sgd import TrainingPlan
+from secure_fd.privacy.label import LabelPlan
+from secure_fd.privacy.plan import Plan
+from secure_fd.privacy.record import PooledPlan
 
 law = settings(max_examples=60, deadline=None)
 

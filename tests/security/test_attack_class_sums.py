@@ -31,10 +31,8 @@ from secure_fd.errors import MissingCapabilityError
 from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.plans import UNITS, PooledPlan
-from secure_fd.privacy.pooled import PooledShares, pooled_sums
+from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit, PooledShares, pooled_sums
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.protection.pooled import PooledRecordUnit
 from secure_fd.recipes import Schedule, Sizes
 from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
 from secure_fd.simulation import fresh_networks

@@ -15,8 +15,8 @@ from attacks.updates_attack import AnalyticInversion, MeanInversion, OptimisedIn
 from experiments import scenes
 from experiments.scenes import Job, Turn
 from experiments.scenes.updates import SCENE
-from secure_fd import private_training
 from secure_fd.errors import MissingCapabilityError
+from secure_fd.privacy import dp_sgd
 
 SEED, CLIENTS = 3, 4
 EXACT = AnalyticInversion.name
@@ -91,7 +91,7 @@ def test_dp_sgd_leaves_the_control():
 
 def test_dp_sgd_that_only_clips_is_caught(monkeypatch):
     """A clip scales weights and biases alike, so their ratio stays what it was."""
-    monkeypatch.setattr(private_training, "calibrate", lambda _epsilon, _delta, _plan: 0.0)
+    monkeypatch.setattr(dp_sgd, "calibrate", lambda _epsilon, _delta, _plan: 0.0)
     result = trained("mlp-b1-dp-sgd")[EXACT]
     assert result.details["share_exact"] == 1.0
     assert result.details["certain_and_right"] == CLIENTS

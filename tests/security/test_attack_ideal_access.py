@@ -33,7 +33,7 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.knowledge import Ensemble
 from secure_fd.knowledge import one_hot as rows_of
-from secure_fd.protection.base import Protection
+from secure_fd.privacy.base import Protection
 from secure_fd.transcript import Transcript
 from tests.attack_games import TRAINING, answered, linear, mlp, part, prior, private_network
 from tests.attack_games import inverted_truth as truth

@@ -16,7 +16,7 @@ from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.models import flatten
-from secure_fd.private_training import PrivateSGD
+from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.recipes import Sizes
 
 SEED, BATCH = 20, 8

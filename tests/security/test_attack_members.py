@@ -34,8 +34,8 @@ from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.heads import PooledHeads
-from secure_fd.private_training import PrivateSGD
-from secure_fd.protection.label import LabelUnit
+from secure_fd.privacy.dp_sgd import PrivateSGD
+from secure_fd.privacy.label import LabelUnit
 from secure_fd.recipes import SGD, Schedule, Sizes
 from secure_fd.simulation import fresh_networks
 from secure_fd.transcript import ParameterRound, Transcript

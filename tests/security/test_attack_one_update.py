@@ -15,7 +15,7 @@ from attacks.view import View, client_view, outsider_view
 from experiments.privacy_compare import Settings, plan
 from experiments.runs import data_of
 from secure_fd.errors import LocalError, MissingCapabilityError
-from secure_fd.private_training import PrivateSGD
+from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.transcript import Transcript
 
 PLAN = plan(Settings(clients=3, quick=True), None).terms

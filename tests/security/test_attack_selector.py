@@ -27,8 +27,8 @@ from secure_fd.data.images import Images
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.knowledge import Contribution, Released, one_hot
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.protection.label import LabelUnit
 from secure_fd.selection.client import KulsifSelector
 from secure_fd.transcript import Transcript
 

@@ -35,7 +35,7 @@ from secure_fd.knowledge import (
     WordArray,
     one_hot,
 )
-from secure_fd.protection.label import LabelUnit
+from secure_fd.privacy.label import LabelUnit
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.transcript import Transcript
 from tests.attack_games import add_round

@@ -17,7 +17,7 @@ from secure_fd.knowledge import LaneLayout, WordArray
 from secure_fd.methods.base import WeighedVotes
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import VoteClient
-from secure_fd.protection.label import LabelUnit
+from secure_fd.privacy.label import LabelUnit
 from tests.small_federation import all_proxies, federation, participants, run, verdict
 
 ROUNDS = 3

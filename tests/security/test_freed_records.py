@@ -13,7 +13,7 @@ from secure_fd.data.sources import load
 from secure_fd.federation import Federation
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.protection.pooled import LocalRecordUnit
+from secure_fd.privacy.record import LocalRecordUnit
 from secure_fd.recipes import Sizes
 from secure_fd.selection.density import FreedWithOwner, ReferenceSettings
 from tests.small_federation import BRIEF, federation, participants

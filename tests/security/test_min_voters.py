@@ -25,10 +25,9 @@ from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.voters import Voters
 from secure_fd.methods.votes import VoteClient, VoteServer
-from secure_fd.privacy.plans import ClientPlan
+from secure_fd.privacy.client import ClientPlan, ClientUnit
+from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.protection.client import ClientUnit
-from secure_fd.protection.label import LabelUnit
 from secure_fd.secagg.session import NoiseTerms
 from secure_fd.server import Server
 from secure_fd.storage import Store

@@ -30,10 +30,9 @@ from secure_fd.methods import heads
 from secure_fd.methods.base import Setting
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.models import flatten
-from secure_fd.privacy.release import Features
+from secure_fd.privacy.base import Protection
+from secure_fd.privacy.record import Features, LocalRecordUnit, PooledGuard, PooledRecordUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.protection.base import Protection
-from secure_fd.protection.pooled import LocalRecordUnit, PooledGuard, PooledRecordUnit
 from secure_fd.recipes import Sizes
 from secure_fd.selection.density import ReferenceSettings
 from tests.small_federation import faults, federation, record_unit

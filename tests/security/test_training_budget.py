@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from secure_fd import models, private_training
+from secure_fd import models
 from secure_fd.adversarial import AdversarialSettings
 from secure_fd.aggregation.base import PlainSum
 from secure_fd.data.federated import FederatedData
@@ -16,10 +16,11 @@ from secure_fd.federation import AnyMethod, Federation, participants_of
 from secure_fd.knowledge import FloatArray
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.fedavg import FedAvg
+from secure_fd.privacy import dp_sgd
+from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.events import Gaussian
 from secure_fd.privacy.ledger import Booking, BudgetLedger
 from secure_fd.privacy.samplers import FloatGaussian
-from secure_fd.private_training import PrivateBudget, PrivateSGD
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.simulation import simulate
 
@@ -35,7 +36,7 @@ def private(settings: PrivateSGD, n_records: int, ledger: BudgetLedger) -> Priva
     return PrivateBudget(settings, n_records, ledger=ledger)
 
 
-class _PaysAfter(private_training._PaidNoise):
+class _PaysAfter(dp_sgd._PaidNoise):
     """A twin that draws and then pays."""
 
     def uniform(self, count: int) -> FloatArray:
@@ -173,7 +174,7 @@ def test_federations_that_pay_late_or_never_are_caught(digits, name, monkeypatch
     watch = Watch(monkeypatch)
     run_of(digits, name, None).fit(1)
     assert watch.unpaid
-    monkeypatch.setattr(private_training, "_PaidNoise", _PaysAfter)
+    monkeypatch.setattr(dp_sgd, "_PaidNoise", _PaysAfter)
     watch.drew.clear()
     watch.unpaid = False
     run_of(digits, name, opened()).fit(1)

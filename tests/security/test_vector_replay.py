@@ -19,7 +19,7 @@ from secure_fd.knowledge import IntArray, UnitArray
 from secure_fd.methods.base import Own
 from secure_fd.methods.heads import HeadClient, PooledHeads
 from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.recipes import Schedule
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.selection.density import ReferenceSettings

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import secure_fd as fd
-from secure_fd.private_training import PrivateSGD
+from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.secagg.session import RoundTerms
 from tests.unit.toy import network, toy
 

@@ -27,7 +27,7 @@ from attacks.statistics import (
     tpr_bound,
 )
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.privacy.response import RandomizedResponse
+from secure_fd.privacy.label import RandomizedResponse
 
 
 def normals(seed: int, shift: float, n: int = 60, k: int = 80) -> Scores:

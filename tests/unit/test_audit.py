@@ -25,9 +25,9 @@ from attacks.audit.bounds import (
 from attacks.audit.catalogue import AUDITS, MUTATIONS
 from attacks.audit.setting import Setting, masked_unit, replaced
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.privacy.plans import ClientPlan
+from secure_fd.privacy.client import ClientPlan
+from secure_fd.privacy.guarantee import PrivacyUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.privacy.units import PrivacyUnit
 
 
 @pytest.mark.parametrize(("hits", "low", "high"), [(0, 0.0, 0.3085), (5, 0.1871, 0.8129)])

@@ -7,12 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import secure_fd.privacy.pooled
+import secure_fd.privacy.record
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import IntArray
-from secure_fd.privacy.plans import UNITS, PooledPlan
-from secure_fd.privacy.pooled import PooledShares
-from secure_fd.privacy.release import Bounded
+from secure_fd.privacy.record import UNITS, Bounded, PooledPlan, PooledShares
 from secure_fd.privacy.samplers import Random, SeededRandom
 
 VALUES: IntArray = np.arange(-6, 6).reshape(3, 4)
@@ -49,7 +47,7 @@ def rounded_noise(sigma: float, size: int, random: Random) -> IntArray:
 def released(monkeypatch: pytest.MonkeyPatch, twin: Callable[..., IntArray] | None) -> IntArray:
     """20,000 entries, of which a client's only record adds one to each odd one."""
     if twin is not None:
-        monkeypatch.setattr(secure_fd.privacy.pooled, "discrete_gaussian", twin)
+        monkeypatch.setattr(secure_fd.privacy.record, "discrete_gaussian", twin)
     plan = PooledPlan(clients=1, honest=1, entries=20_000, noise=1.081)
     sums = Bounded(np.arange(20_000) % 2, l2=UNITS)
     return PooledShares(plan, SeededRandom(3)).perturb(sums)

@@ -18,6 +18,7 @@ from secure_fd.methods.heads import PooledHeads
 from secure_fd.privacy import BudgetLedger, data_set_name
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.events import (
     CODEC,
     Composed,
@@ -30,12 +31,9 @@ from secure_fd.privacy.events import (
     Response,
     SampledGaussian,
 )
-from secure_fd.privacy.ledger import Booking
-from secure_fd.privacy.plans import PooledPlan
+from secure_fd.privacy.ledger import Booking, ledger_of
+from secure_fd.privacy.record import PooledGuard, PooledPlan, PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
-from secure_fd.private_training import PrivateBudget, PrivateSGD
-from secure_fd.protection.base import ledger_of
-from secure_fd.protection.pooled import PooledGuard, PooledRecordUnit
 from secure_fd.selection.density import ReferenceSettings
 from tests.small_federation import STILL, federation, record_unit
 

@@ -15,11 +15,10 @@ from secure_fd.crypto.primitives import insecure_bytes
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import Contribution, FloatArray, IntArray, Sums, one_hot
 from secure_fd.privacy.accountants import accountant_for
+from secure_fd.privacy.base import IN_CLEAR
 from secure_fd.privacy.calibration import epsilon
-from secure_fd.privacy.plans import ClientPlan
-from secure_fd.privacy.release import ClientShares
+from secure_fd.privacy.client import ClientGuard, ClientPlan, ClientShares, ClientUnit
 from secure_fd.privacy.samplers import Random, SeededRandom
-from secure_fd.protection.client import IN_CLEAR, ClientGuard, ClientUnit
 from tests.small_federation import faults, federation, parameters, run
 
 DELTA = 1e-5

@@ -43,8 +43,8 @@ from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.federation import Dropouts
 from secure_fd.knowledge import proxy_pixels
-from secure_fd.protection.label import LabelUnit
-from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.privacy.label import LabelUnit
+from secure_fd.privacy.record import PooledRecordUnit
 from tests.small_federation import federation
 from tests.small_federation import run as run_all
 

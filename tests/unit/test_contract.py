@@ -32,7 +32,7 @@ from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.private_training import PrivateSGD
+from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.secagg.setup import ServerSetup
 from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector

@@ -10,7 +10,7 @@ from torch import nn
 from attacks.on_run import public_of
 from attacks.view import Capability, client_view, server_view
 from experiments.measures import diagnose
-from secure_fd import models, private_training, simulate
+from secure_fd import models, simulate
 from secure_fd.adversarial import AdversarialSettings
 from secure_fd.aggregation.base import Stage
 from secure_fd.aggregation.masked import MaskedSum
@@ -21,7 +21,8 @@ from secure_fd.exchange import Share
 from secure_fd.federation import Federation
 from secure_fd.knowledge import UnitArray
 from secure_fd.methods.dafkd import DaFKD, DaFKDClient, FedDF
-from secure_fd.private_training import PrivateSGD
+from secure_fd.privacy import dp_sgd
+from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.recipes import Recipe, Schedule
 from secure_fd.selection.client import ProxyRatioSelector
 from tests import small_federation
@@ -105,7 +106,7 @@ PRIVATE = PrivateSGD(epsilon=4.0, delta=1e-5, steps=6, batch=16)
 
 @pytest.fixture
 def uncalibrated(monkeypatch):
-    monkeypatch.setattr(private_training, "calibrate", lambda _epsilon, _delta, _plan: 1.1)
+    monkeypatch.setattr(dp_sgd, "calibrate", lambda _epsilon, _delta, _plan: 1.1)
 
 
 def private_halves(digits: FederatedData, train: Images, private: PrivateSGD | None) -> DaFKDClient:
@@ -175,7 +176,7 @@ def test_what_is_no_model_is_refused(digits):
 
 def test_a_name_is_enough_to_run_it_under_masks_with_dp(monkeypatch):
     """Masks and DP-SGD together, planned for the rounds of the recipe."""
-    monkeypatch.setattr(private_training, "calibrate", lambda _epsilon, _delta, _plan: 1.1)
+    monkeypatch.setattr(dp_sgd, "calibrate", lambda _epsilon, _delta, _plan: 1.1)
     run = simulate("digits", clients=3, method="dafkd", secure="masks", unit="record", epsilon=4.0)
     method = run.federation.method
     assert method.private.steps == 5 * method.private_steps(run.recipe.schedule)

@@ -14,8 +14,8 @@ from secure_fd.federation import Dropouts, Federation
 from secure_fd.knowledge import FloatArray, Sums
 from secure_fd.methods.base import CountedVotes
 from secure_fd.methods.fedmd import FedMD
+from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.protection.label import LabelUnit
 from tests.small_federation import (
     Scripted,
     all_proxies,

@@ -20,9 +20,10 @@ from experiments.rivals.fleet import (
 )
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import LocalError
+from secure_fd.privacy.base import IN_CLEAR
 from secure_fd.privacy.calibration import epsilon as price
+from secure_fd.privacy.client import ClientUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.protection.client import IN_CLEAR, ClientUnit
 from secure_fd.selection.density import ProxyReference, ReferenceSettings
 
 DELTA = 1e-5

@@ -19,7 +19,7 @@ from secure_fd.flower.roster import Terms
 from secure_fd.flower.site import CHALLENGE_BYTES
 from secure_fd.kept import state_of
 from secure_fd.models import flatten
-from secure_fd.privacy.units import Guarantee
+from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.recipes import Recipe
 from secure_fd.storage import Store
 from secure_fd.training import Alone, Steps, Trainer

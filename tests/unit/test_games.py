@@ -16,7 +16,7 @@ from experiments.games import BY_LABELS, BY_PROBABILITIES, SERVER, Baselines
 from experiments.rows import RowSpec, Terms
 from secure_fd.data.partition import Split
 from secure_fd.errors import MissingCapabilityError
-from secure_fd.protection.pooled import LocalRecordUnit
+from secure_fd.privacy.record import LocalRecordUnit
 from secure_fd.recipes import Schedule
 
 TERMS = Terms("digits", Split("strong"), 10, 2, Schedule(), epsilon=4.0)

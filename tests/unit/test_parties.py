@@ -25,7 +25,7 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.private_training import PrivateSGD
+from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.recipes import Recipe, Schedule, ours, paper
 from secure_fd.secagg.client import Client as SumParty
 from secure_fd.secagg.server import Server as SumServerParty

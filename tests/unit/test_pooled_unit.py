@@ -21,28 +21,27 @@ from secure_fd.federation import Federation
 from secure_fd.knowledge import FloatArray
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.privacy.calibration import calibrate, epsilon
+from secure_fd.privacy.guarantee import PrivacyUnit
 from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.privacy.plans import UNITS, PooledPlan
-from secure_fd.privacy.pooled import (
+from secure_fd.privacy.record import (
     FEATURE_UNITS,
     RESIDUAL_UNITS,
-    PooledShares,
-    UnitCodec,
-    feature_units,
-    pooled_sums,
-    residual_units,
-)
-from secure_fd.privacy.release import Bounded
-from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.privacy.units import PrivacyUnit
-from secure_fd.protection.pooled import (
+    UNITS,
+    Bounded,
     LocalRecordUnit,
     PooledGuard,
+    PooledPlan,
     PooledRecordUnit,
+    PooledShares,
+    UnitCodec,
     audible,
+    feature_units,
     level_for,
+    pooled_sums,
     rank_for,
+    residual_units,
 )
+from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.recipes import Recipe
 from secure_fd.selection.density import ProxyReference, ReferenceSettings, Same, shared_reference
 from secure_fd.simulation import simulate

@@ -23,24 +23,12 @@ from dp_accounting.pld.privacy_loss_distribution import (
 from secure_fd.aggregation.masked import masked_guarantee
 from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.client import ClientPlan, client_guarantee
+from secure_fd.privacy.dp_sgd import TrainingPlan, dp_sgd_guarantee
 from secure_fd.privacy.events import Event
-from secure_fd.privacy.guarantees import (
-    Odometer,
-    client_guarantee,
-    dp_sgd_guarantee,
-    label_guarantee,
-    pooled_guarantee,
-)
-from secure_fd.privacy.plans import (
-    UNITS,
-    ClientPlan,
-    LabelPlan,
-    PooledPlan,
-    TrainingPlan,
-)
-from secure_fd.privacy.response import RandomizedResponse
-from secure_fd.privacy.units import Guarantee, PrivacyUnit
-from secure_fd.protection.pooled import PooledRecordUnit
+from secure_fd.privacy.guarantee import Guarantee, Odometer, PrivacyUnit
+from secure_fd.privacy.label import LabelPlan, RandomizedResponse, label_guarantee
+from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit, pooled_guarantee
 from secure_fd.selection.density import ReferenceSettings
 from tests.dp_sgd_bounds import dp_sgd_bounds
 from tests.unit.test_masked_guarantee import group_of

@@ -20,7 +20,7 @@ from experiments.privacy_audit import (
 )
 from experiments.study import Results, gathered, read_results, write_results
 from experiments.tables import rendered
-from secure_fd.privacy.units import PrivacyUnit
+from secure_fd.privacy.guarantee import PrivacyUnit
 
 
 def cell(audit: str, repeat: int = 0, *, noise: float = 1.0, mutation: str = "") -> Cell:

@@ -6,8 +6,9 @@ from pathlib import Path
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.events import Event
-from secure_fd.privacy.plans import LabelPlan, PooledPlan
-from secure_fd.privacy.units import figure
+from secure_fd.privacy.guarantee import figure
+from secure_fd.privacy.label import LabelPlan
+from secure_fd.privacy.record import PooledPlan
 
 PAGE = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
 

@@ -8,12 +8,11 @@ import pytest
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.accountants import AnalyticGaussian
 from secure_fd.privacy.calibration import calibrate, epsilon
+from secure_fd.privacy.dp_sgd import TrainingPlan, dp_sgd_guarantee, group_epsilons
 from secure_fd.privacy.events import Gaussian
-from secure_fd.privacy.groups import group_epsilons
-from secure_fd.privacy.guarantees import Odometer, dp_sgd_guarantee, pooled_guarantee
-from secure_fd.privacy.plans import PooledPlan, TrainingPlan
+from secure_fd.privacy.guarantee import GROUP_SIZES, Guarantee, Odometer
+from secure_fd.privacy.record import PooledPlan, pooled_guarantee
 from secure_fd.privacy.samplers import FloatGaussian, SeededRandom
-from secure_fd.privacy.units import GROUP_SIZES, Guarantee
 
 DELTA = 1e-5
 

@@ -7,6 +7,8 @@ import pytest
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
+from secure_fd.privacy.client import ClientPlan
+from secure_fd.privacy.dp_sgd import TrainingPlan
 from secure_fd.privacy.events import (
     DistributedGaussian,
     Event,
@@ -14,9 +16,9 @@ from secure_fd.privacy.events import (
     Repeated,
     SampledGaussian,
 )
-from secure_fd.privacy.plans import ClientPlan, LabelPlan, PooledPlan, TrainingPlan
-from secure_fd.privacy.response import RandomizedResponse
-from secure_fd.privacy.units import PrivacyUnit
+from secure_fd.privacy.guarantee import PrivacyUnit
+from secure_fd.privacy.label import LabelPlan, RandomizedResponse
+from secure_fd.privacy.record import PooledPlan
 
 DELTA = 1e-5
 SUMS = PooledPlan(clients=1, honest=1, entries=10_000)

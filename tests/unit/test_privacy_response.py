@@ -16,9 +16,8 @@ from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.knowledge import one_hot
 from secure_fd.privacy.accountants import divergence
 from secure_fd.privacy.events import Response
-from secure_fd.privacy.response import RandomizedResponse, sample_symbols
+from secure_fd.privacy.label import LabelLedger, RandomizedResponse, sample_symbols
 from secure_fd.privacy.samplers import Random, words
-from secure_fd.protection.label import LabelLedger
 
 WORD = 1 << 64
 

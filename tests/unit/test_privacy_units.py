@@ -7,15 +7,10 @@ import pytest
 
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.guarantees import (
-    Odometer,
-    dp_sgd_guarantee,
-    label_guarantee,
-    pooled_guarantee,
-)
-from secure_fd.privacy.plans import PooledPlan, TrainingPlan
-from secure_fd.privacy.response import RandomizedResponse
-from secure_fd.privacy.units import Guarantee, PrivacyUnit, figure
+from secure_fd.privacy.dp_sgd import TrainingPlan, dp_sgd_guarantee
+from secure_fd.privacy.guarantee import Guarantee, Odometer, PrivacyUnit, figure
+from secure_fd.privacy.label import RandomizedResponse, label_guarantee
+from secure_fd.privacy.record import PooledPlan, pooled_guarantee
 
 DELTA = 1e-5
 

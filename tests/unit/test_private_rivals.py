@@ -37,8 +37,7 @@ from experiments.rival_heads import (
 from secure_fd.knowledge import FloatArray, one_hot
 from secure_fd.models import flatten
 from secure_fd.privacy.calibration import epsilon
-from secure_fd.privacy.plans import UNITS
-from secure_fd.privacy.pooled import FEATURE_UNITS
+from secure_fd.privacy.record import FEATURE_UNITS, UNITS
 from secure_fd.privacy.samplers import FloatGaussian, SeededRandom
 from tests.unit.toy import network, toy
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from secure_fd import private_training
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.models import flatten
+from secure_fd.privacy import dp_sgd
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.plans import TrainingPlan
+from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD, TrainingPlan
 from secure_fd.privacy.samplers import FloatGaussian, Random, SeededRandom
-from secure_fd.private_training import PrivateBudget, PrivateGradient, PrivateSGD, PrivateTrainer
+from secure_fd.private_training import PrivateGradient, PrivateTrainer
 from secure_fd.training import accuracy
 from tests.unit.toy import network, toy
 
@@ -29,7 +29,7 @@ given_noise = pytest.mark.usefixtures("uncalibrated")
 
 @pytest.fixture
 def uncalibrated(monkeypatch):
-    monkeypatch.setattr(private_training, "calibrate", lambda _epsilon, _delta, _plan: 1.1)
+    monkeypatch.setattr(dp_sgd, "calibrate", lambda _epsilon, _delta, _plan: 1.1)
 
 
 def private(

@@ -2,10 +2,9 @@
 
 from experiments.promises import privacy, promised, voids
 from experiments.tables import rendered
-from secure_fd.privacy.guarantees import Odometer, label_guarantee, pooled_guarantee
-from secure_fd.privacy.plans import PooledPlan
-from secure_fd.privacy.response import RandomizedResponse
-from secure_fd.privacy.units import Guarantee
+from secure_fd.privacy.guarantee import Guarantee, Odometer
+from secure_fd.privacy.label import RandomizedResponse, label_guarantee
+from secure_fd.privacy.record import PooledPlan, pooled_guarantee
 
 
 def pooled() -> Guarantee:

@@ -13,9 +13,9 @@ from secure_fd.methods.base import WeighedVotes
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.privacy.guarantee import PrivacyUnit
+from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.privacy.units import PrivacyUnit
-from secure_fd.protection.label import LabelUnit
 from tests.small_federation import (
     all_proxies,
     faults,

@@ -11,7 +11,7 @@ from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.private_training import PrivateSGD
+from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.recipes import Schedule
 from secure_fd.secagg.session import Place, RoundTerms, frame
 

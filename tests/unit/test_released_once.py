@@ -14,10 +14,15 @@ from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import Contribution, IntArray, Released, one_hot
-from secure_fd.privacy.response import BoolArray, RandomizedResponse
+from secure_fd.privacy.base import Answer
+from secure_fd.privacy.label import (
+    BoolArray,
+    LabelGuard,
+    LabelLedger,
+    LabelUnit,
+    RandomizedResponse,
+)
 from secure_fd.privacy.samplers import Random, SeededRandom
-from secure_fd.protection.base import Answer
-from secure_fd.protection.label import LabelGuard, LabelLedger, LabelUnit
 from tests.small_federation import all_proxies, faults, federation, run
 
 

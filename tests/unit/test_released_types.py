@@ -12,7 +12,7 @@ from secure_fd.knowledge import Contribution, KnowledgeCodec, Released
 
 REFUSED = """
 from secure_fd.knowledge import Contribution, IntArray, KnowledgeCodec, Released
-from secure_fd.protection.base import Answer, FromAnswers
+from secure_fd.privacy.base import Answer, FromAnswers
 
 
 def encodes_a_contribution(codec: KnowledgeCodec, honest: Contribution) -> None:
@@ -30,7 +30,7 @@ def reads_a_contribution_as_released(honest: Contribution) -> Released:
 
 ALLOWED = """
 from secure_fd.knowledge import IntArray, KnowledgeCodec
-from secure_fd.protection.base import Answer, Unguarded
+from secure_fd.privacy.base import Answer, Unguarded
 
 
 def encodes(codec: KnowledgeCodec, indices: IntArray, answer: Answer) -> None:

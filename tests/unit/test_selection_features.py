@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from secure_fd.errors import LocalError
-from secure_fd.privacy.pooled import FEATURE_UNITS, feature_units, shrink
+from secure_fd.privacy.record import FEATURE_UNITS, feature_units, shrink
 from secure_fd.selection.density import (
     FourierFeatures,
     ProxyReference,

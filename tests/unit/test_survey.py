@@ -19,7 +19,7 @@ from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import Known, Survey
 from secure_fd.methods.votes import Memory
-from secure_fd.protection.label import LabelUnit
+from secure_fd.privacy.label import LabelUnit
 from secure_fd.selection.client import Familiar, ProxyRatioSelector
 from secure_fd.selection.density import ProxyReference, RatioHead, class_means
 from secure_fd.selection.own import FEWEST, UNTYPICAL, OwnRatios

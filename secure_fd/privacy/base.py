@@ -8,30 +8,23 @@ codec turns into integers.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from typing import Any, ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor
 
 from secure_fd.aggregation.base import SumPromise
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import (
     Contribution,
-    FloatArray,
     IntArray,
     Released,
     Sums,
     UnitArray,
     WordArray,
 )
-from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.privacy.units import LEAST_EPSILON, MOST_EPSILON, Guarantee, weakest
+from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON, Guarantee, weakest
 from secure_fd.secagg.session import NoiseTerms
 
-BoolArray = NDArray[np.bool_]
 Answer = Callable[[IntArray], Contribution]
 """Asks a client's selector and network about proxies."""
 
@@ -52,46 +45,14 @@ def check_budget(epsilon: float, delta: float) -> None:
         raise ConfigurationError("delta", delta, "use a number between 0 and 1")
 
 
-def above_noise(
-    blocks: FloatArray | IntArray, common: FloatArray, deviation: float
-) -> tuple[FloatArray, BoolArray]:
-    """[C] how much noisy sums of features [D, C] hold, and whether that is more than their noise.
-
-    common: [D] the mean feature of the proxies, in the units of the sums. A sum of n features is
-    about n times that along it, so its projection counts them, within the noise's deviation over
-    the norm; three of these are asked. Post-processing of a release.
-
-    >>> counts, heard = above_noise(np.array([[9.0, 0.1]]), np.array([1.0]), deviation=0.5)
-    >>> counts.tolist(), heard.tolist()
-    ([9.0, 0.1], [True, False])
-    """
-    squared = float(common @ common)
-    counts = np.asarray(common @ blocks / squared)
-    return counts, counts >= _ABOVE * deviation / math.sqrt(squared)
+IN_CLEAR = ("no masked sum was checked, and in a sum in clear each share stands alone",)
 
 
-_ABOVE = 3.0
-"""Chosen on seeds 0 and 1 of MNIST-5k in three splits at epsilon .25, 1 and 4."""
-
-
-def ledger_of(ledgers: Mapping[int, BudgetLedger] | None, number: int) -> BudgetLedger | None:
-    """The budget of a client's data set; None where nobody keeps one.
-
-    Raises ConfigurationError where others have one and this client has none.
-    """
-    if ledgers is not None and number not in ledgers:
-        raise ConfigurationError("ledgers", sorted(ledgers), f"client {number} needs one as well")
-    return None if ledgers is None else ledgers[number]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Public:
-    """What all parties know before round one.
+    """What all parties know before round one."""
 
-    proxies: [P, ...].
-    """
-
-    proxies: Tensor = field(repr=False)
+    n_proxies: int
     n_classes: int
 
 
@@ -159,9 +120,9 @@ class Protection(ABC):
         """Make the part of one client."""
         raise LocalError(f"a {self.name} has no part for client {number}")
 
-    def prepare(self, proxies: Tensor, n_classes: int, clients: int) -> None:
+    def prepare(self, proxies: Sized, n_classes: int, clients: int) -> None:
         """Agree, and make the parts of so many clients, where one process has them all."""
-        self.agree(Public(proxies, n_classes))
+        self.agree(Public(len(proxies), n_classes))
         for number in range(clients):
             self.client(number)
 

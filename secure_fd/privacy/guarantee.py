@@ -4,14 +4,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NoReturn
 
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.privacy.accountants import cost
+from secure_fd.privacy.events import Event, Repeated
 
 GROUP_SIZES: Final = (*range(1, 11), 20, 50, 100)
 """Records of one person that claims state an epsilon for."""
+
+
 LEAST_EPSILON: Final = 0.01
 """Of a run: below, no noise suffices for DP-SGD's accountant, and no answer survives it."""
+
+
 MOST_EPSILON: Final = 50.0
 """Of a run: above, samplers are not exact enough for it, and it promises nothing."""
 
@@ -26,6 +32,10 @@ class PrivacyUnit(StrEnum):
     RECORD = "record"
     LABEL = "label"
     CLIENT = "client"
+
+
+Groups = tuple[tuple[int, float], ...]
+"""(records of one client that belong together, epsilon), for each size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,7 @@ class Guarantee:
     belong together, epsilon). sampler, accountant: how noise and epsilon were made.
     assumptions: what must hold. caveats: what weakens the claim. unmet: what did not hold.
 
-    >>> from secure_fd.privacy.units import PrivacyUnit
+    >>> from secure_fd.privacy.guarantee import PrivacyUnit
     >>> none = Guarantee(PrivacyUnit.RECORD, "one record", math.inf, 0, (), (), (), "", "")
     >>> none.holds
     False
@@ -79,7 +89,7 @@ class Guarantee:
     caveats: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()
     swapped: float | None = None
-    groups: tuple[tuple[int, float], ...] = ()
+    groups: Groups = ()
 
     def __post_init__(self) -> None:
         if not self.epsilon >= 0:
@@ -214,3 +224,82 @@ def _listed(items: Sequence[str]) -> str:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+# What the claims of all units share.
+
+
+NEVER_COVERED = (
+    "who takes part and when",
+    "timing",
+    "hyper-parameters tuned on private data",
+    "figures that an evaluation reads off raw votes or networks",
+    "other runs and other rows over the same data, whose epsilons add up",
+)
+
+
+COARSE = "the noise is too small for a sampler that is within 2^-110 of exact"
+
+
+QUERIED = "the client's network, if others may query it: it learns from raw records"
+
+
+def check_delta_of(delta: float, count: int, what: str) -> None:
+    """Refuse a delta that would allow to publish one of so many outright."""
+    if delta * count >= 1:
+        raise ConfigurationError(
+            "delta", delta, f"use less than 1 / {count}, one over the number of {what}"
+        )
+
+
+class Odometer:
+    """One unit's releases, in the order in which they were first made.
+
+    A noisy release hands over its event; one that no event stands for hands over the reason why no
+    epsilon can be named any more. Nothing is ever taken back, so there is no copy.
+
+    What it reads is for information: an epsilon that holds whenever somebody chooses to stop is
+    that of the plan (a filter), not of what was spent until then (Rogers, Roth, Ullman and Vadhan,
+    "Privacy Odometers and Filters", NeurIPS 2016).
+
+    >>> from secure_fd.privacy.events import Response
+    >>> spent = Odometer()
+    >>> spent.spend("answers", Response(2.0, 11))
+    >>> spent.parts(1e-5)
+    (Part(name='answers', times=1, epsilon=2.0),)
+    """
+
+    __slots__ = ("_spent", "_unaccounted")
+
+    def __init__(self) -> None:
+        self._spent: dict[tuple[str, Event], int] = {}
+        self._unaccounted: dict[str, None] = {}
+
+    def spend(self, part: str, event: Event) -> None:
+        """Count a release under the name of its part."""
+        self._spent[part, event] = self._spent.get((part, event), 0) + 1
+
+    def void(self, *reasons: str) -> None:
+        """Record a reason why the guarantee is void, once each."""
+        self._unaccounted |= dict.fromkeys(reasons)
+
+    @property
+    def unaccounted(self) -> tuple[str, ...]:
+        """Why there is no epsilon; empty where there is one."""
+        return tuple(self._unaccounted)
+
+    def parts(self, delta: float) -> tuple[Part, ...]:
+        """How often each part was released, and what that would cost were it all there is.
+
+        Raises UnsupportedEventError for an event that no accountant knows.
+        """
+        repeated = {part: Repeated(event, times) for (part, event), times in self._spent.items()}
+        return tuple(
+            Part(name, event.times, cost(event, delta)) for name, event in repeated.items()
+        )
+
+    def __repr__(self) -> str:
+        return f"Odometer({sum(self._spent.values())} releases)"
+
+    def __reduce__(self) -> NoReturn:
+        raise LocalError("an odometer is single: it cannot be pickled or copied")

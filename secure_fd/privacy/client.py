@@ -1,0 +1,375 @@
+"""The client unit: every client adds a share of the noise to its votes before they are masked."""
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import numpy as np
+
+from secure_fd.aggregation.base import SumPromise
+from secure_fd.errors import BudgetError, ConfigurationError, LocalError
+from secure_fd.knowledge import IntArray, Released, Sums, UnitArray, WordArray
+from secure_fd.privacy.accountants import accountant_for, sampled_cost
+from secure_fd.privacy.base import IN_CLEAR, Answer, FromAnswers, Protection, check_budget
+from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.events import DistributedGaussian, Event, Repeated
+from secure_fd.privacy.guarantee import (
+    COARSE,
+    GROUP_SIZES,
+    NEVER_COVERED,
+    QUERIED,
+    Composed,
+    Guarantee,
+    Odometer,
+    PrivacyUnit,
+    check_delta_of,
+    figure,
+)
+from secure_fd.privacy.plan import Noisy, check_counts
+from secure_fd.privacy.samplers import Random, discrete_gaussian, room_for, unmet_by
+from secure_fd.secagg.session import NoiseTerms
+
+# The plan: votes summed under masks, with noise that no single client makes.
+
+
+LEAST_CLIENTS = 300
+"""Below, noise that hides a client drowns what all of them say together."""
+
+
+_SHARE_DEVIATION = 2.0  # from here up a sum of discrete Gaussians is one, but for 1e-15
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ClientPlan(Noisy):
+    """Votes of many clients, summed under masks, each client adding its share of the noise.
+
+    clients: that send in a round. proxies: one vote each, a round. classes: entries of a vote.
+    absent, corrupt: the most clients that may be missing from a sum, and that may tell the server
+    their own share: the others' noise is enough. noise: a round's whole noise, its deviation
+    over the sensitivity.
+
+    >>> plan = ClientPlan(clients=1000, proxies=512, rounds=10, classes=10, absent=100, noise=3.0)
+    >>> plan.honest, plan.scale
+    (900, 1)
+    """
+
+    clients: int
+    proxies: int
+    rounds: int
+    classes: int
+    absent: int = 0
+    corrupt: int = 0
+
+    unit: ClassVar = PrivacyUnit.CLIENT
+    mechanism: ClassVar = "discrete Gaussian shares inside the sum"
+    neighbours: ClassVar = (
+        "all votes of one client in all rounds, cast or abstained throughout, "
+        "the number of clients public"
+    )
+
+    def __post_init__(self) -> None:
+        check_counts(self, "clients", "proxies", "rounds", "classes")
+        check_counts(self, "absent", "corrupt", least=0)
+        if self.honest < 1:
+            raise ConfigurationError(
+                "corrupt", self.corrupt, f"leave one of {self.survivors} senders with its share"
+            )
+        Noisy.__post_init__(self)
+
+    @property
+    def survivors(self) -> int:
+        """The fewest inputs that a sum may be opened with."""
+        return self.clients - self.absent
+
+    @property
+    def honest(self) -> int:
+        """Shares of noise that a sum can count on."""
+        return self.survivors - self.corrupt
+
+    @property
+    def scale(self) -> int:
+        """Units of a vote: the fewest that give each share a deviation of 2 units or more."""
+        return math.ceil(self._least_scale)
+
+    @property
+    def _least_scale(self) -> float:
+        """The same before it is rounded up.
+
+        This is what is priced, for finer units cost no more: so more noise never does.
+        """
+        if self.noise == 0:
+            return 1.0
+        wanted = _SHARE_DEVIATION * math.sqrt(self.honest / self.proxies)
+        return max(1.0, wanted / self.noise)
+
+    @property
+    def l2(self) -> float:
+        """Sensitivity of a round's sums, in units: a vote of `scale` units a proxy, or none."""
+        return self.scale * math.sqrt(self.proxies)
+
+    @property
+    def share_variance(self) -> float:
+        """Of one client's noise, in units squared: the honest shares make up the whole."""
+        return (self.noise * self.l2) ** 2 / self.honest
+
+    def event(self) -> Event:
+        """All rounds."""
+        return Repeated(self.round_event(), self.rounds)
+
+    def round_event(self) -> Event:
+        """One round."""
+        return self._sum(1)
+
+    def replaced(self) -> Event:
+        """All rounds, where the client votes otherwise: both ends of a vote may move."""
+        return Repeated(self._sum(2), self.rounds)
+
+    def _sum(self, votes: int) -> DistributedGaussian:
+        """A round's sum, where so many votes a proxy differ, each in no more entries than units."""
+        squared = self._least_scale**2 * self.proxies
+        return DistributedGaussian(
+            variance=self.noise**2 * squared / self.honest,
+            shares=self.honest,
+            l2=math.sqrt(votes * squared),
+            dimension=self.proxies * min(self.classes, votes * self.scale),
+        )
+
+
+# The noise: one client's share.
+
+
+@dataclass(frozen=True, slots=True)
+class ClientShares:
+    """What every client of a plan adds to its votes before they are masked.
+
+    A share alone hides nothing: whoever reads one client's vector in clear reads its votes. Only
+    the sum of all is noisy enough, and it needs the plan's number of honest shares.
+    """
+
+    plan: ClientPlan
+    random: Random = field(default=os.urandom, repr=False)
+
+    def perturb(self, units: WordArray) -> IntArray:
+        """Votes [m * C] in units of the plan's scale, plus a share of noise.
+
+        Raises LocalError for votes that the plan's noise would not cover.
+        """
+        self._check(units)
+        return units.astype(np.int64) + self.draw(len(units))
+
+    def _check(self, units: WordArray) -> None:
+        """At most one vote of `scale` units a proxy, on the planned proxies: the sensitivity."""
+        plan = self.plan
+        if units.dtype != np.uint64:
+            raise LocalError(f"votes are {units.dtype}; use uint64, which has no negative ones")
+        if units.size > plan.proxies * plan.classes or units.size % plan.classes:
+            raise LocalError(
+                f"{units.size} votes are not those of up to {plan.proxies} proxies, "
+                f"{plan.classes} classes each"
+            )
+        votes = units.reshape(-1, plan.classes)
+        # Entries first: the sum of any that are larger might wrap.
+        if units.size and max(int(votes.max()), int(votes.sum(axis=1).max())) > plan.scale:
+            raise LocalError(f"a proxy has more than one vote of {plan.scale} units")
+
+    def draw(self, size: int) -> IntArray:
+        """[size] noise of one client."""
+        return discrete_gaussian(math.sqrt(self.plan.share_variance), size, self.random)
+
+    @property
+    def deviation(self) -> float:
+        """Of the noise in a sum that nobody is missing from, in votes."""
+        return math.sqrt(self.plan.clients * self.plan.share_variance) / self.plan.scale
+
+    @property
+    def room(self) -> int:
+        """How far the noise of all may move a sum, in units, but for a chance of 2^-40 a plan;
+        see `room_for`.
+        """
+        variance = self.plan.clients * self.plan.share_variance
+        return room_for(variance, self.plan.proxies * self.plan.classes * self.plan.rounds)
+
+
+# The guarantee.
+
+
+def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarantee:
+    """Noise shares inside masked sums, for all planned rounds. spent: those released so far.
+
+    A record can move every vote of its client: at the record level the neighbours are those of a
+    client that votes otherwise.
+    """
+    check_delta_of(delta, plan.clients, "clients")
+    draws = plan.clients * plan.proxies * plan.classes * plan.rounds
+    epsilon, total = sampled_cost(plan.event(), delta, draws)
+    record = Composed(PrivacyUnit.RECORD, *sampled_cost(plan.replaced(), delta, draws))
+    made = Guarantee(
+        unit=PrivacyUnit.CLIENT,
+        neighbours=plan.neighbours,
+        epsilon=epsilon,
+        delta=total,
+        covers=("everything that the sums, and whatever is computed from them, tell of a client",),
+        not_covered=(QUERIED, *NEVER_COVERED),
+        composes_to=(record,),
+        sampler=f"{plan.mechanism}, {plan.clients:,} shares of variance {plan.share_variance:.4g} "
+        f"on votes of {plan.scale:,} units",
+        accountant=f"{accountant_for(plan.event()).name}, {plan.rounds:,} planned rounds",
+        parts=spent.parts(delta),
+        assumptions=(
+            "the server sees nothing but the masked sums",
+            f"a sum holds {plan.survivors:,} of {plan.clients:,} clients or more, "
+            f"and at most {plan.corrupt:,} of these tell the server their noise",
+        ),
+        caveats=(
+            f"for a client that votes otherwise instead of abstaining it is epsilon "
+            f"{figure(record.epsilon)}",
+        ),
+        swapped=record.epsilon,
+        groups=tuple((size, record.epsilon) for size in GROUP_SIZES),
+    )
+    coarse = (COARSE,) if plan.noise > 0 and math.isinf(epsilon) else ()
+    return made.voided_by((*spent.unaccounted, *coarse))
+
+
+# The unit and its parts.
+
+
+class ClientGuard(FromAnswers):
+    """One client's votes and shares of noise, for as many rounds as were planned."""
+
+    def __init__(self, unit: "ClientUnit", shares: ClientShares) -> None:
+        self._unit, self._shares = unit, shares
+        self._odometer, self._rounds = Odometer(), 0
+
+    def release(self, indices: IntArray, answer: Answer) -> Released:
+        """The answer itself: the noise comes in whole units, see `perturb`."""
+        most = self._unit.plan.proxies
+        if len(indices) > most and not self._unit.noiseless:
+            raise LocalError(f"a round of {len(indices)} proxies exceeds the planned {most}")
+        return Released.of(answer(indices))
+
+    def perturb(self, units: WordArray) -> UnitArray:
+        """Votes and this client's share. Raises BudgetError after the planned rounds.
+
+        A round counts from here on, even where it ends void: nobody can tell a lost message from
+        one that somebody kept.
+        """
+        plan = self._unit.plan
+        if self._unit.noiseless:
+            return units
+        if self._rounds >= plan.rounds:
+            raise BudgetError(f"the client unit was planned for {plan.rounds} rounds")
+        self._rounds += 1
+        self._odometer.spend("noisy sums, one a round", plan.round_event())
+        return self._shares.perturb(units)
+
+    def guarantee(self) -> Guarantee | None:
+        """Of all planned rounds; None before the first, and without noise.
+
+        Without a sum that was checked there is no epsilon: shares alone hide nothing.
+        """
+        if not self._rounds:
+            return None
+        unit = self._unit
+        self._odometer.void(*unit.voids)
+        made = client_guarantee(unit.plan, unit.delta, self._odometer)
+        return made.voided_by(() if unit.masked else IN_CLEAR)
+
+
+class ClientUnit(Protection):
+    """Discrete Gaussian shares inside a secure sum, for large fleets.
+
+    epsilon, delta: of a client's votes in all rounds of the plan, whose own noise is ignored; with
+    an infinite epsilon there is none. small_fleet: go below LEAST_CLIENTS all the same. One
+    object serves one federation, for as many rounds as were planned.
+
+    >>> ClientUnit.name
+    'client unit'
+    """
+
+    name = "client unit"
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        plan: ClientPlan,
+        *,
+        small_fleet: bool = False,
+        random: Random = os.urandom,
+    ) -> None:
+        super().__init__()
+        check_budget(epsilon, delta)
+        if plan.clients < LEAST_CLIENTS and not small_fleet:
+            raise ConfigurationError(
+                "clients",
+                plan.clients,
+                f"the client unit needs {LEAST_CLIENTS} or more for its noise to leave a signal; "
+                f"set small_fleet to go on all the same",
+            )
+        self.noiseless, self.delta, self.masked = math.isinf(epsilon), delta, False
+        self.voids: list[str] = []
+        """Public reasons why there is no epsilon."""
+        self.plan = plan.with_noise(calibrate(epsilon, delta, plan))
+        self._shares = ClientShares(self.plan, random)
+        if not self.noiseless:
+            check_delta_of(delta, plan.clients, "clients")
+            self.voids.extend(unmet_by(random))
+
+    def levels(self, wanted: int) -> int:
+        """The scale at which every share is wide enough; without noise, as wanted."""
+        return wanted if self.noiseless else self.plan.scale
+
+    def check_sum(self, aggregation: SumPromise) -> None:
+        """Refuse a sum in clear, where each share stands alone, and another number of clients.
+
+        Under masks that the sum itself does not vouch for there is no epsilon.
+        """
+        if aggregation.n_clients != self.plan.clients:
+            raise ConfigurationError(
+                "clients", self.plan.clients, f"the sum has {aggregation.n_clients}"
+            )
+        if not aggregation.hides and not self.noiseless:
+            raise ConfigurationError(
+                "aggregation",
+                aggregation.name,
+                "the client unit hides in the sum only: use masks",
+            )
+        if not self.noiseless:
+            self.voids.extend(aggregation.caveats)
+        self.masked = True
+
+    @property
+    def terms(self) -> bytes:
+        """The plan: clients that were told different ones do not sum."""
+        return repr(self.plan).encode()
+
+    @property
+    def noise_terms(self) -> NoiseTerms:
+        """Room for the noise of all, and the inputs without which it is too little."""
+        if self.noiseless:
+            return NoiseTerms()
+        return NoiseTerms(self._shares.room, self.plan.survivors)
+
+    def _guard(self, number: int) -> ClientGuard:  # noqa: ARG002 - all are alike
+        return ClientGuard(self, self._shares)
+
+    def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
+        """Votes that noise alone would hardly give, and zero for the rest.
+
+        The largest of C noises of deviation s is about s sqrt(2 log C): what stays below it
+        teaches nothing.
+        """
+        if self.noiseless:
+            return sums
+        if len(survivors) < self.plan.survivors:
+            self.voids.append(
+                f"a sum of {len(survivors)} inputs was opened, where {self.plan.survivors} "
+                f"carry enough noise"
+            )
+        floor = self._shares.deviation * math.sqrt(2 * math.log(sums.total.shape[1]))
+        votes = np.where(sums.total > floor, sums.total, 0.0)
+        return Sums(votes.sum(axis=1), votes)

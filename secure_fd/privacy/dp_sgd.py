@@ -1,0 +1,271 @@
+"""The record unit by training: DP-SGD (Abadi et al., 2016); `private_training` has the steps.
+
+Noise and batches come from a keystream of our own: torch keeps 32 bits of a seed, which a patient
+reader of the updates can search, and batches that follow a public seed undo the amplification that
+the accountant grants. The noise is floating point, which the guarantee says.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar, Final, final
+
+from secure_fd.errors import ConfigurationError
+from secure_fd.knowledge import FloatArray
+from secure_fd.privacy.accountants import IntegerRenyi, accountant_for
+from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.events import Event, Gaussian, Repeated, SampledGaussian
+from secure_fd.privacy.guarantee import (
+    GROUP_SIZES,
+    NEVER_COVERED,
+    Composed,
+    Groups,
+    Guarantee,
+    Part,
+    PrivacyUnit,
+    check_delta_of,
+)
+from secure_fd.privacy.ledger import BudgetLedger
+from secure_fd.privacy.plan import Noisy, check_counts
+from secure_fd.privacy.samplers import FLOAT_CUT, FloatGaussian, Random
+
+# The plan.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TrainingPlan(Noisy):
+    """A network trained by DP-SGD on Poisson batches of one client's records.
+
+    n_records: public. batch: the expected batch; from n_records up there is no sampling.
+    steps: of the whole run. noise: on the sum of clipped gradients, over the clip.
+
+    >>> TrainingPlan(n_records=300, batch=30, steps=10, noise=2.0).event()
+    Repeated(event=SampledGaussian(noise_multiplier=2.0, sample_rate=0.1), times=10)
+    """
+
+    n_records: int
+    batch: int
+    steps: int
+
+    unit: ClassVar = PrivacyUnit.RECORD
+    neighbours: ClassVar = (
+        "one record of one client, present or zeroed out, its number of records public"
+    )
+    mechanism: ClassVar = "floating-point Gaussian on clipped gradients"
+
+    def __post_init__(self) -> None:
+        check_counts(self, "n_records", "batch", "steps")
+        Noisy.__post_init__(self)
+
+    @property
+    def sample_rate(self) -> float:
+        """Probability of each record to be in a batch."""
+        return min(1.0, self.batch / self.n_records)
+
+    def event(self) -> Event:
+        """All steps."""
+        if self.sample_rate == 1:
+            return Repeated(Gaussian(self.noise), self.steps)
+        return Repeated(SampledGaussian(self.noise, self.sample_rate), self.steps)
+
+
+# What a person with several records pays.
+
+
+_MOST = 200.0
+"""Epsilon beyond which nothing is stated."""
+
+
+def group_epsilons(plan: TrainingPlan, delta: float) -> Groups:
+    """(records, epsilon) for every size: neighbours that differ in so many records of one client.
+
+    Without sampling, k records move a step's sum k times as far. Samples have no such curve here;
+    the general bound does: (e, d) for one is (k e, d (exp(k e) - 1) / (exp(e) - 1)) for k (Vadhan,
+    "The Complexity of Differential Privacy", 2017, lemma 2.2), at the d that serves best. Infinite
+    beyond 200.
+
+    >>> found = dict(group_epsilons(TrainingPlan(300, 30, 10, noise=2.0), 1e-5))
+    >>> found[1] < found[2] < found[3]
+    True
+    """
+    return tuple((size, _of(plan, delta, size)) for size in GROUP_SIZES)
+
+
+@cache
+def _of(plan: TrainingPlan, delta: float, size: int) -> float:
+    if size > 1 and plan.sample_rate < 1:
+        return _general(plan.event(), delta, size)
+    event = plan.with_noise(plan.noise / size).event()
+    found = accountant_for(event).epsilon(event, delta)
+    return found if found <= _MOST else math.inf
+
+
+_DROPS: Final = (0.0, *(1.12**k for k in range(58)))
+"""log(delta / d) of the general bound: up to 700."""
+
+
+@cache
+def _single(event: Event, delta: float) -> tuple[tuple[float, float], ...]:
+    """(drop, epsilon of one record at delta exp(-drop)) for all drops."""
+    accountant = IntegerRenyi()
+    return tuple((drop, accountant.epsilon(event, delta * math.exp(-drop))) for drop in _DROPS)
+
+
+def _general(event: Event, delta: float, size: int) -> float:
+    """The least k e among all drops whose bound stays within delta; infinite where none does."""
+    for drop, epsilon in _single(event, delta):
+        if size * epsilon > _MOST:
+            return math.inf
+        if epsilon == 0 or math.log(math.expm1(size * epsilon) / math.expm1(epsilon)) <= drop:
+            return size * epsilon
+    return math.inf
+
+
+# The guarantee.
+
+
+SHUFFLED = ("batches were shuffled, where the accountant assumes Poisson samples",)
+
+
+_NORMALS = 2.0**40
+"""Pairs of normal values in a run of DP-SGD, at most."""
+
+
+_TAIL = "delta is too small for noise whose tail ends"
+
+
+def dp_sgd_guarantee(
+    plan: TrainingPlan, *, epsilon: float, delta: float, poisson: bool
+) -> Guarantee:
+    """A network trained by DP-SGD under a plan that was calibrated to `epsilon`.
+
+    poisson: whether batches were drawn by Poisson sampling, as the accountant assumes; shuffled
+    batches void the claim.
+    """
+    check_delta_of(delta, plan.n_records, "records")
+    cut = _NORMALS * FLOAT_CUT * (1 + math.exp(min(epsilon, 200.0)))
+    groups = group_epsilons(plan, delta)
+    made = Guarantee(
+        unit=PrivacyUnit.RECORD,
+        neighbours=plan.neighbours,
+        epsilon=epsilon,
+        delta=delta + cut,
+        covers=("everything computed from the trained network alone",),
+        not_covered=(
+            "the number of records",
+            "a client selector or threshold fitted on the same records",
+            "which classes a client holds",
+            *NEVER_COVERED,
+        ),
+        composes_to=(Composed(PrivacyUnit.CLIENT, math.inf, delta),),
+        sampler=(
+            f"floating-point Gaussian, noise multiplier {plan.noise:.4g}, "
+            "and Poisson batches, from AES-256-CTR under a key of the operating system"
+        ),
+        accountant=f"{accountant_for(plan.event()).name}, {plan.steps:,} steps "
+        f"at sampling rate {plan.sample_rate:.4g}",
+        parts=(Part("all gradient steps", 1, epsilon),),
+        assumptions=(
+            "batches are Poisson samples that nobody else can predict",
+            "every gradient is clipped by record, one that is not finite to nothing",
+            "a record's gradient depends on that record and the weights alone",
+        ),
+        caveats=("floating-point noise voids the claim against an attacker who reads low bits",),
+        swapped=dict(groups)[2],
+        groups=groups,
+    )
+    ended = (_TAIL,) if cut > delta / 100 else ()
+    return made.voided_by((*(() if poisson else SHUFFLED), *ended))
+
+
+# The noise, and what pays for it.
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateSGD:
+    """epsilon, delta: of the whole run. steps: gradient steps of one client in the whole run.
+
+    >>> PrivateSGD(epsilon=4.0, delta=1e-5, steps=300).clip
+    1.0
+    """
+
+    epsilon: float
+    delta: float
+    steps: int
+    learning_rate: float = 0.1
+    batch: int = 64
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.delta < 1:
+            raise ConfigurationError("delta", self.delta, "use a number in (0, 1), such as 1e-5")
+        for name in ("epsilon", "steps", "learning_rate", "batch", "clip"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ConfigurationError(name, value, "use a finite number above 0")
+
+
+class PrivateBudget:
+    """What all networks of one client may spend together on its records: steps of one noise.
+
+    settings: of DP-SGD; its steps are those of all networks. n_records: of the client. ledger: of
+    its data set. No batch and no noise is drawn before it has booked all planned steps, and as many
+    again where more are taken: BudgetError beyond its total. Steps are never replayed: a client
+    that starts again books them again. noise: over the clip. rate: the probability of each record
+    to be in a batch. taken: steps so far.
+
+    >>> budget = PrivateBudget(PrivateSGD(epsilon=4.0, delta=1e-5, steps=300), n_records=500)
+    >>> budget.noise > 2
+    True
+    >>> ledger = BudgetLedger.simulation(epsilon=4.0)
+    >>> budget = PrivateBudget(PrivateSGD(4.0, 1e-5, steps=3, batch=500), 500, ledger=ledger)
+    >>> len(budget.chance.normal(2)), ledger.bookings[0].event.times
+    (2, 3)
+    """
+
+    def __init__(
+        self,
+        settings: PrivateSGD,
+        n_records: int,
+        random: Random = os.urandom,
+        ledger: BudgetLedger | None = None,
+    ) -> None:
+        plan = TrainingPlan(n_records, settings.batch, settings.steps)
+        self.settings = settings
+        self.noise = calibrate(settings.epsilon, settings.delta, plan)
+        self.rate = plan.sample_rate
+        self._ledger, self.taken, self._paid = ledger, 0, 0
+        self.chance = FloatGaussian(random)
+        if ledger is not None:  # its own key is a second draw, which seeded figures rest on
+            self.chance = _PaidNoise(random, self._pay)
+        self._plan = plan.with_noise(self.noise)
+
+    def guarantee(self) -> Guarantee:
+        """What the steps that were calibrated for carry; more steps than those void it."""
+        epsilon, delta = self.settings.epsilon, self.settings.delta
+        made = dp_sgd_guarantee(self._plan, epsilon=epsilon, delta=delta, poisson=True)
+        over = self.taken - self.settings.steps
+        excess = [f"{over} steps more than calibrated for were taken"] * (over > 0)
+        return made.voided_by([*excess, *self.chance.unmet])
+
+    def _pay(self) -> None:
+        if self._ledger is not None and self._paid <= self.taken:
+            self._ledger.book("DP-SGD", self._plan.event(), unmet=self.chance.unmet)
+            self._paid += self.settings.steps
+
+
+class _PaidNoise(FloatGaussian):
+    """Pays before it draws; normal values come from uniform ones."""
+
+    __slots__ = ("_pay",)
+
+    def __init__(self, random: Random, pay: Callable[[], None]) -> None:
+        super().__init__(random)
+        self._pay = pay
+
+    def uniform(self, count: int) -> FloatArray:
+        self._pay()
+        return super().uniform(count)

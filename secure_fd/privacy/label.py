@@ -1,0 +1,420 @@
+"""The label unit: every answer is made noisy once, and is remembered for good.
+
+A client answers about a proxy with one symbol: a class number in [0, C), or C for "I abstain".
+"""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_FLOOR, Decimal, localcontext
+from typing import NoReturn, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fd.errors import ConfigurationError, LocalError, PeerError
+from secure_fd.knowledge import FloatArray, IntArray, Released, Sums
+from secure_fd.privacy.accountants import cost
+from secure_fd.privacy.base import Answer, FromAnswers, Protection, Public, check_budget
+from secure_fd.privacy.events import Event, Repeated, Response
+from secure_fd.privacy.guarantee import (
+    GROUP_SIZES,
+    NEVER_COVERED,
+    QUERIED,
+    Composed,
+    Guarantee,
+    Part,
+    PrivacyUnit,
+)
+from secure_fd.privacy.plan import Noisy
+from secure_fd.privacy.samplers import Random, unmet_by, words
+
+BoolArray = NDArray[np.bool_]
+
+
+# The plan: deniable answers, and what many of them cost a client.
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LabelPlan(Noisy):
+    """Answers about proxies by randomised response.
+
+    alphabet_size: symbols, abstain included. releases: 1 is the label unit; more is what that
+    many answers of one network cost a record or the client, for both may change them all.
+    noise: the probability that an answer is not the truth, at most that of a blind guess.
+
+    >>> round(LabelPlan(11, noise=0.155).answer_epsilon, 2)
+    4.0
+    """
+
+    alphabet_size: int
+    releases: int = 1
+
+    def __post_init__(self) -> None:
+        Response(0.0, self.alphabet_size)  # refuses impossible sizes
+        if not self.releases >= 0:
+            raise ConfigurationError("releases", self.releases, "use 0 or more")
+        Noisy.__post_init__(self)
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """The label for one answer; for more, the client, and any record of it."""
+        return PrivacyUnit.LABEL if self.releases == 1 else PrivacyUnit.CLIENT
+
+    @property
+    def most_noise(self) -> float:
+        """How often a symbol drawn at random is not the truth."""
+        return 1 - 1 / self.alphabet_size
+
+    @property
+    def answer_epsilon(self) -> float:
+        """Of one answer: log of the odds of the truth, against those of a blind guess."""
+        if self.noise == 0:
+            return math.inf
+        others = self.alphabet_size - 1
+        return max(0.0, math.log(others * (1 - self.noise) / self.noise))
+
+    def event(self) -> Event:
+        """So many answers."""
+        answer = Response(self.answer_epsilon, self.alphabet_size)
+        return Repeated(answer, self.releases)
+
+
+# The noise: randomised response over symbols, and its debiasing.
+
+
+WORD = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class RandomizedResponse:
+    """k-ary randomised response over A symbols, pure epsilon, in integers.
+
+    One 64-bit word decides an answer: each symbol but the truth has Q words, the truth has the
+    P that remain. The ratio is at most e^eps **exactly**, so the sampler adds nothing to epsilon
+    or delta: Q is rounded up, Q >= 2^64 / (e^eps + A - 1), and P = 2^64 - (A - 1) Q, so that
+    P / Q <= 2^64 / Q - (A - 1) <= e^eps. It is the ideal mechanism with some answers redrawn
+    blindly, hence post-processing of it: what any accountant finds for `event()` holds for the
+    rounded one.
+
+    p and q are the chances of a symbol to be the answer where it is the truth and where it is
+    not. They are those of the rounded words, so `debias` has no bias at all. An infinite epsilon
+    is the identity.
+
+    alphabet_size: A, abstain included.
+    Kairouz, Bonawitz, Ramage, "Discrete distribution estimation under local privacy", 2016.
+
+    >>> from secure_fd.privacy.samplers import SeededRandom
+    >>> mechanism = RandomizedResponse(epsilon=4.0, alphabet_size=11)
+    >>> mechanism.respond(np.array([3, 3, 3, 10]), SeededRandom(0))
+    array([7, 9, 3, 7])
+    >>> round(mechanism.p, 3)
+    0.845
+    """
+
+    epsilon: float
+    alphabet_size: int
+    _told: int = field(init=False, repr=False)
+    _wrong: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.alphabet_size < 2:
+            raise ConfigurationError("alphabet_size", self.alphabet_size, "use 2 or more symbols")
+        if not self.epsilon > 0:
+            raise ConfigurationError("epsilon", self.epsilon, "use a number above 0, or inf")
+        others = self.alphabet_size - 1
+        wrong = _wrong_weight(self.epsilon, others)
+        object.__setattr__(self, "_wrong", wrong)
+        object.__setattr__(self, "_told", WORD - others * wrong)
+        if self.p <= self.q:
+            raise ConfigurationError("epsilon", self.epsilon, "too small for 64-bit probabilities")
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether answers pass unchanged: epsilon is infinite."""
+        return math.isinf(self.epsilon)
+
+    @property
+    def q(self) -> float:
+        """Probability that the answer is a given symbol which is not the truth."""
+        return self._wrong / WORD
+
+    @property
+    def p(self) -> float:
+        """Probability that the answer is the truth."""
+        return self._told / WORD
+
+    def event(self) -> Response:
+        """One answer, as an accountant sees it."""
+        return Response(self.epsilon, self.alphabet_size)
+
+    def respond(self, symbols: IntArray, random: Random) -> IntArray:
+        """Answers for symbols in [0, A): 8 fresh bytes each.
+
+        The word u below (A - 1) Q names the (u // Q)-th of the symbols that are not the truth,
+        ascending; any other word names the truth.
+        """
+        if symbols.size and not 0 <= symbols.min() <= symbols.max() < self.alphabet_size:
+            raise LocalError(f"a symbol is outside the alphabet [0, {self.alphabet_size})")
+        truth = symbols.astype(np.int64)
+        if self.is_identity:
+            return truth
+        word = words(random, truth.size).reshape(truth.shape)
+        wrong = (word // np.uint64(self._wrong)).astype(np.int64)
+        wrong += wrong >= truth  # skips the truth
+        lies = word < np.uint64((self.alphabet_size - 1) * self._wrong)
+        return np.where(lies, wrong, truth)
+
+    def respond_rows(self, symbols: IntArray, random: Random) -> BoolArray:
+        """One-hot answers [m, A - 1] for symbols [m], the last of which is "I abstain".
+
+        A row of zeros is an abstention.
+        """
+        answers = self.respond(symbols, random)
+        return np.asarray(answers[:, None] == np.arange(self.alphabet_size - 1))
+
+    def debias(self, sums: FloatArray, n_clients: int) -> FloatArray:
+        """[m, C] unbiased true counts n_c = (S_c - K q) / (p - q); they may be negative.
+
+        sums: [m, C] how many answers hold each class. n_clients: K.
+
+        >>> mechanism = RandomizedResponse(epsilon=1.0, alphabet_size=4)
+        >>> expected = 5 * mechanism.p + 2 * mechanism.q  # 7 clients, 5 of them hold class 0
+        >>> mechanism.debias(np.array([[expected]]), n_clients=7).round(6)
+        array([[5.]])
+        """
+        votes = np.asarray(sums, dtype=np.float64)
+        if self.is_identity:
+            return votes.copy()
+        if not ((votes >= 0) & (votes <= n_clients)).all():
+            raise PeerError("a class has fewer votes than none or more votes than clients")
+        return np.asarray((votes - n_clients * self.q) / (self.p - self.q), dtype=np.float64)
+
+
+def sample_symbols(weights: FloatArray, predictions: FloatArray, random: Random) -> IntArray:
+    """Draw symbols [m]: class c with probability w s_c, else abstain (C), so without bias.
+
+    weights: [m] in [0, 1]. predictions: [m, C], rows in the simplex. A one-hot row of weight 1
+    always gives its class, and weight 0 always abstains. It runs before the noise, so the
+    resolution of 2^-53 costs no privacy.
+
+    >>> import os
+    >>> sample_symbols(np.array([1.0, 0.0]), np.array([[0.0, 1.0], [0.0, 1.0]]), os.urandom)
+    array([1, 2])
+    """
+    if predictions.ndim != 2 or weights.shape != predictions.shape[:1]:
+        raise LocalError(
+            f"symbols need weights [m] and predictions [m, C], "
+            f"not {weights.shape} and {predictions.shape}"
+        )
+    inside = (weights >= 0) & (weights <= 1) & (predictions >= 0).all(axis=1)
+    total = predictions.sum(axis=1)
+    if not (inside & ((weights == 0) | (np.abs(total - 1) < 1e-5))).all():
+        raise LocalError("a weight is outside [0, 1] or a prediction outside the simplex")
+    reach = np.cumsum(predictions, axis=1, dtype=np.float64)
+    # Rescaled, so that the last class of a float row does not lose its rounding to abstain.
+    reach /= np.where(total > 0, reach[:, -1], 1.0)[:, None]
+    uniform: NDArray[np.float64] = (words(random, len(weights)) >> np.uint64(11)) / 2.0**53
+    passed: IntArray = np.count_nonzero(uniform[:, None] >= weights[:, None] * reach, axis=1)
+    return passed
+
+
+def _wrong_weight(epsilon: float, others: int) -> int:
+    """Q > 2^64 / (e^eps + A - 1): rounding is always towards more noise."""
+    if math.isinf(epsilon):
+        return 0
+    with localcontext() as context:
+        context.prec = 60
+        # From epsilon 45 up Q is 1, whatever epsilon is. The exponential is taken low by more
+        # than all that 60 digits can lose.
+        low = Decimal(min(epsilon, 100.0)).exp() * (1 - Decimal(10) ** -50)
+        ideal = Decimal(WORD) / (low + others)
+        return int(ideal.to_integral_value(ROUND_FLOOR)) + 1
+
+
+# The guarantee.
+
+
+def label_guarantee(mechanism: RandomizedResponse, *, releases: int, delta: float) -> Guarantee:
+    """Claim of randomised response, each answer released once: deniability of a single answer.
+
+    releases: answers of the busiest client. delta: of the composition only; the label unit has
+    none.
+    """
+    total = cost(Repeated(mechanism.event(), releases), delta)
+    levels = (PrivacyUnit.RECORD, PrivacyUnit.CLIENT)
+    return Guarantee(
+        unit=PrivacyUnit.LABEL,
+        neighbours="one released symbol of one (client, proxy) pair, abstain included",
+        epsilon=mechanism.epsilon,
+        delta=0.0,
+        covers=("the class that a client answered for one proxy", "whether it abstained there"),
+        not_covered=(
+            "a record or a client, whose effect on all answers adds up as stated",
+            QUERIED,
+            *NEVER_COVERED,
+        ),
+        composes_to=tuple(Composed(level, total, delta) for level in levels),
+        sampler="randomised response by 64-bit integer thresholds, exact for this epsilon",
+        accountant=f"pure for one answer, exact Renyi over {releases:,} answers",
+        parts=(Part("answers, each about another proxy", releases, mechanism.epsilon),),
+        assumptions=(
+            "each (client, proxy) pair is released once and remembered",
+            "for the larger units, that nothing but these answers leaves the client and that their "
+            "number does not follow from what they said",
+        ),
+        caveats=("this is deniability of a single answer and nothing more",),
+        groups=tuple((size, total) for size in GROUP_SIZES),  # any record may change all answers
+    )
+
+
+# The unit and its parts.
+
+
+class LabelLedger:
+    """One client's noisy answers, memoised by proxy index: the classes that each one names.
+
+    Fresh noise on the same pair would average out: twenty answers at epsilon 4 are epsilon 80.
+    So a second request gets the first answer, whatever the network has learnt since. Only with
+    an infinite epsilon, where there is no noise to average, do answers pass unchanged.
+    The truth is never stored. A copy would release pairs a second time, so there is none.
+    """
+
+    __slots__ = ("_mechanism", "_named", "_released", "_unmet")
+
+    def __init__(self, mechanism: RandomizedResponse, n_proxies: int) -> None:
+        if n_proxies < 1:
+            raise ConfigurationError("n_proxies", n_proxies, "use 1 or more")
+        self._mechanism = mechanism
+        self._named = np.zeros((n_proxies, mechanism.alphabet_size - 1), dtype=np.bool_)
+        self._released = np.zeros(n_proxies, dtype=np.bool_)
+        self._unmet: frozenset[str] = frozenset()
+
+    def release(self, indices: IntArray, symbols: IntArray, random: Random) -> BoolArray:
+        """[m, C] the classes named for proxies `indices` [m] whose true symbols are `symbols` [m].
+
+        Noise is drawn for pairs never released before, and for no other; of a pair that appears
+        twice in one call, the first symbol counts. On an error nothing is recorded.
+        """
+        size = len(self._released)
+        if indices.ndim != 1 or indices.shape != symbols.shape:
+            raise LocalError(f"a release of {indices.shape} proxies has {symbols.shape} symbols")
+        if indices.size and not 0 <= indices.min() <= indices.max() < size:
+            raise LocalError(f"a proxy index is outside [0, {size})")
+        if self._mechanism.is_identity:
+            self._released[indices] = True
+            return self._mechanism.respond_rows(symbols, random)
+        unseen = np.flatnonzero(~self._released[indices])
+        fresh, first = np.unique(indices[unseen], return_index=True)
+        named = self._mechanism.respond_rows(symbols[unseen[first]], random)
+        if fresh.size:
+            self._unmet |= set(unmet_by(random))
+        self._named[fresh] = named
+        self._released[fresh] = True
+        return self._named[indices]
+
+    @property
+    def released(self) -> int:
+        """Number of pairs released so far: what the client level composes over."""
+        return int(np.count_nonzero(self._released))
+
+    def guarantee(self, delta: float) -> Guarantee:
+        """What the answers so far carry; `delta` is that of the composition to larger units."""
+        made = label_guarantee(self._mechanism, releases=self.released, delta=delta)
+        return made.voided_by(sorted(self._unmet))
+
+    def __repr__(self) -> str:
+        return f"LabelLedger(n_proxies={len(self._released)}, released={self.released})"
+
+    def __reduce__(self) -> NoReturn:
+        raise LocalError("a label ledger is secret and single: it cannot be pickled or copied")
+
+
+class LabelGuard(FromAnswers):
+    """One client's answers, each made noisy once."""
+
+    def __init__(self, unit: "LabelUnit", ledger: LabelLedger) -> None:
+        self.ledger, self._unit = ledger, unit
+
+    def release(self, indices: IntArray, answer: Answer) -> Released:
+        """The class that each noisy answer names, as a vote; no vote where it abstains.
+
+        A pair released before keeps its answer. It counts as released from here on, even where the
+        upload never arrives: nobody can tell a lost message from one that somebody kept.
+        """
+        honest = answer(indices)
+        if self._unit.noiseless:
+            return Released.of(honest)  # drawing symbols from soft labels would be noise of its own
+        random = self._unit.random
+        symbols = sample_symbols(honest.weights, honest.predictions, random)
+        rows = self.ledger.release(indices, symbols, random).astype(np.float64)
+        return Released(rows.sum(axis=1), rows)
+
+    def guarantee(self) -> Guarantee | None:
+        """Of the answers so far; None without noise."""
+        return None if self._unit.noiseless else self.ledger.guarantee(self._unit.delta)
+
+
+class LabelUnit(Protection):
+    """Randomised response over all classes and abstain.
+
+    epsilon: of one answer; infinite, answers leave as they are. delta: of the composition to
+    larger units, which the guarantee states. One object serves one federation.
+
+    >>> LabelUnit(4.0, 1e-5).name
+    'label unit'
+    """
+
+    name = "label unit"
+
+    def __init__(self, epsilon: float, delta: float, random: Random = os.urandom) -> None:
+        super().__init__()
+        check_budget(epsilon, delta)
+        self.noiseless, self.delta, self.random = math.isinf(epsilon), delta, random
+        self._epsilon = epsilon
+
+    @property
+    def mechanism(self) -> RandomizedResponse:
+        """The noise in force, public; LocalError before the clients agreed."""
+        self._agreed()
+        return self._mechanism
+
+    @property
+    def lets_pass(self) -> bool:
+        """Without noise."""
+        return self.noiseless
+
+    @property
+    def answers_apart(self) -> bool:
+        """With noise: a weight that hangs on earlier answers would tell of them once more."""
+        return not self.noiseless
+
+    def levels(self, wanted: int) -> int:
+        """One unit, for the one symbol of an answer; without noise, as wanted."""
+        return wanted if self.noiseless else 1
+
+    def agree(self, public: Public) -> None:
+        """Derive the mechanism from the number of classes."""
+        super().agree(public)
+        self._mechanism = RandomizedResponse(self._epsilon, public.n_classes + 1)
+
+    def _guard(self, number: int) -> LabelGuard:  # noqa: ARG002 - all are alike
+        return LabelGuard(self, LabelLedger(self._mechanism, self._agreed().n_proxies))
+
+    @property
+    def parts(self) -> Mapping[int, LabelGuard]:
+        """The clients' parts that were made in this process."""
+        return self._parts
+
+    def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
+        """Unbiased counts a class, clipped at zero: a negative vote teaches nothing.
+
+        Only the survivors' answers carry noise into the sum.
+        """
+        if self.noiseless:
+            return sums
+        named = np.rint(sums.total)
+        votes = np.clip(self._mechanism.debias(named, len(survivors)), 0.0, None)
+        return Sums(votes.sum(axis=1), votes)

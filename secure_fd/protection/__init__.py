@@ -1,1 +1,0 @@
-"""What stands between a client's answers and the wire: nothing, label privacy, record privacy."""
