@@ -7,11 +7,12 @@ epsilon = r + log(1 - 1/a) + (log(1/delta) - log a) / (a - 1).
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import ClassVar, Final, Protocol, TypeAlias, final
+from types import UnionType
+from typing import ClassVar, Final, TypeAlias, final
 
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp
@@ -35,33 +36,33 @@ from secure_fd.privacy.samplers import TOTAL_VARIATION
 _HALVINGS = 200
 
 
-class Accountant(Protocol):
+class Accountant(ABC):
     """Turns what happened into an epsilon that holds."""
 
-    @property
-    def name(self) -> str:
-        """For a guarantee's sentence: the notion of privacy, and the source of the bound."""
-
-    @property
-    def resolution(self) -> float:
-        """How close, relative to its epsilon, a calibration is worth the time that it takes."""
+    name: ClassVar[str]
+    """For a guarantee's sentence: the notion of privacy, and the source of the bound."""
+    kinds: ClassVar[type | UnionType] = Primitive
+    """The releases for which a bound is known."""
+    resolution: ClassVar[float] = 1e-9
+    """How close, relative to its epsilon, a calibration is worth the time that it takes."""
 
     def supports(self, event: Event) -> bool:
         """Whether this accountant knows a bound for all that is in the event."""
+        return all(isinstance(part, self.kinds) for part in primitives(event))
 
+    def parts(self, event: Event, delta: float) -> Counter[Primitive]:
+        """How often each kind of release happened, where accountant and delta fit."""
+        if not self.supports(event):
+            raise UnsupportedEventError("event", event, f"{self.name} accounting knows no bound")
+        check_delta(delta)
+        return primitives(event)
+
+    @abstractmethod
     def epsilon(self, event: Event, delta: float) -> float:
         """A sound epsilon at delta; infinite where nothing hides the data.
 
         Raises UnsupportedEventError, and ConfigurationError for a delta that it cannot serve.
         """
-
-
-def parts_for(accountant: Accountant, event: Event, delta: float) -> Counter[Primitive]:
-    """How often each kind of release happened, where accountant and delta fit."""
-    if not accountant.supports(event):
-        raise UnsupportedEventError("event", event, f"{accountant.name} accounting knows no bound")
-    check_delta(delta)
-    return primitives(event)
 
 
 def check_delta(delta: float) -> None:
@@ -108,24 +109,19 @@ def least(satisfied: Callable[[float], bool], low: float, high: float) -> float:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class AnalyticGaussian:
+class AnalyticGaussian(Accountant):
     """Exact. Releases compose into one whose mu^2 is the sum of theirs, mu = 1 / z.
 
     >>> AnalyticGaussian().supports(DiscreteGaussian(1.0))
     False
     """
 
-    name: ClassVar = "the Gaussian mechanism's exact curve, by Balle and Wang (2018)"
-    resolution: ClassVar = 1e-9
-
-    def supports(self, event: Event) -> bool:
-        """Gaussian noise alone."""
-        return all(isinstance(part, Gaussian) for part in primitives(event))
+    name = "the Gaussian mechanism's exact curve, by Balle and Wang (2018)"
+    kinds = Gaussian
 
     def epsilon(self, event: Event, delta: float) -> float:
         """Where the exact delta, which falls with epsilon, reaches the given one."""
-        parts = parts_for(self, event, delta)
+        parts = self.parts(event, delta)
         multipliers = [(p.noise_multiplier, n) for p, n in parts.items() if isinstance(p, Gaussian)]
         if any(z == 0 for z, _ in multipliers):
             return math.inf
@@ -153,20 +149,15 @@ Concentrated: TypeAlias = Gaussian | DiscreteGaussian | DistributedGaussian
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class ZeroConcentrated:
+class ZeroConcentrated(Accountant):
     """Adds up the rho of Gaussian, discrete Gaussian and summed discrete Gaussian releases."""
 
-    name: ClassVar = "zero-concentrated, converted by Canonne, Kamath and Steinke (2020)"
-    resolution: ClassVar = 1e-9
-
-    def supports(self, event: Event) -> bool:
-        """Gaussians of any of the three kinds, in any mixture."""
-        return all(isinstance(part, Concentrated) for part in primitives(event))
+    name = "zero-concentrated, converted by Canonne, Kamath and Steinke (2020)"
+    kinds = Concentrated
 
     def epsilon(self, event: Event, delta: float) -> float:
         """Of the sum of all rho."""
-        parts = parts_for(self, event, delta)
+        parts = self.parts(event, delta)
         spent = (times * rho(p) for p, times in parts.items() if isinstance(p, Concentrated))
         return zcdp_epsilon(math.fsum(spent), delta)
 
@@ -209,8 +200,7 @@ def excess(variance: float, shares: int) -> float:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class NearlyGaussian:
+class NearlyGaussian(Accountant):
     """Sums of discrete Gaussians by the exact curve of one Gaussian, slightly narrower.
 
     Claim: except with probability beta, one discrete Gaussian behaves as a *rounded* Gaussian whose
@@ -225,19 +215,15 @@ class NearlyGaussian:
     True
     """
 
-    name: ClassVar = "the Gaussian's exact curve (Balle and Wang, 2018), for sums of whole units"
-    resolution: ClassVar = 1e-9
-
-    def supports(self, event: Event) -> bool:
-        """Sums of shares, whatever their noise."""
-        return all(isinstance(part, DistributedGaussian) for part in primitives(event))
+    name = "the Gaussian's exact curve (Balle and Wang, 2018), for sums of whole units"
+    kinds = DistributedGaussian
 
     def epsilon(self, event: Event, delta: float) -> float:
         """The exact curve's, and what whole units may add; the concentrated one if that is less.
 
         Raises UnsupportedEventError, and ConfigurationError for a delta that is no probability.
         """
-        parts = parts_for(self, event, delta)
+        parts = self.parts(event, delta)
         concentrated = ZeroConcentrated().epsilon(event, delta)
         if math.isinf(concentrated) or not parts:
             return concentrated  # no noise, or nothing under it
@@ -366,47 +352,33 @@ _INTEGERS: FloatArray = np.unique(
 ).astype(np.float64)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Renyi:
+class Renyi(Accountant):
     """Answers by their exact curve, alone or with Gaussians, on 6,001 orders from 1 to 10^6."""
 
-    name: ClassVar = "Renyi, exact for each answer, converted by Canonne et al. (2020)"
-    resolution: ClassVar = 1e-9
-
-    def supports(self, event: Event) -> bool:
-        """All whose curve is known at real orders."""
-        return all(isinstance(part, Response | Concentrated) for part in primitives(event))
+    name = "Renyi, exact for each answer, converted by Canonne et al. (2020)"
+    kinds = Response | Concentrated
+    orders: ClassVar[FloatArray] = _ORDERS
 
     def epsilon(self, event: Event, delta: float) -> float:
         """By the best order; for answers alone never above the sum of their epsilons."""
-        parts = parts_for(self, event, delta)
+        parts = self.parts(event, delta)
         answers = {p: times for p, times in parts.items() if isinstance(p, Response)}
-        converted = renyi_epsilon(_ORDERS, _total(parts, _ORDERS), delta)
+        converted = renyi_epsilon(self.orders, _total(parts, self.orders), delta)
         if len(answers) < len(parts):
             return converted
         return min(converted, sum(times * p.epsilon for p, times in answers.items()))
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class IntegerRenyi:
+class IntegerRenyi(Renyi):
     """Everything, on integer orders from 2 to 2,048, where sampled Gaussians have their bound.
 
     Sampled Gaussians by Mironov, Talwar and Zhang (2019).
     """
 
-    name: ClassVar = "Renyi on integer orders, converted by Canonne et al. (2020)"
-    resolution: ClassVar = 1e-9
-
-    def supports(self, event: Event) -> bool:  # noqa: ARG002 - all of them
-        """Any event."""
-        return True
-
-    def epsilon(self, event: Event, delta: float) -> float:
-        """By the best order."""
-        parts = parts_for(self, event, delta)
-        return renyi_epsilon(_INTEGERS, _total(parts, _INTEGERS), delta)
+    name = "Renyi on integer orders, converted by Canonne et al. (2020)"
+    kinds = Primitive
+    orders = _INTEGERS
 
 
 def _total(parts: Counter[Primitive], orders: FloatArray) -> FloatArray:
@@ -427,8 +399,7 @@ _MOST_POINTS = 2**22
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class PrivacyLoss:
+class PrivacyLoss(Accountant):
     """The upper bound of Opacus's PRV accountant, or Renyi's where that is tighter.
 
     Opacus composes the privacy loss of a record that is removed; the tests compare with
@@ -436,16 +407,13 @@ class PrivacyLoss:
     protected and Opacus's error is no longer bounded, Renyi's bound is the answer.
     """
 
-    name: ClassVar = "numerical composition (Gopi et al., 2021) by Opacus"
-    resolution: ClassVar = 0.002
-
-    def supports(self, event: Event) -> bool:
-        """Gaussian noise, on samples or on all."""
-        return all(isinstance(part, Gaussian | SampledGaussian) for part in primitives(event))
+    name = "numerical composition (Gopi et al., 2021) by Opacus"
+    kinds = Gaussian | SampledGaussian
+    resolution = 0.002
 
     def epsilon(self, event: Event, delta: float) -> float:
         """With the error that Renyi's bound asks for, or a first answer."""
-        parts = parts_for(self, event, delta)
+        parts = self.parts(event, delta)
         if delta < _LEAST_DELTA:
             raise ConfigurationError("delta", delta, f"use {_LEAST_DELTA:g} or more for DP-SGD")
         rough = _rough(event, parts, delta)
@@ -498,17 +466,15 @@ def _composed(parts: Counter[Primitive], delta: float, error: float) -> float:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class SingleAnswer:
+class SingleAnswer(Accountant):
     """The epsilon that an answer is drawn with holds at any delta, 0 included."""
 
-    name: ClassVar = "pure, exact"
-    resolution: ClassVar = 1e-9
+    name = "pure, exact"
+    kinds = Response
 
     def supports(self, event: Event) -> bool:
         """At most one answer, and nothing else."""
-        parts = primitives(event)
-        return parts.total() <= 1 and all(isinstance(part, Response) for part in parts)
+        return super().supports(event) and primitives(event).total() <= 1
 
     def epsilon(self, event: Event, delta: float) -> float:  # noqa: ARG002 - it holds at any
         """The answer's own; 0 where there is none."""
@@ -517,7 +483,7 @@ class SingleAnswer:
         return sum(part.epsilon for part in primitives(event) if isinstance(part, Response))
 
 
-# From events to epsilons: one file an accountant, the tightest that knows the event is taken.
+# From events to epsilons: the tightest accountant that knows the event is taken.
 
 
 ACCOUNTANTS: Final[tuple[Accountant, ...]] = (

@@ -61,38 +61,30 @@ def _least_noise(
     def cost(noise: float) -> float:
         return accountant.epsilon(plan.with_noise(noise).event(), delta)
 
-    target = _Target(epsilon * (1 - slack), epsilon)
-    enough = _search(cost, target, start, min(plan.most_noise, _MOST_NOISE))
+    costs = epsilon * (1 - slack), epsilon
+    enough = _search(cost, costs, start, min(plan.most_noise, _MOST_NOISE))
     if enough is None:
         raise ConfigurationError("epsilon", epsilon, "no noise is enough for it: use a larger one")
     return enough
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """Costs in [least, most] end a search."""
-
-    least: float
-    most: float
-
-
 def _search(
-    cost: Callable[[float], float], target: _Target, start: float, most_noise: float
+    cost: Callable[[float], float], costs: tuple[float, float], start: float, most_noise: float
 ) -> float | None:
-    """A noise whose cost meets the target, or the dearest found below it; None where none is."""
+    """A noise that costs (least, most), or the dearest found below it; None where none is."""
+    least, most = costs
     too_little: _Try | None = None
     enough: _Try | None = None
     noise = start
     for step in range(_TRIES):
         tried = _Try(noise, cost(noise))
-        if tried.cost > target.most:
+        if tried.cost > most:
             too_little = tried
         else:
             enough = tried
-        if target.least <= tried.cost <= target.most:
+        if least <= tried.cost <= most:
             break
-        aim = (target.least + target.most) / 2
-        noise = min(_next(too_little, enough, aim, step), most_noise)
+        noise = min(_next(too_little, enough, (least + most) / 2, step), most_noise)
         if noise in (0.0, *(end.noise for end in (too_little, enough) if end)):
             break
     return None if enough is None else enough.noise
