@@ -168,7 +168,7 @@ class Public:
             features = unit.features
         reference, solver = shared_reference(proxies, features)
         if isinstance(unit, PooledRecordUnit):
-            solver = noisy_solver(Same(reference), unit.rules.level) if unit.rules.level else solver
+            solver = noisy_solver(Same(reference), unit.level) if unit.level else solver
             units = UnitCodec(setting.records, reference.proxy_features.shape[1], unit.own_room)
         entry = np.sqrt(2.0 / reference.proxy_features.shape[1])
         codec = MeanCodec.by_records(setting.records, (MOST - LEAST - 1) * float(entry))

@@ -8,9 +8,9 @@ codec turns into integers.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from secure_fd.aggregation.base import SumPromise
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
@@ -23,6 +23,7 @@ from secure_fd.knowledge import (
     WordArray,
 )
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON, Guarantee, weakest
+from secure_fd.privacy.samplers import Random, unmet_by
 from secure_fd.secagg.session import NoiseTerms
 
 Answer = Callable[[IntArray], Contribution]
@@ -45,9 +46,6 @@ def check_budget(epsilon: float, delta: float) -> None:
         raise ConfigurationError("delta", delta, "use a number between 0 and 1")
 
 
-IN_CLEAR = ("no masked sum was checked, and in a sum in clear each share stands alone",)
-
-
 @dataclass(frozen=True, slots=True)
 class Public:
     """What all parties know before round one."""
@@ -66,6 +64,19 @@ class Guard:
     def guarantee(self) -> Guarantee | None:
         """What has been promised for everything released so far; None where nothing is."""
         return None
+
+
+class CountedGuard(Guard):
+    """Counts what it released. Nothing is ever taken back, so there is no copy.
+
+    The epsilon that a guard states is that of the plan (a filter), whatever was released until now
+    (Rogers, Roth, Ullman and Vadhan, "Privacy Odometers and Filters", NeurIPS 2016).
+    """
+
+    released: int = 0
+
+    def __reduce__(self) -> NoReturn:
+        raise LocalError("a guard counts releases: it cannot be pickled or copied")
 
 
 class FromAnswers(Guard, ABC):
@@ -90,10 +101,17 @@ class Protection(ABC):
     """The word that the report uses."""
     asks_network: ClassVar[bool] = True
     """Whether guards release what networks say."""
+    lets_pass: bool = False
+    """Whether answers leave as they are: what is no vote may then be asked as well."""
+    answers_apart: bool = False
+    """Whether the claim is about one answer, so that no answer may steer a later one."""
+    terms: bytes = b""
+    """Public settings that all clients must share for the claim to hold; bound into sums."""
 
     def __init__(self) -> None:
         self._public: Public | None = None
-        self._parts: dict[int, Any] = {}
+        self.parts: dict[int, Any] = {}
+        """The clients' parts that were made in this process, each a `Guard`."""
 
     def levels(self, wanted: int) -> int:
         """Integer units in a vote, where the method would use `wanted`."""
@@ -110,9 +128,9 @@ class Protection(ABC):
 
     def client(self, number: int) -> Guard:
         """The part of client `number`. Raises BudgetError the second time."""
-        if number in self._parts:
+        if number in self.parts:
             raise BudgetError(f"client {number} has its part of the {self.name} already")
-        made = self._parts[number] = self._guard(number)
+        made = self.parts[number] = self._guard(number)
         return made
 
     @abstractmethod
@@ -127,26 +145,6 @@ class Protection(ABC):
             self.client(number)
 
     @property
-    def parts(self) -> Mapping[int, Guard]:
-        """The clients' parts that were made in this process."""
-        return self._parts
-
-    @property
-    def lets_pass(self) -> bool:
-        """Whether answers leave as they are: what is no vote may then be asked as well."""
-        return False
-
-    @property
-    def answers_apart(self) -> bool:
-        """Whether the claim is about one answer, so that no answer may steer a later one."""
-        return False
-
-    @property
-    def terms(self) -> bytes:
-        """Public settings that all clients must share for the claim to hold; bound into sums."""
-        return b""
-
-    @property
     def noise_terms(self) -> NoiseTerms:
         """What noise in the vectors asks of a sum; nothing by default."""
         return NoiseTerms()
@@ -157,7 +155,7 @@ class Protection(ABC):
 
     def guarantee(self) -> Guarantee | None:
         """The weakest of the parts made in this process; None where nothing is promised."""
-        claims = [claim for part in self._parts.values() if (claim := part.guarantee())]
+        claims = [claim for part in self.parts.values() if (claim := part.guarantee())]
         return weakest(claims) if claims else None
 
     def _agreed(self) -> Public:
@@ -182,15 +180,70 @@ class NoProtection(Protection):
     """
 
     name = "none"
-
-    @property
-    def lets_pass(self) -> bool:
-        """Always."""
-        return True
+    lets_pass = True
 
     def agree(self, public: Public) -> None:
         """Nothing is spent."""
-        self._public, self._parts = public, {}
+        self._public, self.parts = public, {}
 
     def _guard(self, number: int) -> Unguarded:  # noqa: ARG002 - all are alike
         return Unguarded()
+
+
+# Noise in shares: it is enough in the sum of all clients alone.
+
+
+IN_CLEAR = ("no masked sum was checked, and in a sum in clear each share stands alone",)
+
+
+class SharedNoise(Protection):
+    """A unit whose clients each add a share of the noise to what they sum.
+
+    epsilon, delta: of the guarantee; an infinite epsilon is no noise. clients: of a sum.
+    """
+
+    counted: ClassVar[str] = "clients"
+    """The argument that says how many clients there are."""
+    local: bool = False
+    """Whether each client's noise is enough by itself."""
+    corrupt: int | None = None
+    """Clients of a sum that the noise was made for, at most; None where the caller vouches."""
+    masked: bool = False
+    """Whether a sum was checked that shows nothing but its result."""
+
+    def __init__(self, epsilon: float, delta: float, clients: int, random: Random) -> None:
+        super().__init__()
+        check_budget(epsilon, delta)
+        self.noiseless, self.delta, self._clients = math.isinf(epsilon), delta, clients
+        self.voids = [] if self.noiseless else list(unmet_by(random))
+        """Public reasons why there is no epsilon."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether what leaves a client carries noise that is enough in the sum alone."""
+        return not (self.noiseless or self.local)
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """Why there is no epsilon before a masked sum was checked; empty from then on."""
+        return () if self.masked or self.local else IN_CLEAR
+
+    def check_sum(self, aggregation: SumPromise) -> None:
+        """Refuse a sum in clear, where each share stands alone, and another number of clients.
+
+        Also refuse one whose guarantee names more corrupt clients than the noise was made for.
+        Under masks that the sum itself does not vouch for there is no epsilon.
+        """
+        if aggregation.n_clients != self._clients:
+            allowed = f"the sum has {aggregation.n_clients}"
+            raise ConfigurationError(self.counted, self._clients, allowed)
+        if not self.shares:
+            return
+        if not aggregation.hides:
+            allowed = f"the {self.name} hides in the sum only: use masks"
+            raise ConfigurationError("aggregation", aggregation.name, allowed)
+        if self.corrupt is not None and aggregation.corrupt > self.corrupt:
+            allowed = f"its guarantee names {aggregation.corrupt} corrupt clients: set honest"
+            raise ConfigurationError("aggregation", aggregation.name, allowed)
+        self.voids.extend(aggregation.caveats)
+        self.masked = True

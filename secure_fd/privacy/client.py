@@ -8,11 +8,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from secure_fd.aggregation.base import SumPromise
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray, Released, Sums, UnitArray, WordArray
-from secure_fd.privacy.accountants import accountant_for, sampled_cost
-from secure_fd.privacy.base import IN_CLEAR, Answer, FromAnswers, Protection, check_budget
+from secure_fd.privacy.accountants import accountant_for, cost, sampled_cost
+from secure_fd.privacy.base import Answer, CountedGuard, FromAnswers, SharedNoise
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.events import DistributedGaussian, Event, Repeated
 from secure_fd.privacy.guarantee import (
@@ -22,13 +21,14 @@ from secure_fd.privacy.guarantee import (
     QUERIED,
     Composed,
     Guarantee,
-    Odometer,
+    Part,
     PrivacyUnit,
     check_delta_of,
     figure,
+    shares_assumed,
 )
-from secure_fd.privacy.plan import Noisy, check_counts
-from secure_fd.privacy.samplers import Random, discrete_gaussian, room_for, unmet_by
+from secure_fd.privacy.plan import Plan
+from secure_fd.privacy.samplers import Random, discrete_gaussian, room_for
 from secure_fd.secagg.session import NoiseTerms
 
 # The plan: votes summed under masks, with noise that no single client makes.
@@ -36,14 +36,12 @@ from secure_fd.secagg.session import NoiseTerms
 
 LEAST_CLIENTS = 300
 """Below, noise that hides a client drowns what all of them say together."""
-
-
 _SHARE_DEVIATION = 2.0  # from here up a sum of discrete Gaussians is one, but for 1e-15
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class ClientPlan(Noisy):
+class ClientPlan(Plan):
     """Votes of many clients, summed under masks, each client adding its share of the noise.
 
     clients: that send in a round. proxies: one vote each, a round. classes: entries of a vote.
@@ -71,13 +69,13 @@ class ClientPlan(Noisy):
     )
 
     def __post_init__(self) -> None:
-        check_counts(self, "clients", "proxies", "rounds", "classes")
-        check_counts(self, "absent", "corrupt", least=0)
+        self.check_counts("clients", "proxies", "rounds", "classes")
+        self.check_counts("absent", "corrupt", least=0)
         if self.honest < 1:
             raise ConfigurationError(
                 "corrupt", self.corrupt, f"leave one of {self.survivors} senders with its share"
             )
-        Noisy.__post_init__(self)
+        Plan.__post_init__(self)
 
     @property
     def survivors(self) -> int:
@@ -196,15 +194,30 @@ class ClientShares:
 # The guarantee.
 
 
-def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarantee:
-    """Noise shares inside masked sums, for all planned rounds. spent: those released so far.
+def client_guarantee(
+    plan: ClientPlan, delta: float, released: int, unmet: Sequence[str] = ()
+) -> Guarantee:
+    """Guarantee of noise in shares inside masked sums, for all planned rounds.
 
     A record can move every vote of its client: at the record level the neighbours are those of a
     client that votes otherwise.
+
+    Args:
+        plan: all rounds of a run.
+        delta: below one over the number of clients.
+        released: rounds so far, 1 or more.
+        unmet: reasons why there is no epsilon.
+
+    Returns:
+        The claim for one client.
+
+    Raises:
+        ConfigurationError: delta would allow to publish one client outright.
     """
     check_delta_of(delta, plan.clients, "clients")
     draws = plan.clients * plan.proxies * plan.classes * plan.rounds
     epsilon, total = sampled_cost(plan.event(), delta, draws)
+    spent = cost(Repeated(plan.round_event(), released), delta)
     record = Composed(PrivacyUnit.RECORD, *sampled_cost(plan.replaced(), delta, draws))
     made = Guarantee(
         unit=PrivacyUnit.CLIENT,
@@ -217,12 +230,8 @@ def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarant
         sampler=f"{plan.mechanism}, {plan.clients:,} shares of variance {plan.share_variance:.4g} "
         f"on votes of {plan.scale:,} units",
         accountant=f"{accountant_for(plan.event()).name}, {plan.rounds:,} planned rounds",
-        parts=spent.parts(delta),
-        assumptions=(
-            "the server sees nothing but the masked sums",
-            f"a sum holds {plan.survivors:,} of {plan.clients:,} clients or more, "
-            f"and at most {plan.corrupt:,} of these tell the server their noise",
-        ),
+        parts=(Part("noisy sums, one a round", released, spent),),
+        assumptions=shares_assumed(plan.clients, plan.survivors, plan.corrupt),
         caveats=(
             f"for a client that votes otherwise instead of abstaining it is epsilon "
             f"{figure(record.epsilon)}",
@@ -231,18 +240,17 @@ def client_guarantee(plan: ClientPlan, delta: float, spent: Odometer) -> Guarant
         groups=tuple((size, record.epsilon) for size in GROUP_SIZES),
     )
     coarse = (COARSE,) if plan.noise > 0 and math.isinf(epsilon) else ()
-    return made.voided_by((*spent.unaccounted, *coarse))
+    return made.voided_by((*dict.fromkeys(unmet), *coarse))
 
 
 # The unit and its parts.
 
 
-class ClientGuard(FromAnswers):
+class ClientGuard(CountedGuard, FromAnswers):
     """One client's votes and shares of noise, for as many rounds as were planned."""
 
-    def __init__(self, unit: "ClientUnit", shares: ClientShares) -> None:
-        self._unit, self._shares = unit, shares
-        self._odometer, self._rounds = Odometer(), 0
+    def __init__(self, unit: "ClientUnit") -> None:
+        self._unit = unit
 
     def release(self, indices: IntArray, answer: Answer) -> Released:
         """The answer itself: the noise comes in whole units, see `perturb`."""
@@ -257,29 +265,27 @@ class ClientGuard(FromAnswers):
         A round counts from here on, even where it ends void: nobody can tell a lost message from
         one that somebody kept.
         """
-        plan = self._unit.plan
+        rounds = self._unit.plan.rounds
         if self._unit.noiseless:
             return units
-        if self._rounds >= plan.rounds:
-            raise BudgetError(f"the client unit was planned for {plan.rounds} rounds")
-        self._rounds += 1
-        self._odometer.spend("noisy sums, one a round", plan.round_event())
-        return self._shares.perturb(units)
+        if self.released >= rounds:
+            raise BudgetError(f"the client unit was planned for {rounds} rounds")
+        self.released += 1
+        return self._unit.noise.perturb(units)
 
     def guarantee(self) -> Guarantee | None:
         """Of all planned rounds; None before the first, and without noise.
 
         Without a sum that was checked there is no epsilon: shares alone hide nothing.
         """
-        if not self._rounds:
+        if not self.released:
             return None
         unit = self._unit
-        self._odometer.void(*unit.voids)
-        made = client_guarantee(unit.plan, unit.delta, self._odometer)
-        return made.voided_by(() if unit.masked else IN_CLEAR)
+        made = client_guarantee(unit.plan, unit.delta, self.released, unit.voids)
+        return made.voided_by(unit.unchecked)
 
 
-class ClientUnit(Protection):
+class ClientUnit(SharedNoise):
     """Discrete Gaussian shares inside a secure sum, for large fleets.
 
     epsilon, delta: of a client's votes in all rounds of the plan, whose own noise is ignored; with
@@ -301,8 +307,7 @@ class ClientUnit(Protection):
         small_fleet: bool = False,
         random: Random = os.urandom,
     ) -> None:
-        super().__init__()
-        check_budget(epsilon, delta)
+        super().__init__(epsilon, delta, plan.clients, random)
         if plan.clients < LEAST_CLIENTS and not small_fleet:
             raise ConfigurationError(
                 "clients",
@@ -310,52 +315,25 @@ class ClientUnit(Protection):
                 f"the client unit needs {LEAST_CLIENTS} or more for its noise to leave a signal; "
                 f"set small_fleet to go on all the same",
             )
-        self.noiseless, self.delta, self.masked = math.isinf(epsilon), delta, False
-        self.voids: list[str] = []
-        """Public reasons why there is no epsilon."""
         self.plan = plan.with_noise(calibrate(epsilon, delta, plan))
-        self._shares = ClientShares(self.plan, random)
+        self.terms = repr(self.plan).encode()
+        self.noise = ClientShares(self.plan, random)
         if not self.noiseless:
             check_delta_of(delta, plan.clients, "clients")
-            self.voids.extend(unmet_by(random))
 
     def levels(self, wanted: int) -> int:
         """The scale at which every share is wide enough; without noise, as wanted."""
         return wanted if self.noiseless else self.plan.scale
-
-    def check_sum(self, aggregation: SumPromise) -> None:
-        """Refuse a sum in clear, where each share stands alone, and another number of clients.
-
-        Under masks that the sum itself does not vouch for there is no epsilon.
-        """
-        if aggregation.n_clients != self.plan.clients:
-            raise ConfigurationError(
-                "clients", self.plan.clients, f"the sum has {aggregation.n_clients}"
-            )
-        if not aggregation.hides and not self.noiseless:
-            raise ConfigurationError(
-                "aggregation",
-                aggregation.name,
-                "the client unit hides in the sum only: use masks",
-            )
-        if not self.noiseless:
-            self.voids.extend(aggregation.caveats)
-        self.masked = True
-
-    @property
-    def terms(self) -> bytes:
-        """The plan: clients that were told different ones do not sum."""
-        return repr(self.plan).encode()
 
     @property
     def noise_terms(self) -> NoiseTerms:
         """Room for the noise of all, and the inputs without which it is too little."""
         if self.noiseless:
             return NoiseTerms()
-        return NoiseTerms(self._shares.room, self.plan.survivors)
+        return NoiseTerms(self.noise.room, self.plan.survivors)
 
     def _guard(self, number: int) -> ClientGuard:  # noqa: ARG002 - all are alike
-        return ClientGuard(self, self._shares)
+        return ClientGuard(self)
 
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
         """Votes that noise alone would hardly give, and zero for the rest.
@@ -370,6 +348,6 @@ class ClientUnit(Protection):
                 f"a sum of {len(survivors)} inputs was opened, where {self.plan.survivors} "
                 f"carry enough noise"
             )
-        floor = self._shares.deviation * math.sqrt(2 * math.log(sums.total.shape[1]))
+        floor = self.noise.deviation * math.sqrt(2 * math.log(sums.total.shape[1]))
         votes = np.where(sums.total > floor, sums.total, 0.0)
         return Sums(votes.sum(axis=1), votes)

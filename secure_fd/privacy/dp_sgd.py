@@ -28,7 +28,7 @@ from secure_fd.privacy.guarantee import (
     check_delta_of,
 )
 from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.privacy.plan import Noisy, check_counts
+from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import FLOAT_CUT, FloatGaussian, Random
 
 # The plan.
@@ -36,7 +36,7 @@ from secure_fd.privacy.samplers import FLOAT_CUT, FloatGaussian, Random
 
 @final
 @dataclass(frozen=True, slots=True)
-class TrainingPlan(Noisy):
+class TrainingPlan(Plan):
     """A network trained by DP-SGD on Poisson batches of one client's records.
 
     n_records: public. batch: the expected batch; from n_records up there is no sampling.
@@ -57,8 +57,8 @@ class TrainingPlan(Noisy):
     mechanism: ClassVar = "floating-point Gaussian on clipped gradients"
 
     def __post_init__(self) -> None:
-        check_counts(self, "n_records", "batch", "steps")
-        Noisy.__post_init__(self)
+        self.check_counts("n_records", "batch", "steps")
+        Plan.__post_init__(self)
 
     @property
     def sample_rate(self) -> float:
@@ -128,12 +128,8 @@ def _general(event: Event, delta: float, size: int) -> float:
 
 
 SHUFFLED = ("batches were shuffled, where the accountant assumes Poisson samples",)
-
-
 _NORMALS = 2.0**40
 """Pairs of normal values in a run of DP-SGD, at most."""
-
-
 _TAIL = "delta is too small for noise whose tail ends"
 
 

@@ -4,20 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Final, NoReturn
+from typing import Final
 
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.privacy.accountants import cost
-from secure_fd.privacy.events import Event, Repeated
 
 GROUP_SIZES: Final = (*range(1, 11), 20, 50, 100)
 """Records of one person that claims state an epsilon for."""
-
-
 LEAST_EPSILON: Final = 0.01
 """Of a run: below, no noise suffices for DP-SGD's accountant, and no answer survives it."""
-
-
 MOST_EPSILON: Final = 50.0
 """Of a run: above, samplers are not exact enough for it, and it promises nothing."""
 
@@ -163,17 +157,8 @@ class Guarantee:
 
     def to_json(self) -> dict[str, object]:
         """Plain values for the report; an infinite epsilon is null, and `holds` is then false."""
-        plain: dict[str, object] = asdict(self)
-        plain["epsilon"] = _finite(self.epsilon)
-        plain["composes_to"] = [
-            {"unit": str(c.unit), "epsilon": _finite(c.epsilon), "delta": c.delta}
-            for c in self.composes_to
-        ]
-        plain["parts"] = [{**asdict(p), "epsilon": _finite(p.epsilon)} for p in self.parts]
-        plain["swapped"] = None if self.swapped is None else _finite(self.swapped)
-        plain["groups"] = [[size, _finite(epsilon)] for size, epsilon in self.groups]
-        lists = {k: list(v) for k, v in plain.items() if isinstance(v, tuple)}
-        return {**plain, **lists, "unit": str(self.unit), "holds": self.holds}
+        plain = {name: _plain(value) for name, value in asdict(self).items()}
+        return {**plain, "holds": self.holds}
 
 
 def weakest(claims: Sequence[Guarantee]) -> Guarantee:
@@ -222,8 +207,15 @@ def _listed(items: Sequence[str]) -> str:
     return ", ".join(items[:-1]) + " and " + items[-1]
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _plain(value: object) -> object:
+    """A value of JSON, in which infinity is null."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and math.isinf(value):
+        return None
+    return str(value) if isinstance(value, PrivacyUnit) else value
 
 
 # What the claims of all units share.
@@ -239,9 +231,16 @@ NEVER_COVERED = (
 
 
 COARSE = "the noise is too small for a sampler that is within 2^-110 of exact"
-
-
 QUERIED = "the client's network, if others may query it: it learns from raw records"
+
+
+def shares_assumed(clients: int, survivors: int, corrupt: int) -> tuple[str, ...]:
+    """What a guarantee assumes where the noise of a sum is in shares, one a client."""
+    return (
+        "the server sees nothing but the masked sums",
+        f"a sum holds {survivors:,} of {clients:,} clients or more, "
+        f"and at most {corrupt:,} of these tell the server their noise",
+    )
 
 
 def check_delta_of(delta: float, count: int, what: str) -> None:
@@ -250,56 +249,3 @@ def check_delta_of(delta: float, count: int, what: str) -> None:
         raise ConfigurationError(
             "delta", delta, f"use less than 1 / {count}, one over the number of {what}"
         )
-
-
-class Odometer:
-    """One unit's releases, in the order in which they were first made.
-
-    A noisy release hands over its event; one that no event stands for hands over the reason why no
-    epsilon can be named any more. Nothing is ever taken back, so there is no copy.
-
-    What it reads is for information: an epsilon that holds whenever somebody chooses to stop is
-    that of the plan (a filter), not of what was spent until then (Rogers, Roth, Ullman and Vadhan,
-    "Privacy Odometers and Filters", NeurIPS 2016).
-
-    >>> from secure_fd.privacy.events import Response
-    >>> spent = Odometer()
-    >>> spent.spend("answers", Response(2.0, 11))
-    >>> spent.parts(1e-5)
-    (Part(name='answers', times=1, epsilon=2.0),)
-    """
-
-    __slots__ = ("_spent", "_unaccounted")
-
-    def __init__(self) -> None:
-        self._spent: dict[tuple[str, Event], int] = {}
-        self._unaccounted: dict[str, None] = {}
-
-    def spend(self, part: str, event: Event) -> None:
-        """Count a release under the name of its part."""
-        self._spent[part, event] = self._spent.get((part, event), 0) + 1
-
-    def void(self, *reasons: str) -> None:
-        """Record a reason why the guarantee is void, once each."""
-        self._unaccounted |= dict.fromkeys(reasons)
-
-    @property
-    def unaccounted(self) -> tuple[str, ...]:
-        """Why there is no epsilon; empty where there is one."""
-        return tuple(self._unaccounted)
-
-    def parts(self, delta: float) -> tuple[Part, ...]:
-        """How often each part was released, and what that would cost were it all there is.
-
-        Raises UnsupportedEventError for an event that no accountant knows.
-        """
-        repeated = {part: Repeated(event, times) for (part, event), times in self._spent.items()}
-        return tuple(
-            Part(name, event.times, cost(event, delta)) for name, event in repeated.items()
-        )
-
-    def __repr__(self) -> str:
-        return f"Odometer({sum(self._spent.values())} releases)"
-
-    def __reduce__(self) -> NoReturn:
-        raise LocalError("an odometer is single: it cannot be pickled or copied")

@@ -5,7 +5,7 @@ A client answers about a proxy with one symbol: a class number in [0, C), or C f
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from typing import NoReturn, final
@@ -27,7 +27,7 @@ from secure_fd.privacy.guarantee import (
     Part,
     PrivacyUnit,
 )
-from secure_fd.privacy.plan import Noisy
+from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import Random, unmet_by, words
 
 BoolArray = NDArray[np.bool_]
@@ -38,7 +38,7 @@ BoolArray = NDArray[np.bool_]
 
 @final
 @dataclass(frozen=True, slots=True)
-class LabelPlan(Noisy):
+class LabelPlan(Plan):
     """Answers about proxies by randomised response.
 
     alphabet_size: symbols, abstain included. releases: 1 is the label unit; more is what that
@@ -56,7 +56,7 @@ class LabelPlan(Noisy):
         Response(0.0, self.alphabet_size)  # refuses impossible sizes
         if not self.releases >= 0:
             raise ConfigurationError("releases", self.releases, "use 0 or more")
-        Noisy.__post_init__(self)
+        Plan.__post_init__(self)
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -368,28 +368,21 @@ class LabelUnit(Protection):
     """
 
     name = "label unit"
+    parts: dict[int, LabelGuard]
 
     def __init__(self, epsilon: float, delta: float, random: Random = os.urandom) -> None:
         super().__init__()
         check_budget(epsilon, delta)
         self.noiseless, self.delta, self.random = math.isinf(epsilon), delta, random
-        self._epsilon = epsilon
+        self.lets_pass, self._epsilon = self.noiseless, epsilon
+        # A weight that depends on earlier answers would leak them again.
+        self.answers_apart = not self.noiseless
 
     @property
     def mechanism(self) -> RandomizedResponse:
         """The noise in force, public; LocalError before the clients agreed."""
         self._agreed()
         return self._mechanism
-
-    @property
-    def lets_pass(self) -> bool:
-        """Without noise."""
-        return self.noiseless
-
-    @property
-    def answers_apart(self) -> bool:
-        """With noise: a weight that hangs on earlier answers would tell of them once more."""
-        return not self.noiseless
 
     def levels(self, wanted: int) -> int:
         """One unit, for the one symbol of an answer; without noise, as wanted."""
@@ -402,11 +395,6 @@ class LabelUnit(Protection):
 
     def _guard(self, number: int) -> LabelGuard:  # noqa: ARG002 - all are alike
         return LabelGuard(self, LabelLedger(self._mechanism, self._agreed().n_proxies))
-
-    @property
-    def parts(self) -> Mapping[int, LabelGuard]:
-        """The clients' parts that were made in this process."""
-        return self._parts
 
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
         """Unbiased counts a class, clipped at zero: a negative vote teaches nothing.

@@ -1,39 +1,21 @@
 """What all plans share: a release that can be priced before it is made."""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Self
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.events import Event
 from secure_fd.privacy.guarantee import PrivacyUnit
 
 
-class Plan(Protocol):
-    """A release that can be priced before it is made."""
-
-    @property
-    def noise(self) -> float:
-        """0 is none; more never costs more."""
-
-    @property
-    def most_noise(self) -> float:
-        """The noise that leaves nothing to tell: epsilon is 0 there, or only in the limit."""
-
-    @property
-    def unit(self) -> PrivacyUnit:
-        """What the epsilon of this plan protects."""
-
-    def event(self) -> Event:
-        """Everything that is released under this plan, as an accountant sees it."""
-
-    def with_noise(self, noise: float) -> Self:
-        """The same plan with other noise."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noisy:
-    """What all plans share: a noise that is named, never passed by position."""
+class Plan(ABC):
+    """A release that can be priced before it is made. Its noise is never passed by position.
+
+    noise: 0 is none; more never costs more.
+    """
 
     noise: float = 0.0
 
@@ -45,16 +27,24 @@ class Noisy:
 
     @property
     def most_noise(self) -> float:
-        """Unbounded, but where a plan says otherwise."""
+        """The noise that leaves nothing to tell: epsilon is 0 there, or only in the limit."""
         return math.inf
+
+    @property
+    @abstractmethod
+    def unit(self) -> PrivacyUnit:
+        """What the epsilon of this plan protects."""
+
+    @abstractmethod
+    def event(self) -> Event:
+        """Everything that is released under this plan, as an accountant sees it."""
 
     def with_noise(self, noise: float) -> Self:
         """The same plan with other noise."""
         return replace(self, noise=noise)
 
-
-def check_counts(plan: Noisy, *fields: str, least: int = 1) -> None:
-    """Refuses a field below `least`."""
-    for name in fields:
-        if not getattr(plan, name) >= least:
-            raise ConfigurationError(name, getattr(plan, name), f"use {least} or more")
+    def check_counts(self, *fields: str, least: int = 1) -> None:
+        """Refuse a field below `least`."""
+        for name in fields:
+            if not getattr(self, name) >= least:
+                raise ConfigurationError(name, getattr(self, name), f"use {least} or more")

@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Self, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.aggregation.base import SumPromise
 from secure_fd.crypto.primitives import fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import FloatArray, IntArray, UnitArray
-from secure_fd.privacy.accountants import accountant_for, sampled_cost
-from secure_fd.privacy.base import IN_CLEAR, Guard, Protection, check_budget
+from secure_fd.privacy.accountants import accountant_for, cost, sampled_cost
+from secure_fd.privacy.base import CountedGuard, SharedNoise
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.events import DistributedGaussian, Event, Repeated
 from secure_fd.privacy.guarantee import (
@@ -34,15 +33,15 @@ from secure_fd.privacy.guarantee import (
     GROUP_SIZES,
     NEVER_COVERED,
     Composed,
-    Groups,
     Guarantee,
-    Odometer,
+    Part,
     PrivacyUnit,
     check_delta_of,
     figure,
+    shares_assumed,
 )
 from secure_fd.privacy.ledger import BudgetLedger, ledger_of
-from secure_fd.privacy.plan import Noisy, check_counts
+from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import MAX_SIGMA, Random, discrete_gaussian, room_for, unmet_by
 from secure_fd.secagg.graph import corrupt_of, threshold
 from secure_fd.secagg.session import NoiseTerms
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from secure_fd.selection.density import ReferenceSettings
 
 Features = NDArray[np.float64] | NDArray[np.float32]
-BoolArray = NDArray[np.bool_]
 
 
 # The plan: sums of all clients, to which each adds its share of the noise.
@@ -63,7 +61,7 @@ UNITS = 1 << 20
 
 @final
 @dataclass(frozen=True, slots=True)
-class PooledPlan(Noisy):
+class PooledPlan(Plan):
     """Sums over the records of all clients under masks, each client adding its share of the noise.
 
     honest: the fewest clients of a sum whose shares no other party learns: these are noise enough.
@@ -88,16 +86,16 @@ class PooledPlan(Noisy):
     mechanism: ClassVar = "discrete Gaussian shares inside the sum"
 
     def __post_init__(self) -> None:
-        check_counts(self, "clients", "honest", "entries", "sums")
+        self.check_counts("clients", "honest", "entries", "sums")
         if self.honest > self.clients:
             raise ConfigurationError(
                 "honest", self.honest, f"use up to {self.clients}, all clients"
             )
-        check_counts(self, "corrupt", least=0)
+        self.check_counts("corrupt", least=0)
         if self.survivors > self.clients:
             allowed = f"use up to {self.clients - self.honest}, the clients that are not honest"
             raise ConfigurationError("corrupt", self.corrupt, allowed)
-        Noisy.__post_init__(self)
+        Plan.__post_init__(self)
 
     @property
     def survivors(self) -> int:
@@ -150,8 +148,6 @@ _TWO_FROM = 2.0
 
 
 FEATURE_UNITS: Final = 1 << 12
-
-
 RESIDUAL_UNITS: Final = UNITS // FEATURE_UNITS
 """Units in features of norm 1, and in residuals of norm 1."""
 
@@ -311,17 +307,35 @@ _WARMED_UP = "a network that others may query and that learnt from raw records b
 
 
 def pooled_guarantee(
-    plan: PooledPlan, delta: float, records: Sequence[int], spent: Odometer
+    plan: PooledPlan,
+    delta: float,
+    records: Sequence[int],
+    released: int,
+    unmet: Sequence[str] = (),
 ) -> Guarantee:
-    """Noise on sums over the records of clients, of which there are so many: shared, or each's own.
+    """Guarantee of noisy sums over the records of clients, whose noise is shared or each one's own.
 
     All rounds and networks that follow are post-processing of the sums.
+
+    Args:
+        plan: all sums of a run; with one honest client each client's noise is its own.
+        delta: below one over the largest number of records.
+        records: of each client, public.
+        released: sums so far, 1 or more.
+        unmet: reasons why there is no epsilon.
+
+    Returns:
+        The claim for all planned sums.
+
+    Raises:
+        ConfigurationError: delta would allow to publish one record outright.
     """
     check_delta_of(delta, max(records), "records of a client")
     local = plan.honest == 1
     draws = (1 if local else plan.clients) * plan.entries * plan.sums
     epsilon, total = sampled_cost(plan.event(), delta, draws)
     swapped, _ = sampled_cost(plan.replaced(), delta, draws)
+    spent = cost(replace(plan, sums=released).event(), delta)
     client = Composed(
         PrivacyUnit.CLIENT, *sampled_cost(plan.moved_by(float(max(records))), delta, draws)
     )
@@ -340,34 +354,23 @@ def pooled_guarantee(
         else "discrete Gaussian on integers, within 2^-110 of exact, "
         f"noise multiplier {plan.noise:.4g} at every client",
         accountant=f"{accountant_for(plan.event()).name}, {plan.sums} planned {sums}",
-        parts=spent.parts(delta),
+        parts=(Part("noisy class sums", released, spent),),
         assumptions=(
             "the features were fitted on public data",
             "nothing computed from a network trained on the raw records leaves the client",
-            *(() if local else _shares_assumed(plan)),
+            *(() if local else shares_assumed(plan.clients, plan.survivors, plan.corrupt)),
         ),
         caveats=(
             f"for replace-one neighbours the same noise is epsilon {figure(swapped)}",
             *(() if local else (_fewer(plan, delta, draws),)),
         ),
         swapped=swapped,
-        groups=_groups(plan, delta, draws),
+        groups=tuple(
+            (k, sampled_cost(plan.moved_by(float(k)), delta, draws)[0]) for k in GROUP_SIZES
+        ),  # k records that are summed move a release k times as far
     )
     coarse = (COARSE,) if plan.noise > 0 and math.isinf(epsilon) else ()
-    return made.voided_by((*spent.unaccounted, *coarse))
-
-
-def _groups(plan: PooledPlan, delta: float, draws: int) -> Groups:
-    """k records that are summed move a release k times as far: its own curve says the price."""
-    return tuple((k, sampled_cost(plan.moved_by(float(k)), delta, draws)[0]) for k in GROUP_SIZES)
-
-
-def _shares_assumed(plan: PooledPlan) -> tuple[str, ...]:
-    return (
-        "the server sees nothing but the masked sums",
-        f"a sum holds {plan.survivors:,} of {plan.clients:,} clients or more, "
-        f"and at most {plan.corrupt:,} of these tell the server their noise",
-    )
+    return made.voided_by((*dict.fromkeys(unmet), *coarse))
 
 
 def _fewer(plan: PooledPlan, delta: float, draws: int) -> str:
@@ -381,11 +384,7 @@ def _fewer(plan: PooledPlan, delta: float, draws: int) -> str:
 
 
 _RANK, _LEAST_RANK = 1.0, 8
-
-
 _LEVEL = 2.5
-
-
 _SPEAKERS = 0.25
 """Of the clients, those that are expected to say something of a class, locally. Chosen as `_ABOVE`
 was."""
@@ -409,45 +408,6 @@ def level_for(noise: float) -> float:
     return _LEVEL * noise
 
 
-@dataclass(frozen=True, slots=True)
-class PooledRules:
-    """What follows from the noise: rank: of the features, None for their own. level: of the solver.
-
-    >>> PooledRules.of(1e-3).rank
-    32
-    """
-
-    rank: int | None
-    level: float
-
-    @classmethod
-    def of(cls, noise: float) -> "PooledRules":
-        """Of a mean over all records whose entries carry noise of this deviation."""
-        return cls(rank_for(noise), level_for(noise)) if noise else cls(None, 0.0)
-
-    def settings(self, plain: "ReferenceSettings") -> "ReferenceSettings":
-        """The feature map, with no more features than the noise leaves room for."""
-        return plain if self.rank is None else replace(plain, most_rank=self.rank)
-
-
-def above_noise(
-    blocks: FloatArray | IntArray, common: FloatArray, deviation: float
-) -> tuple[FloatArray, BoolArray]:
-    """[C] how much noisy sums of features [D, C] hold, and whether that is more than their noise.
-
-    common: [D] the mean feature of the proxies, in the units of the sums. A sum of n features is
-    about n times that along it, so its projection counts them, within the noise's deviation over
-    the norm; three of these are asked. Post-processing of a release.
-
-    >>> counts, heard = above_noise(np.array([[9.0, 0.1]]), np.array([1.0]), deviation=0.5)
-    >>> counts.tolist(), heard.tolist()
-    ([9.0, 0.1], [True, False])
-    """
-    squared = float(common @ common)
-    counts = np.asarray(common @ blocks / squared)
-    return counts, counts >= _ABOVE * deviation / math.sqrt(squared)
-
-
 _ABOVE = 3.0
 """Chosen on seeds 0 and 1 of MNIST-5k in three splits at epsilon .25, 1 and 4."""
 
@@ -457,16 +417,19 @@ def audible(
 ) -> IntArray:
     """[D C] a client's noisy sums without the classes of which they say next to nothing: 0 there.
 
-    common: [D] the mean feature of the proxies, in units. Others' sums of the classes that are left
-    out (see `above_noise`) then carry less noise; but none is where most of the client's records
-    would go. Post-processing of its own release.
+    common: [D] the mean feature of the proxies, in units. A sum of n features is about n times
+    that along it, so its projection counts them, within the noise's deviation over the norm; three
+    of these are asked. Others' sums of the classes that are left out then carry less noise; but
+    none is where most of the client's records would go. Post-processing of its own release.
 
     >>> sums = np.array([[900, 1], [900, -1]]).ravel()
     >>> audible(sums, np.array([9.0, 9.0]), 100, n_classes=2, deviation=1.0).tolist()
     [900, 0, 900, 0]
     """
     blocks = sums.reshape(-1, n_classes)
-    counts, heard = above_noise(blocks, common, deviation)
+    squared = float(common @ common)
+    counts = np.asarray(common @ blocks / squared)
+    heard = counts >= _ABOVE * deviation / math.sqrt(squared)
     if counts[heard].sum() < n_records / 2:
         return sums
     return np.where(heard, blocks, 0).ravel()
@@ -475,28 +438,21 @@ def audible(
 # The unit and its parts.
 
 
-class PooledGuard(Guard):
+class PooledGuard(CountedGuard):
     """One client's shares of noise, for as many sums as were planned.
 
     ledger: of its data set. request: what all of its sums have in common, in public terms.
     """
 
-    def __init__(
-        self,
-        unit: "PooledRecordUnit",
-        shares: PooledShares,
-        number: int,
-        ledger: BudgetLedger | None = None,
-        request: bytes = b"",
-    ) -> None:
-        self._unit, self._shares, self._number = unit, shares, number
-        self._ledger, self._request = ledger, request
-        self._odometer, self._sums = Odometer(), 0
+    def __init__(self, unit: "PooledRecordUnit", number: int) -> None:
+        self._unit, self._number = unit, number
+        self._ledger = ledger_of(unit.ledgers, number)
+        self._request = fields(unit.session, unit.terms, number.to_bytes(4, "big"))
 
     @property
     def shares(self) -> bool:
         """Whether what it releases carries a share of a noise that is complete in the sum alone."""
-        return not (self._unit.noiseless or self._unit.local)
+        return self._unit.shares
 
     def heard(self, released: IntArray, proxies: FloatArray, n_classes: int) -> IntArray:
         """[D C] what it released, without the classes that `audible` leaves out of a local release.
@@ -526,39 +482,37 @@ class PooledGuard(Guard):
         if this is empty. A sum counts from here on, even if it is aborted: a lost message looks
         like one that was kept. BudgetError beyond the total of a ledger, too.
         """
-        sums, plan = pooled_sums(parts, shape), self._unit.plan
+        unit, plan, sums = self._unit, self._unit.plan, pooled_sums(parts, shape)
         event = replace(plan, sums=1).event()
-        if self._unit.noiseless:
+        if unit.noiseless:
             if self._ledger is not None:
                 self._ledger.book("class sums without noise", event)
             return sums.values
-        if self._sums >= plan.sums:
+        if self.released >= plan.sums:
             raise BudgetError(f"the pooled record unit was planned for {plan.sums} sums")
-        self._sums += 1
-        self._odometer.spend("noisy class sums", event)
+        self.released += 1
         if self._ledger is None:
-            return self._shares.perturb(sums)
+            return unit.noise.perturb(sums)
         place = (announced or os.urandom(32)) if self.shares else b""
         return self._ledger.release_integers(
             "noisy class sums",
             event,
             fields(self._request, place, asked),
-            partial(self._shares.perturb, sums),
+            partial(unit.noise.perturb, sums),
             size=plan.entries,
-            unmet=unmet_by(self._shares.random),
+            unmet=unmet_by(unit.noise.random),
         )
 
     def guarantee(self) -> Guarantee | None:
         """Of all planned sums; None before the first, and without noise."""
-        if not self._sums:
+        if not self.released:
             return None
         unit = self._unit
-        self._odometer.void(*unit.voids)
-        made = pooled_guarantee(unit.plan, unit.delta, unit.records, self._odometer)
-        return made.voided_by(() if unit.masked or unit.local else IN_CLEAR)
+        made = pooled_guarantee(unit.plan, unit.delta, unit.records, self.released, unit.voids)
+        return made.voided_by(unit.unchecked)
 
 
-class PooledRecordUnit(Protection):
+class PooledRecordUnit(SharedNoise):
     """Discrete Gaussian noise on class sums, shared inside masked sums: epsilon for one record.
 
     epsilon, delta: of one record of one client over the whole run; all blocks of all classes are
@@ -573,12 +527,13 @@ class PooledRecordUnit(Protection):
     with the same vectors, and one client in only the first, differ by that client's own.
 
     >>> unit = PooledRecordUnit(4.0, 1e-5, records=(300,) * 10, n_proxies=1000, n_classes=10)
-    >>> unit.plan.survivors, unit.plan.corrupt, unit.plan.honest, unit.rules.rank
+    >>> unit.plan.survivors, unit.plan.corrupt, unit.plan.honest, unit.features.most_rank
     (7, 3, 4, 42)
     """
 
     name = "pooled record unit"
     asks_network = False
+    counted = "records"
     _alone: ClassVar[bool] = False
     """Whether each client's noise must be enough by itself."""
 
@@ -597,8 +552,7 @@ class PooledRecordUnit(Protection):
         ledgers: Mapping[int, BudgetLedger] | None = None,
         session: bytes | None = None,
     ) -> None:
-        super().__init__()
-        check_budget(epsilon, delta)
+        super().__init__(epsilon, delta, len(records), random)
         if self._alone:
             if (honest, session) != (None, None):
                 raise ConfigurationError("honest", honest, f"not of a {self.name}: leave it out")
@@ -606,7 +560,7 @@ class PooledRecordUnit(Protection):
         from secure_fd.selection.density import ReferenceSettings  # with torch, so not above
 
         clients, plain = len(records), features or ReferenceSettings()
-        corrupt, self._as_the_masks = corrupt_of(clients), honest is None
+        corrupt = corrupt_of(clients)
         enough = threshold(clients) - corrupt if honest is None else honest
         plan = PooledPlan(
             clients=clients,
@@ -621,44 +575,18 @@ class PooledRecordUnit(Protection):
             allowed = f"at delta {delta:g} it takes a share of noise of deviation {deviation:.3g}, "
             allowed += f"above the sampler's {MAX_SIGMA:.3g}: use a larger epsilon or delta"
             raise ConfigurationError("epsilon", epsilon, allowed)
-        self.records, self.delta = tuple(records), delta
-        self.noiseless, self.masked = math.isinf(epsilon), False
-        self.local = self.plan.honest == 1
-        """Whether each client's noise is enough by itself."""
+        self.local, self.corrupt = enough == 1, plan.corrupt if honest is None else None
         speakers = max(1.0, _SPEAKERS * clients) if self.local else clients
         inside = self.plan.noise * math.sqrt(speakers / self.plan.honest)
-        self.rules = PooledRules.of(inside / sum(records))
-        self.features = self.rules.settings(plain)
+        of_mean = inside / sum(records)
+        self.level = level_for(of_mean)
+        """Where the solver cuts off; 0 without noise."""
+        self.features = plain if self.noiseless else replace(plain, most_rank=rank_for(of_mean))
         """The public map that the noise leaves room for."""
-        self.voids: list[str] = [] if self.noiseless else list(unmet_by(random))
-        """Public reasons why there is no epsilon."""
-        self._shares = PooledShares(self.plan, random)
-        self._ledgers, self._session = ledgers, os.urandom(32) if session is None else session
-
-    def check_sum(self, aggregation: SumPromise) -> None:
-        """Refuse a sum in clear, where each share stands alone, and another number of clients.
-
-        Also refuse one whose guarantee names more corrupt clients than the noise was made for.
-        Under masks that the sum itself does not vouch for there is no epsilon.
-        """
-        if aggregation.n_clients != self.plan.clients:
-            allowed = f"the sum has {aggregation.n_clients}"
-            raise ConfigurationError("records", self.plan.clients, allowed)
-        if self.noiseless or self.local:
-            return
-        if not aggregation.hides:
-            allowed = "the pooled record unit hides in the sum only: use masks"
-            raise ConfigurationError("aggregation", aggregation.name, allowed)
-        if self._as_the_masks and aggregation.corrupt > self.plan.corrupt:
-            allowed = f"its guarantee names {aggregation.corrupt} corrupt clients: set honest"
-            raise ConfigurationError("aggregation", aggregation.name, allowed)
-        self.voids.extend(aggregation.caveats)
-        self.masked = True
-
-    @property
-    def terms(self) -> bytes:
-        """The plan: clients that were told different ones do not sum."""
-        return repr((self.plan, self.records, self.features)).encode()
+        self.records = tuple(records)
+        self.terms = repr((self.plan, self.records, self.features)).encode()
+        self.noise = PooledShares(self.plan, random)
+        self.ledgers, self.session = ledgers, os.urandom(32) if session is None else session
 
     @property
     def noise_terms(self) -> NoiseTerms:
@@ -666,22 +594,21 @@ class PooledRecordUnit(Protection):
 
         None of either for the local unit, whose releases are in range and complete by themselves.
         """
-        if self.noiseless or self.local:
+        if not self.shares:
             return NoiseTerms()
-        return NoiseTerms(self._shares.room(self.plan.clients), self.plan.survivors)
+        return NoiseTerms(self.noise.room(self.plan.clients), self.plan.survivors)
 
     @property
     def own_room(self) -> int:
         """How far a client's own noise may move what it releases, in units; of the local unit."""
-        return self._shares.room(1) if self.local else 0
+        return self.noise.room(1) if self.local else 0
 
     def client(self, number: int) -> PooledGuard:
         """The part of client `number`. Raises BudgetError the second time."""
         return cast(PooledGuard, super().client(number))
 
     def _guard(self, number: int) -> PooledGuard:
-        request = fields(self._session, self.terms, number.to_bytes(4, "big"))
-        return PooledGuard(self, self._shares, number, ledger_of(self._ledgers, number), request)
+        return PooledGuard(self, number)
 
 
 class LocalRecordUnit(PooledRecordUnit):

@@ -1,7 +1,9 @@
 """The client unit: shares of noise in every vector, and an epsilon for no more than was planned."""
 
+import copy
 import math
 import os
+import pickle
 import secrets
 from dataclasses import replace
 
@@ -64,7 +66,7 @@ def answer(indices: IntArray) -> Contribution:
 
 def test_more_proxies_than_planned_are_refused():
     with pytest.raises(LocalError, match="33 proxies exceeds the planned 32"):
-        ClientGuard(unit(), ClientShares(PLAN)).release(np.arange(33), answer)
+        ClientGuard(unit()).release(np.arange(33), answer)
 
 
 def test_more_rounds_than_planned_are_refused():
@@ -216,3 +218,9 @@ def test_masked_sums_carry_exactly_the_noise_of_all(digits):
     assert given.holds
     assert given.epsilon == pytest.approx(epsilon(made.plan, DELTA))
     assert given.parts[0].times == 2
+
+
+@pytest.mark.parametrize("attempt", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_guard_that_counts_its_rounds_has_no_copy(attempt):
+    with pytest.raises(LocalError, match="cannot be pickled or copied"):
+        attempt(unit().client(0))

@@ -25,8 +25,7 @@ from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.client import ClientPlan, client_guarantee
 from secure_fd.privacy.dp_sgd import TrainingPlan, dp_sgd_guarantee
-from secure_fd.privacy.events import Event
-from secure_fd.privacy.guarantee import Guarantee, Odometer, PrivacyUnit
+from secure_fd.privacy.guarantee import Guarantee, PrivacyUnit
 from secure_fd.privacy.label import LabelPlan, RandomizedResponse, label_guarantee
 from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit, pooled_guarantee
 from secure_fd.selection.density import ReferenceSettings
@@ -49,13 +48,6 @@ def gaussian(mu: float) -> float:
 def exact_noise(claimed: float) -> float:
     """The least noise multiplier of one Gaussian release."""
     return float(dp_accounting.get_sigma_gaussian(claimed, DELTA))
-
-
-def spent(event: Event) -> Odometer:
-    """One release: a claim is printed where something was released."""
-    made = Odometer()
-    made.spend("sums", event)
-    return made
 
 
 def in_caveats(made: Guarantee) -> list[float]:
@@ -86,7 +78,7 @@ def at_least(printed: Sequence[float], exact: Sequence[float], slack: float) -> 
 def test_the_local_record_unit(claimed):
     plan = PooledPlan(clients=10, honest=1, entries=1000)
     plan = plan.with_noise(calibrate(claimed, DELTA, plan))
-    made = pooled_guarantee(plan, DELTA, (300,) * 10, spent(plan.event()))
+    made = pooled_guarantee(plan, DELTA, (300,) * 10, plan.sums)
     assert gaussian(1 / plan.noise) <= made.epsilon <= claimed
     assert exact_noise(claimed) <= plan.noise <= 1.01 * exact_noise(claimed)
     at_least(in_caveats(made), [gaussian(2 / plan.noise)], slack=0.02)
@@ -99,7 +91,7 @@ def test_the_pooled_record_unit(claimed, sums):
     plan = PooledPlan(clients=10, honest=7, entries=10_000, sums=sums)
     plan = plan.with_noise(calibrate(claimed, DELTA, plan))
     mu = math.sqrt(sums) / plan.noise
-    made = pooled_guarantee(plan, DELTA, (300, 200), spent(plan.event()))
+    made = pooled_guarantee(plan, DELTA, (300, 200), plan.sums)
     assert gaussian(mu) <= made.epsilon <= claimed < gaussian(1.01 * mu)
     fewer = mu * math.sqrt(7 / 5)
     at_least(in_caveats(made), [gaussian(2 * mu), gaussian(fewer)], slack=0.01)
@@ -125,7 +117,7 @@ def test_the_smallest_pooled_sum_with_all_corrupt_clients_that_the_masks_name(cl
     assert int(named) == group.corrupt == unit.plan.corrupt
     honest = (least - int(named)) * unit.plan.share_variance
     mu = math.sqrt(2) * UNITS / math.sqrt(honest)
-    made = pooled_guarantee(unit.plan, DELTA, unit.records, spent(unit.plan.event()))
+    made = pooled_guarantee(unit.plan, DELTA, unit.records, unit.plan.sums)
     assert gaussian(mu) <= made.epsilon <= claimed < gaussian(1.01 * mu)
     assert f"{least:,} of {clients:,} clients or more, and at most {named}" in made.sentence()
 
@@ -163,7 +155,7 @@ def moved_by(plan: ClientPlan, units: int, grid: float) -> PrivacyLossDistributi
 def test_the_client_unit_is_enumerated(claimed):
     """One vote a proxy and round; a client that votes otherwise moves two entries for each."""
     plan = FLEET.with_noise(calibrate(claimed, DELTA, FLEET))
-    made = client_guarantee(plan, DELTA, spent(plan.round_event()))
+    made = client_guarantee(plan, DELTA, released=1)
     votes = plan.proxies * plan.rounds
     grid = 5e-5 * claimed
     one = moved_by(plan, plan.scale, grid)

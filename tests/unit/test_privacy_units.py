@@ -2,13 +2,17 @@
 
 import json
 import math
+import pkgutil
+import subprocess
+import sys
 
 import pytest
 
+from secure_fd import privacy
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.dp_sgd import TrainingPlan, dp_sgd_guarantee
-from secure_fd.privacy.guarantee import Guarantee, Odometer, PrivacyUnit, figure
+from secure_fd.privacy.guarantee import Guarantee, PrivacyUnit, figure
 from secure_fd.privacy.label import RandomizedResponse, label_guarantee
 from secure_fd.privacy.record import PooledPlan, pooled_guarantee
 
@@ -17,10 +21,9 @@ DELTA = 1e-5
 
 def record(epsilon: float = 4.0, *, entries: int = 2000) -> Guarantee:
     """Of class sums on which each client's own noise is enough."""
-    plan, spent = PooledPlan(clients=10, honest=1, entries=entries), Odometer()
+    plan = PooledPlan(clients=10, honest=1, entries=entries)
     plan = plan.with_noise(calibrate(epsilon, DELTA, plan))
-    spent.spend("noisy class sums", plan.event())
-    return pooled_guarantee(plan, DELTA, (5400,) * 10, spent)
+    return pooled_guarantee(plan, DELTA, (5400,) * 10, released=1)
 
 
 def label(epsilon: float = 4.0) -> Guarantee:
@@ -125,7 +128,7 @@ def test_impossible_claims_are_refused(epsilon, delta):
 def test_a_delta_that_allows_publishing_a_record_is_refused():
     plan = PooledPlan(clients=10, honest=1, entries=1, noise=1.0)
     with pytest.raises(ConfigurationError, match="one over the number of records"):
-        pooled_guarantee(plan, 1e-3, (1000,) * 10, Odometer())
+        pooled_guarantee(plan, 1e-3, (1000,) * 10, released=1)
 
 
 def test_what_the_sampler_lacks_is_in_delta_or_there_is_no_epsilon():
@@ -138,3 +141,16 @@ def test_what_the_sampler_lacks_is_in_delta_or_there_is_no_epsilon():
     assert DELTA < claim(45.0).delta < 1.001 * DELTA
     assert not claim(55.0).holds
     assert "within 2^-110 of exact" in claim(55.0).sentence()
+
+
+def test_no_module_of_privacy_loads_torch():
+    names = ", ".join(
+        f"{privacy.__name__}.{each.name}" for each in pkgutil.iter_modules(privacy.__path__)
+    )
+    shown = subprocess.run(  # noqa: S603 - this interpreter
+        [sys.executable, "-c", f"import sys, {names}; print('torch' in sys.modules)"],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert shown.stdout == "False\n"
