@@ -1,10 +1,8 @@
 """From a plan to its epsilon, and from an epsilon to the least noise that keeps it."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.accountants import Accountant, IntegerRenyi, accountant_for
@@ -56,48 +54,30 @@ def calibrate(epsilon: float, delta: float, plan: Plan) -> float:
 def _least_noise(
     accountant: Accountant, epsilon: float, delta: float, plan: Plan, start: float, *, slack: float
 ) -> float:
-    """slack: the part of epsilon by which the noise that is found may cost less."""
-
-    def cost(noise: float) -> float:
-        return accountant.epsilon(plan.with_noise(noise).event(), delta)
-
-    costs = epsilon * (1 - slack), epsilon
-    enough = _search(cost, costs, start, min(plan.most_noise, _MOST_NOISE))
-    if enough is None:
-        raise ConfigurationError("epsilon", epsilon, "no noise is enough for it: use a larger one")
-    return enough
-
-
-def _search(
-    cost: Callable[[float], float], costs: tuple[float, float], start: float, most_noise: float
-) -> float | None:
-    """A noise that costs (least, most), or the dearest found below it; None where none is."""
-    least, most = costs
+    """The least noise that costs `epsilon` or, by up to `slack` as a part of it, less."""
+    least, most_noise = epsilon * (1 - slack), min(plan.most_noise, _MOST_NOISE)
     too_little: _Try | None = None
     enough: _Try | None = None
     noise = start
     for step in range(_TRIES):
-        tried = _Try(noise, cost(noise))
-        if tried.cost > most:
+        tried = _Try(noise, accountant.epsilon(plan.with_noise(noise).event(), delta))
+        if tried.cost > epsilon:
             too_little = tried
         else:
             enough = tried
-        if least <= tried.cost <= most:
+        if least <= tried.cost <= epsilon:
             break
-        noise = min(_next(too_little, enough, (least + most) / 2, step), most_noise)
+        noise = min(_next(too_little, enough, (least + epsilon) / 2, step), most_noise)
         if noise in (0.0, *(end.noise for end in (too_little, enough) if end)):
             break
-    return None if enough is None else enough.noise
+    if enough is None:
+        raise ConfigurationError("epsilon", epsilon, "no noise is enough for it: use a larger one")
+    return enough.noise
 
 
-@dataclass(frozen=True, slots=True)
-class _Try:
+class _Try(NamedTuple):
     noise: float
     cost: float
-
-    @property
-    def usable(self) -> bool:
-        return 0 < self.cost < math.inf
 
 
 def _next(too_little: _Try | None, enough: _Try | None, aim: float, step: int) -> float:
@@ -110,7 +90,7 @@ def _next(too_little: _Try | None, enough: _Try | None, aim: float, step: int) -
         (end,) = (tried for tried in (too_little, enough) if tried)
         return end.noise * min(max(end.cost / aim, 1 / _STRIDE), _STRIDE)
     low, high = too_little.noise, enough.noise
-    if too_little.usable and enough.usable and step % 3 < 2:
+    if enough.cost > 0 and too_little.cost < math.inf and step % 3 < 2:
         share = math.log(too_little.cost / aim) / math.log(too_little.cost / enough.cost)
         met = low * math.pow(high / low, share)
         if low < met < high:

@@ -5,9 +5,7 @@ Throughout, a noise multiplier is the noise's standard deviation over the L2 sen
 noise, and a distributed sum counts in integer units.
 """
 
-import math
 from collections import Counter
-from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -24,7 +22,7 @@ class Gaussian(Struct, frozen=True, tag=True):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _at_least("noise_multiplier", self.noise_multiplier, 0)
+        check_least("noise_multiplier", self.noise_multiplier, 0)
 
 
 class DiscreteGaussian(Struct, frozen=True, tag=True):
@@ -36,7 +34,7 @@ class DiscreteGaussian(Struct, frozen=True, tag=True):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _at_least("noise_multiplier", self.noise_multiplier, 0)
+        check_least("noise_multiplier", self.noise_multiplier, 0)
 
 
 class SampledGaussian(Struct, frozen=True, tag=True):
@@ -46,8 +44,9 @@ class SampledGaussian(Struct, frozen=True, tag=True):
     sample_rate: float
 
     def __post_init__(self) -> None:
-        _at_least("noise_multiplier", self.noise_multiplier, 0)
-        _rate("sample_rate", self.sample_rate)
+        check_least("noise_multiplier", self.noise_multiplier, 0)
+        if not 0 < self.sample_rate <= 1:
+            raise ConfigurationError("sample_rate", self.sample_rate, "use a number in (0, 1]")
 
 
 class Response(Struct, frozen=True, tag=True):
@@ -60,8 +59,8 @@ class Response(Struct, frozen=True, tag=True):
     alphabet_size: int
 
     def __post_init__(self) -> None:
-        _at_least("epsilon", self.epsilon, 0)
-        _at_least("alphabet_size", self.alphabet_size, 2)
+        check_least("epsilon", self.epsilon, 0)
+        check_least("alphabet_size", self.alphabet_size, 2)
 
 
 class DistributedGaussian(Struct, frozen=True, tag=True):
@@ -77,14 +76,14 @@ class DistributedGaussian(Struct, frozen=True, tag=True):
     dimension: int
 
     def __post_init__(self) -> None:
-        _at_least("variance", self.variance, 0)
-        _at_least("shares", self.shares, 1)
+        check_least("variance", self.variance, 0)
+        check_least("shares", self.shares, 1)
         if self.shares > 1 and 0 < self.variance < _LEAST_SHARE:
             raise ConfigurationError(
                 "variance", self.variance, "use 0, or 1/4 or more: below, no bound is known"
             )
-        _at_least("l2", self.l2, 0)
-        _at_least("dimension", self.dimension, 1)
+        check_least("l2", self.l2, 0)
+        check_least("dimension", self.dimension, 1)
 
 
 class Repeated(Struct, frozen=True, tag=True):
@@ -94,7 +93,7 @@ class Repeated(Struct, frozen=True, tag=True):
     times: int
 
     def __post_init__(self) -> None:
-        _at_least("times", self.times, 0)
+        check_least("times", self.times, 0)
 
 
 class Composed(Struct, frozen=True, tag=True):
@@ -116,29 +115,21 @@ def primitives(event: Event) -> Counter[Primitive]:
     Counter({Gaussian(noise_multiplier=2.0): 6})
     """
     counted: Counter[Primitive] = Counter()
-    for primitive, times in _flat(event, 1):
-        counted[primitive] += times
-    return counted
-
-
-def _flat(event: Event, times: int) -> Iterator[tuple[Primitive, int]]:
     if isinstance(event, Repeated):
-        yield from _flat(event.event, times * event.times)
+        for primitive, times in primitives(event.event).items():
+            counted[primitive] = times * event.times
     elif isinstance(event, Composed):
         for part in event.events:
-            yield from _flat(part, times)
-    elif times:
-        yield event, times
+            counted.update(primitives(part))
+    else:
+        counted[event] = 1
+    return +counted  # what happened no time is left out
 
 
-def _at_least(field: str, value: float, least: int) -> None:
+def check_least(field: str, value: float, least: int) -> None:
+    """Raise ConfigurationError for a value below `least`, or none at all."""
     if not value >= least:
         raise ConfigurationError(field, value, f"use {least} or more")
-
-
-def _rate(field: str, value: float) -> None:
-    if not 0 < value <= 1 or math.isnan(value):
-        raise ConfigurationError(field, value, "use a number in (0, 1]")
 
 
 # Events as bytes, for what must outlast a process.

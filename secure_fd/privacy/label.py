@@ -17,7 +17,7 @@ from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.knowledge import FloatArray, IntArray, Released, Sums
 from secure_fd.privacy.accountants import cost
 from secure_fd.privacy.base import Answer, FromAnswers, Protection, Public, check_budget
-from secure_fd.privacy.events import Event, Repeated, Response
+from secure_fd.privacy.events import Event, Repeated, Response, check_least
 from secure_fd.privacy.guarantee import (
     GROUP_SIZES,
     NEVER_COVERED,
@@ -54,8 +54,7 @@ class LabelPlan(Plan):
 
     def __post_init__(self) -> None:
         Response(0.0, self.alphabet_size)  # refuses impossible sizes
-        if not self.releases >= 0:
-            raise ConfigurationError("releases", self.releases, "use 0 or more")
+        self.check_counts("releases", least=0)
         Plan.__post_init__(self)
 
     @property
@@ -285,8 +284,7 @@ class LabelLedger:
     __slots__ = ("_mechanism", "_named", "_released", "_unmet")
 
     def __init__(self, mechanism: RandomizedResponse, n_proxies: int) -> None:
-        if n_proxies < 1:
-            raise ConfigurationError("n_proxies", n_proxies, "use 1 or more")
+        check_least("n_proxies", n_proxies, 1)
         self._mechanism = mechanism
         self._named = np.zeros((n_proxies, mechanism.alphabet_size - 1), dtype=np.bool_)
         self._released = np.zeros(n_proxies, dtype=np.bool_)

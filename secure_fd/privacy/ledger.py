@@ -31,7 +31,7 @@ from secure_fd.crypto.primitives import SecretHolder, fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import IntArray
 from secure_fd.privacy.accountants import sampled_cost
-from secure_fd.privacy.events import Composed, Event, Repeated
+from secure_fd.privacy.events import Composed, Event, Repeated, check_least
 from secure_fd.privacy.guarantee import figure
 from secure_fd.storage import Entry, Store
 
@@ -74,8 +74,7 @@ class Booking(Struct, frozen=True):
     draws: int = 0
 
     def __post_init__(self) -> None:
-        if not self.draws >= 0:
-            raise ConfigurationError("draws", self.draws, "use 0 or more")
+        check_least("draws", self.draws, 0)
 
 
 class Budget(Struct, frozen=True):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.events import Event
+from secure_fd.privacy.events import Event, check_least
 from secure_fd.privacy.guarantee import PrivacyUnit
 
 
@@ -46,5 +46,4 @@ class Plan(ABC):
     def check_counts(self, *fields: str, least: int = 1) -> None:
         """Refuse a field below `least`."""
         for name in fields:
-            if not getattr(self, name) >= least:
-                raise ConfigurationError(name, getattr(self, name), f"use {least} or more")
+            check_least(name, getattr(self, name), least)
