@@ -41,7 +41,7 @@ def check_budget(epsilon: float, delta: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Public:
-    """What all parties know before round one."""
+    """What all parties know before round one: the numbers of proxy samples and of classes."""
 
     n_proxies: int
     n_classes: int
@@ -190,9 +190,16 @@ IN_CLEAR = ("no masked sum was checked, and in a sum in clear each share stands 
 
 
 class SharedNoise(Protection):
-    """A unit whose clients each add a share of the noise to what they sum.
+    """Base of the units whose clients each add a share of the noise to what they sum.
 
-    epsilon, delta: of the guarantee; an infinite epsilon is no noise. clients: of a sum.
+    Args:
+        epsilon: of the guarantee; infinite means no noise.
+        delta: of the guarantee, between 0 and 1.
+        clients: of a sum, all of them.
+        random: source of the noise.
+
+    Raises:
+        ConfigurationError: no run can keep to epsilon, or delta is no probability.
     """
 
     counted: ClassVar[str] = "clients"
