@@ -128,9 +128,12 @@ _ZEROS: Final = memoryview(bytes(_BLOCK_BYTES))
 _SLACK_WORDS: Final = 2
 
 
-def scratch_words() -> NDArray[np.uint64]:
-    """A buffer for Keystream.read_words; one serves any number of streams in turn."""
-    return np.empty(BLOCK_WORDS + _SLACK_WORDS, dtype=WORD)
+def scratch_words(count: int = BLOCK_WORDS) -> NDArray[np.uint64]:
+    """Return a buffer for reads of up to `count` words; one serves any number of streams in turn.
+
+    A buffer no larger than needed comes from memory that is mapped already.
+    """
+    return np.empty(count + _SLACK_WORDS, dtype=WORD)
 
 
 class Keystream(SecretHolder):

@@ -54,7 +54,7 @@ def mask_words(
     words: WordArray, added: Sequence[Keystream], subtracted: Sequence[Keystream]
 ) -> None:
     """Add and subtract the words of every stream, in place, block by block."""
-    scratch = scratch_words()
+    scratch = scratch_words(min(words.size, BLOCK_WORDS))
     for start in range(0, words.size, BLOCK_WORDS):
         block = words[start : start + BLOCK_WORDS]
         for stream in added:

@@ -44,6 +44,7 @@ from secure_fd.crypto.shamir import ELEMENT_BYTES
 from secure_fd.errors import PeerError
 from secure_fd.knowledge import WordArray
 from secure_fd.secagg.session import (
+    HEADER_BYTES,
     Group,
     MessageType,
     Place,
@@ -438,7 +439,7 @@ def decode_masked(
     middle = form.closed + SIGNATURE_BYTES
     last = form.signed + TAG_BYTES == form.total
     return Masked(
-        words=np.frombuffer(body[: form.words], dtype=WORD).astype(np.uint64, copy=False),
+        words=np.frombuffer(data, WORD, scope.words, HEADER_BYTES),
         closed=decode_set(closed, group.neighbours(sender)) if any(closed) else (),
         cohort=bytes(body[form.closed : middle]),
         proof=bytes(body[middle : form.signed]),
@@ -502,15 +503,17 @@ def decode_unmask(data: bytes, place: Place, sender: int, owners: int) -> bytes:
 
 def _prepare(body: memoryview, neighbours: int) -> Prepare:
     """PeerError for a round key of low order, with which no neighbour could mask."""
-    key, rest = bytes(body[:PUBLIC_BYTES]), bytes(body[PUBLIC_BYTES:])
+    commitment_at = PUBLIC_BYTES
+    vault_at = commitment_at + _COMMITMENT_BYTES
+    sealed_at = vault_at + KEY_BYTES * neighbours + TAG_BYTES
+    key = bytes(body[:commitment_at])
     if low_order(key):
         raise PeerError("a round key is a point of low order")
-    vault_end = _COMMITMENT_BYTES + KEY_BYTES * neighbours + TAG_BYTES
     return Prepare(
         key=key,
-        commitment=rest[:_COMMITMENT_BYTES],
-        vault=rest[_COMMITMENT_BYTES:vault_end],
-        sealed=rest[vault_end:],
+        commitment=bytes(body[commitment_at:vault_at]),
+        vault=bytes(body[vault_at:sealed_at]),
+        sealed=bytes(body[sealed_at:]),
     )
 
 

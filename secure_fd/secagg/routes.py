@@ -122,8 +122,8 @@ class OpenedShares:
         held, slots = self._routes.holders[rows], self._routes.slots[rows]
         if self._complete:
             columns = np.arange(threshold)[None]
-        else:
-            columns = self._columns(owners, self._there()[held, slots], threshold)
+            return columns, self._table()[held[:, :threshold], slots[:, :threshold]]
+        columns = self._columns(owners, self._there()[held, slots], threshold)
         line = np.arange(len(rows))[:, None]
         return columns, self._table()[held[line, columns], slots[line, columns]]
 

@@ -397,6 +397,8 @@ class ServerRound:
 
     def _judge_seals(self, survivors: tuple[int, ...]) -> None:
         """Bar who sealed garbage; MissingClientError where too few hold shares of a client."""
+        if not any(self._closed.values()):
+            return
         accused = Counter(owner for k in survivors for owner in self._closed[k])
         threshold, lost = self._group.threshold, []
         for owner, accusers in sorted(accused.items()):

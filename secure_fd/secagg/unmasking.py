@@ -95,13 +95,14 @@ class Unmasking:
         """By client of the cohort, the one secret of it that its holders opened."""
         owners, alive = sorted(self.prepared), set(self.survivors)
         columns, shares = self.shares.gather(owners, self.group.threshold)
+        weights = [_weights(row.tobytes()) for row in columns]
+        each = weights * (len(owners) // len(weights))  # one row for all where nobody is missing
         secrets = {}
-        each = np.broadcast_to(columns, (len(owners), columns.shape[1]))  # may be one row for all
-        for owner, row, opened in zip(owners, each, shares, strict=True):
+        for owner, at_zero, opened in zip(owners, each, shares, strict=True):
             packed = opened.tobytes()
             starts = range(0, len(packed), SHARE)
             elements = [int.from_bytes(packed[at : at + SHARE], "big") for at in starts]
-            secret = shamir.combine(_weights(row.tobytes()), elements)
+            secret = shamir.combine(at_zero, elements)
             if not self._fits(owner, secret, owner in alive):
                 secret = self._corrected(owner, owner in alive)
             secrets[owner] = secret
