@@ -13,7 +13,6 @@ import numpy as np
 from torch import nn
 
 from attacks.audit.setting import replaced
-from secure_fd.aggregation.base import SecureSum, SumClient
 from secure_fd.errors import ConfigurationError
 from secure_fd.exchange import ClientReport, ClientTurn, Share, Void
 from secure_fd.knowledge import IntArray, LaneLayout, UnitArray, WordArray
@@ -22,6 +21,7 @@ from secure_fd.methods.votes import VoteClient
 from secure_fd.prio3.field import FieldArray
 from secure_fd.prio3.votes import VoteRows
 from secure_fd.secagg.session import RoundTerms
+from secure_fd.secure_sum.base import SecureSum, SumClient
 from secure_fd.training import Steps
 
 LIAR: Final = 0

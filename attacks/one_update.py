@@ -24,7 +24,6 @@ from attacks.updates_attack import (
 )
 from attacks.view import Public, View, server_view
 from secure_fd import models
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.crypto.primitives import IdentityKey
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
@@ -34,6 +33,7 @@ from secure_fd.methods.fedavg import FedAvg, ParameterCodec
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.recipes import IMAGE_SETS, SGD
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.server import Server
 
 Lie = Callable[[bytes], bytes]

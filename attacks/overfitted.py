@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from attacks.base import Challenge, Labelled, draw_challenge, match_classes, seeded, substream
 from attacks.view import Public, View, server_view
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import MissingCapabilityError
@@ -26,6 +25,7 @@ from secure_fd.methods.heads import PooledHeads
 from secure_fd.privacy.base import Protection
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.recipes import SGD, Schedule
+from secure_fd.secure_sum.masked import MaskedSum
 
 CLIENTS: Final = 4
 _OF_A_CLASS: Final = 3

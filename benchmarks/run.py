@@ -44,7 +44,7 @@ from secure_sums import (
 )
 
 if TYPE_CHECKING:
-    from secure_fd.aggregation.homomorphic import HomomorphicSum
+    from secure_fd.secure_sum.homomorphic import HomomorphicSum
 
 Report = dict[str, object]
 
@@ -158,7 +158,7 @@ def homomorphic(arguments: argparse.Namespace) -> Report:
     """
     import tenseal
 
-    from secure_fd.aggregation import homomorphic as he
+    from secure_fd.secure_sum import homomorphic as he
 
     repeats, sums = arguments.repeats or 7, he.HomomorphicSum(CLIENTS)
     cells = []
@@ -215,7 +215,7 @@ def _encryption_floors(ciphertexts: int) -> dict[str, float]:
     """CPU seconds of TenSEAL's encryption, of n additions, and of TenSEAL's decryption."""
     import tenseal
 
-    from secure_fd.aggregation import homomorphic as he
+    from secure_fd.secure_sum import homomorphic as he
 
     scheme = tenseal.SCHEME_TYPE.BFV
     bits = list(he.PRIME_BITS)

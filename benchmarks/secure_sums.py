@@ -37,7 +37,6 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES128
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from secure_fd.aggregation.masked import MaskedClient, MaskedServer
 from secure_fd.crypto.primitives import (
     AgreementKey,
     IdentityKey,
@@ -51,6 +50,7 @@ from secure_fd.secagg.client import Client
 from secure_fd.secagg.messages import NONCE_BYTES
 from secure_fd.secagg.server import Server
 from secure_fd.secagg.session import Floors, Roster, RoundTerms, Session
+from secure_fd.secure_sum.masked import MaskedClient, MaskedServer
 from secure_fd.transcript import Stopwatch
 
 if TYPE_CHECKING:

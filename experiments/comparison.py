@@ -216,7 +216,7 @@ def _figures(row: "RowRun") -> dict[str, float]:
 
 
 def _notes(row: "RowRun") -> dict[str, object]:
-    from secure_fd.aggregation.base import Stage
+    from secure_fd.secure_sum.base import Stage
     from secure_fd.training import default_device
 
     missing = row.transcript.missing

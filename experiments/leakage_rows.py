@@ -14,8 +14,6 @@ from attacks.base import Labelled, substream
 from attacks.budgets import Digits, Factory, LeakageGame, bundled_digits, server_sees
 from attacks.overfitted import all_training, perceptron
 from experiments.rows import Secure
-from secure_fd.aggregation.base import SecureSum
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import AnyMethod, Federation, Participant, exchange_of, participants_of
 from secure_fd.methods.fedavg import FedAvg
@@ -29,6 +27,8 @@ from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.record import LocalRecordUnit, PooledRecordUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.recipes import SGD, Schedule
+from secure_fd.secure_sum.base import SecureSum
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density import ReferenceSettings
 
 CLASSES: Final = 10
@@ -83,11 +83,11 @@ def secure(row: Row, clients: int, seed: int) -> SecureSum | None:
     if not row.masks:
         return None
     if row.hidden_by == "he":
-        from secure_fd.aggregation.homomorphic import HomomorphicSum  # TenSEAL is slow to import
+        from secure_fd.secure_sum.homomorphic import HomomorphicSum  # TenSEAL is slow to import
 
         return HomomorphicSum(clients)
     if row.hidden_by == "prio3":
-        from secure_fd.aggregation.prio3 import Prio3Sum  # an extra brings its hash
+        from secure_fd.secure_sum.validated import Prio3Sum  # an extra brings its hash
 
         return Prio3Sum(clients)
     return MaskedSum(clients, public_seed=seed)

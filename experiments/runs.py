@@ -32,7 +32,6 @@ from experiments.study import Point, Progress, Result
 from experiments.variants import TaughtTruth, centralised
 from secure_fd import models, simulation
 from secure_fd.adversarial import AdversarialSettings
-from secure_fd.aggregation.base import SecureSum
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, parse_split
@@ -64,6 +63,7 @@ from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
 from secure_fd.private_training import PrivateTrainer
 from secure_fd.recipes import IMAGE_SETS, image_set
+from secure_fd.secure_sum.base import SecureSum
 from secure_fd.selection.client import (
     ClientSelector,
     KulsifSelector,

@@ -12,12 +12,6 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from secure_fd import models as models
     from secure_fd import recipes as recipes
-    from secure_fd.aggregation.base import PlainSum as PlainSum
-    from secure_fd.aggregation.base import SecureSum as SecureSum
-    from secure_fd.aggregation.base import Stage as Stage
-    from secure_fd.aggregation.homomorphic import HomomorphicSum as HomomorphicSum
-    from secure_fd.aggregation.masked import MaskedSum as MaskedSum
-    from secure_fd.aggregation.prio3 import Prio3Sum as Prio3Sum
     from secure_fd.client import Client as Client
     from secure_fd.data.federated import ClientData as ClientData
     from secure_fd.data.federated import FederatedData as FederatedData
@@ -68,6 +62,12 @@ if TYPE_CHECKING:
     from secure_fd.recipes import SGD as SGD
     from secure_fd.recipes import Recipe as Recipe
     from secure_fd.recipes import Schedule as Schedule
+    from secure_fd.secure_sum.base import SecureSum as SecureSum
+    from secure_fd.secure_sum.base import Stage as Stage
+    from secure_fd.secure_sum.homomorphic import HomomorphicSum as HomomorphicSum
+    from secure_fd.secure_sum.masked import MaskedSum as MaskedSum
+    from secure_fd.secure_sum.plain import PlainSum as PlainSum
+    from secure_fd.secure_sum.validated import Prio3Sum as Prio3Sum
     from secure_fd.selection.client import KulsifSelector as KulsifSelector
     from secure_fd.selection.client import ProxyRatioSelector as ProxyRatioSelector
     from secure_fd.server import Server as Server
@@ -81,10 +81,11 @@ if TYPE_CHECKING:
     from secure_fd.transcript import Transcript as Transcript
 
 _NAMES = {
-    "aggregation.base": ("PlainSum", "SecureSum", "Stage"),
-    "aggregation.homomorphic": ("HomomorphicSum",),
-    "aggregation.masked": ("MaskedSum",),
-    "aggregation.prio3": ("Prio3Sum",),
+    "secure_sum.base": ("SecureSum", "Stage"),
+    "secure_sum.plain": ("PlainSum",),
+    "secure_sum.homomorphic": ("HomomorphicSum",),
+    "secure_sum.masked": ("MaskedSum",),
+    "secure_sum.validated": ("Prio3Sum",),
     "client": ("Client",),
     "data.federated": ("ClientData", "FederatedData", "federate"),
     "data.images": ("Images",),

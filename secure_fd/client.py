@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from secure_fd.aggregation.base import SumClient
 from secure_fd.broadcasts import BROADCAST_BYTES, Listener, position_of
 from secure_fd.crypto.primitives import SERVER, IdentityPublic
 from secure_fd.errors import LocalError, PeerError, SecureFDError
@@ -31,6 +30,7 @@ from secure_fd.exchange import (
     read_header,
 )
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
+from secure_fd.secure_sum.base import SumClient
 
 if TYPE_CHECKING:
     from secure_fd.storage import Store

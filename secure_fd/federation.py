@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secure_fd.aggregation.base import SecureSum, Stage, sum_for
 from secure_fd.client import Client
 from secure_fd.crypto.primitives import IdentityKey, joint_seed, public_nonces
 from secure_fd.data.federated import ClientData
@@ -43,6 +42,8 @@ from secure_fd.methods.votes import ProxyVotes, min_voters
 from secure_fd.privacy.base import NoProtection, Protection, Public
 from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.recipes import Recipe, Schedule, ours, plain
+from secure_fd.secure_sum.base import SecureSum, Stage
+from secure_fd.secure_sum.plain import sum_for
 from secure_fd.server import Outbound, Server
 from secure_fd.training import (
     Alone,

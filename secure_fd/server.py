@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from secure_fd.aggregation.base import SumServer
 from secure_fd.broadcasts import BROADCAST_BYTES, Teller
 from secure_fd.crypto.primitives import SERVER, IdentityKey, IdentityPublic
 from secure_fd.errors import PeerError
@@ -29,6 +28,7 @@ from secure_fd.exchange import (
     read_header,
 )
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, Place, RoundTerms, frame
+from secure_fd.secure_sum.base import SumServer
 
 Outbound = dict[int, list[bytes]]
 """Messages by client, in the order in which they are to be read."""

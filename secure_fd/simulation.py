@@ -12,8 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from secure_fd import models, recipes, saved
-from secure_fd.aggregation.base import PlainSum, SecureSum
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.crypto.primitives import proxy_commitment
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
@@ -40,6 +38,9 @@ from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.record import LocalRecordUnit, PooledRecordUnit, sums_for
 from secure_fd.privacy.samplers import Random
 from secure_fd.recipes import Recipe, Schedule
+from secure_fd.secure_sum.base import SecureSum
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.training import Steps, classes_held
 from secure_fd.transcript import RoundReport, Transcript
 
@@ -448,11 +449,11 @@ def secure_sum(
     if secure == "masks":
         return MaskedSum(count, public_seed=seed, configuration=configuration, proxies=proxies)
     if secure == "prio3":
-        from secure_fd.aggregation.prio3 import Prio3Sum  # its circuits are slow to import
+        from secure_fd.secure_sum.validated import Prio3Sum  # its circuits are slow to import
 
         return Prio3Sum(count, configuration=configuration, proxies=proxies)
     if secure != "he":
         raise ConfigurationError("secure", secure, "use masks, he, prio3, or None")
-    from secure_fd.aggregation.homomorphic import HomomorphicSum  # TenSEAL is slow to import
+    from secure_fd.secure_sum.homomorphic import HomomorphicSum  # TenSEAL is slow to import
 
     return HomomorphicSum(count, configuration=configuration, proxies=proxies)

@@ -18,10 +18,6 @@ import numpy as np
 
 from experiments.rows import KNOWN
 from secure_fd import cli
-from secure_fd.aggregation.base import SecureSum
-from secure_fd.aggregation.homomorphic import HomomorphicSum
-from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.prio3 import Prio3Sum
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
@@ -36,6 +32,10 @@ from secure_fd.privacy.label import LabelPlan
 from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.record import PooledPlan
 from secure_fd.recipes import Sizes
+from secure_fd.secure_sum.base import SecureSum
+from secure_fd.secure_sum.homomorphic import HomomorphicSum
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.validated import Prio3Sum
 from tests.small_dafkd import SmallDaFKD
 from tests.small_federation import BRIEF, CPU, participants
 

@@ -11,7 +11,6 @@ from typing import Final
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.masked import set_up
 from secure_fd.crypto.primitives import (
     SIGNATURE_BYTES,
     AgreementKey,
@@ -48,6 +47,7 @@ from secure_fd.secagg.session import (
     encode_set,
 )
 from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupState
+from secure_fd.secure_sum.masked import set_up
 
 TERMS = RoundTerms(index=3, length=40, bound=4)
 Values = Mapping[int, WordArray | IntArray]

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from secure_fd.aggregation.base import SecureSum, Stage
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
@@ -20,6 +19,7 @@ from secure_fd.models import flatten
 from secure_fd.privacy.base import Protection
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.recipes import SGD, Schedule, Sizes
+from secure_fd.secure_sum.base import SecureSum, Stage
 from secure_fd.selection.client import ProxyRatioSelector, Selection
 from secure_fd.selection.density import ReferenceSettings
 

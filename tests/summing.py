@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from secure_fd.aggregation.base import SecureSum, Stage, SumClient, SumServer
 from secure_fd.errors import MissingClientError
 from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
+from secure_fd.secure_sum.base import SecureSum, Stage, SumClient, SumServer
 
 ORDER = list(Stage)
 

@@ -30,7 +30,6 @@ from attacks.view import (
 )
 from experiments.leakage import Attempt
 from experiments.scenes import Job, Progress, Scene, Turn, noted
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
@@ -43,6 +42,7 @@ from secure_fd.privacy.base import NoProtection, Protection
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.recipes import SGD, Schedule, Sizes
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.training import accuracy, predict
 from secure_fd.transcript import Transcript
 

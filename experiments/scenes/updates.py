@@ -33,7 +33,6 @@ from attacks.view import Capability, Public, View, server_view
 from experiments.leakage import Attempt
 from experiments.scenes import Job, Progress, Scene, Turn, launched, noted
 from secure_fd import models
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split
@@ -43,6 +42,7 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.recipes import SGD, Schedule, Sizes
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.client import ProxyRatioSelector
 from secure_fd.transcript import Transcript
 

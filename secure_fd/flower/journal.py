@@ -16,11 +16,11 @@ from typing import Final
 
 import numpy as np
 
-from secure_fd.aggregation.masked import MaskedServer
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.exchange import Sum
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.secagg.session import RoundTerms
+from secure_fd.secure_sum.masked import MaskedServer
 from secure_fd.server import Server
 from secure_fd.storage import Store
 

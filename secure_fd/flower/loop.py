@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from secure_fd.aggregation.masked import MaskedServer
 from secure_fd.crypto.primitives import SIGNATURE_BYTES, IdentityKey
 from secure_fd.errors import MissingClientError, PeerError
 from secure_fd.flower.checkpoints import Checkpoints
@@ -23,6 +22,7 @@ from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.flower.site import CHALLENGE_BYTES, hello_text
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.secagg.session import Floors
+from secure_fd.secure_sum.masked import MaskedServer
 from secure_fd.server import Outbound
 from secure_fd.storage import Store
 

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from secure_fd import models
-from secure_fd.aggregation.base import SumClient, SumServer
-from secure_fd.aggregation.masked import RosterMasks
 from secure_fd.client import Client
 from secure_fd.crypto.primitives import IdentityKey
 from secure_fd.data.federated import ClientData
@@ -37,6 +35,8 @@ from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.recipes import Recipe
 from secure_fd.secagg.client import Client as SumClientMember
 from secure_fd.secagg.server import Server as SumServerMember
+from secure_fd.secure_sum.base import SumClient, SumServer
+from secure_fd.secure_sum.masked import RosterMasks
 from secure_fd.server import Server
 from secure_fd.simulation import architectures, central_network, named_recipe, pooled_heads
 from secure_fd.storage import Store

@@ -16,7 +16,6 @@ from pathlib import Path
 import torch
 
 from secure_fd import site_network
-from secure_fd.aggregation.masked import MaskedClient
 from secure_fd.client import Client
 from secure_fd.crypto.primitives import IdentityKey, fields
 from secure_fd.data.federated import ClientData
@@ -25,6 +24,7 @@ from secure_fd.flower.envelope import PROCESS_BYTES, Answer, AnswerState, Push, 
 from secure_fd.flower.parties import Agreement, kept_seed
 from secure_fd.methods.base import LearningHalf
 from secure_fd.secagg.client import Client as SumMember
+from secure_fd.secure_sum.masked import MaskedClient
 from secure_fd.storage import Store
 from secure_fd.training import Alone, TrainingMode, threads_for
 

@@ -29,10 +29,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.aggregation.base import SumPromise
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.exchange import Sum
 from secure_fd.knowledge import IntArray, wire_type
+from secure_fd.secure_sum.base import SumPromise
 
 BOUND = 1
 _MARK = b"\xff"

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from secure_fd.aggregation.base import Stage
 from secure_fd.errors import ConfigurationError
 from secure_fd.federation import Dropouts
+from secure_fd.secure_sum.base import Stage
 
 ROUNDS, CLIENTS = 400, 25
 

@@ -7,12 +7,13 @@ clients fall silent is in test_masked_dropouts.py.
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.base import PlainSum, SecureSum, Stage
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.crypto.primitives import insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import KnowledgeCodec, Released, WordArray, one_hot
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms
+from secure_fd.secure_sum.base import SecureSum, Stage
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
 from tests.summing import summed
 
 CODEC = KnowledgeCodec(n_classes=10, levels=4095)

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from secure_fd.aggregation.base import PlainSum, SecureSum, Stage
-from secure_fd.aggregation.homomorphic import HomomorphicSum
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.knowledge import UnitArray
 from secure_fd.privacy.samplers import SeededRandom, discrete_gaussian
 from secure_fd.secagg.session import MAX_BOUND, NO_NOISE, NoiseTerms
+from secure_fd.secure_sum.base import SecureSum, Stage
+from secure_fd.secure_sum.homomorphic import HomomorphicSum
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
 from tests.summing import Summed, summed, total_of
 
 Vectors = dict[int, UnitArray]

@@ -22,7 +22,6 @@ from attacks.on_run import Run, attack, histograms, labelled, public_of
 from attacks.statistics import Claim, gaussian_auc
 from attacks.tracing import ONE_HOLDER, Blocks, Tracing
 from attacks.view import View, client_view, server_view
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split
@@ -34,6 +33,7 @@ from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit, PooledShares, pooled_sums
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.recipes import Schedule, Sizes
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
 from secure_fd.simulation import fresh_networks
 

@@ -11,8 +11,6 @@ from torch import nn
 
 from attacks.label_distribution import UNREADABLE, LabelDistribution
 from attacks.view import Public, View, client_view, server_view
-from secure_fd.aggregation.base import PlainSum, SecureSum
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError, MissingCapabilityError
@@ -27,6 +25,9 @@ from secure_fd.knowledge import (
 )
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.recipes import SGD
+from secure_fd.secure_sum.base import SecureSum
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.transcript import ParameterRound, Transcript
 from tests import attack_games as games
 from tests.attack_games import add_round

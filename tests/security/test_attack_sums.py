@@ -20,8 +20,6 @@ from attacks.on_run import public_of
 from attacks.rounds import Differencing
 from attacks.view import Public, client_view, server_view
 from attacks.votes import WHOLE, RecordedClear, RecordedLabels, Said, named, statements
-from secure_fd.aggregation.base import Stage
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError, MissingCapabilityError, MissingClientError, PeerError
 from secure_fd.federation import Dropouts
@@ -37,6 +35,8 @@ from secure_fd.knowledge import (
 )
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.secagg.session import RoundTerms
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.transcript import Transcript
 from tests.attack_games import add_round
 from tests.secagg_cohort import Cohort

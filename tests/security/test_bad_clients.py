@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from attacks.audit.setting import replaced
-from secure_fd.aggregation.base import PlainSum, SecureSum, Stage, SumClient
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
@@ -21,6 +19,9 @@ from secure_fd.federation import Federation
 from secure_fd.knowledge import LaneLayout, UnitArray, WordArray
 from secure_fd.recipes import Sizes
 from secure_fd.secagg.session import HEADER_BYTES, RoundTerms
+from secure_fd.secure_sum.base import SecureSum, Stage, SumClient
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.server import Server
 from tests.small_federation import faults, federation, run
 

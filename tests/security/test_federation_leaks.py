@@ -8,8 +8,6 @@ import pytest
 from torch import nn
 
 from attacks.view import Capability, Public, View, server_view
-from secure_fd.aggregation.base import PlainSum, SecureSum
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError, PeerError
 from secure_fd.federation import Federation
@@ -18,6 +16,9 @@ from secure_fd.methods.base import WeighedVotes
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import VoteClient
 from secure_fd.privacy.label import LabelUnit
+from secure_fd.secure_sum.base import SecureSum
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
 from tests.small_federation import all_proxies, federation, participants, run, verdict
 
 ROUNDS = 3

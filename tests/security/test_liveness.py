@@ -8,12 +8,12 @@ exact, restarts included.
 
 import pytest
 
-from secure_fd.aggregation.masked import MaskedServer
 from secure_fd.crypto.primitives import quantum_safe_available
 from secure_fd.errors import LocalError
 from secure_fd.secagg.client import MAX_SETUPS, Client, ClientRound
 from secure_fd.secagg.server import Server
 from secure_fd.secagg.session import RoundCounter, RoundTerms
+from secure_fd.secure_sum.masked import MaskedServer
 from tests.lossy_network import DOWN, EPOCH, UP, World, kind_of, lose, nothing
 from tests.secagg_cohort import random_values
 

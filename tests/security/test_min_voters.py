@@ -11,10 +11,6 @@ import pytest
 from torch import Tensor
 
 import secure_fd as fd
-from secure_fd.aggregation.base import PlainSum, Stage
-from secure_fd.aggregation.homomorphic import HomomorphicSum
-from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.prio3 import Prio3Sum
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.exchange import Share, Sum
@@ -29,6 +25,11 @@ from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.secagg.session import NoiseTerms
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.homomorphic import HomomorphicSum
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
+from secure_fd.secure_sum.validated import Prio3Sum
 from secure_fd.server import Server
 from secure_fd.storage import Store
 from secure_fd.transcript import DistillationRound

@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 
 from attacks.liars import LIAR, LenientSum, Lie, Poisoned, honest
-from secure_fd.aggregation.base import PlainSum, SecureSum
-from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.prio3 import Prio3Sum
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
@@ -21,6 +18,10 @@ from secure_fd.knowledge import IntArray, UnitArray, WordArray
 from secure_fd.methods.budget import within
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.recipes import SGD, Schedule, Sizes
+from secure_fd.secure_sum.base import SecureSum
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
+from secure_fd.secure_sum.validated import Prio3Sum
 from secure_fd.transcript import RoundReport
 from tests.small_federation import CPU, participants
 

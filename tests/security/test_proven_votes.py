@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.base import PlainSum
-from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.prio3 import Prio3Sum
 from secure_fd.crypto.primitives import AgreementKey, IdentityKey
 from secure_fd.errors import (
     ConfigurationError,
@@ -28,6 +25,9 @@ from secure_fd.prio3.parties import Helper, Leader, VoteClient, joint_sum
 from secure_fd.prio3.session import VotePurpose, VoteRound, VoteSession
 from secure_fd.prio3.vdaf import Prio3
 from secure_fd.secagg.session import NoiseTerms, Roster, RoundCounter, RoundTerms
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
+from secure_fd.secure_sum.validated import Prio3Sum
 from tests.summing import summed
 
 N, ROWS, CLASSES, BOUND, BUDGET = 5, 4, 3, 3, 8

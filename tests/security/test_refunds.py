@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.broadcasts import Teller
 from secure_fd.client import Client
 from secure_fd.crypto.primitives import SERVER, IdentityKey
@@ -20,6 +19,7 @@ from secure_fd.federation import Federation
 from secure_fd.knowledge import UnitArray
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.secagg.session import MessageType, Place, RoundTerms, frame
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.server import Outbound, Server
 from secure_fd.storage import Store
 from tests.small_federation import BRIEF, CPU, participants

@@ -16,8 +16,6 @@ import pytest
 import torch
 
 from attacks.audit.setting import replaced
-from secure_fd.aggregation.base import PlainSum, SecureSum, Stage
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.client import Client
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
@@ -34,6 +32,9 @@ from secure_fd.privacy.base import Protection
 from secure_fd.privacy.record import Features, LocalRecordUnit, PooledGuard, PooledRecordUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.recipes import Sizes
+from secure_fd.secure_sum.base import SecureSum, Stage
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.density import ReferenceSettings
 from tests.small_federation import faults, federation, record_unit
 

@@ -11,12 +11,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.masked import MaskedServer
 from secure_fd.crypto.primitives import AgreementKey
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg import masks as round_secrets
 from secure_fd.secagg.server import ServerRound, ServerState
 from secure_fd.secagg.session import HEADER_BYTES, Place
+from secure_fd.secure_sum.masked import MaskedServer
 from tests.secagg_cohort import TERMS, Cohort, flip, random_values, round_of
 from tests.security.test_replays import STAGES, N, assert_goes_on, outbox
 

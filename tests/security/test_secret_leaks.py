@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.crypto import primitives as prg
 from secure_fd.crypto import shamir
 from secure_fd.crypto.primitives import AgreementKey, Sealer, insecure_bytes
@@ -19,6 +18,7 @@ from secure_fd.errors import LocalError, PeerError, SecureFDError
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.masks import RoundSecrets
 from secure_fd.secagg.setup import ClientSetup
+from secure_fd.secure_sum.masked import MaskedSum
 from tests.secagg_cohort import Cohort, Round, Stage, round_of
 
 

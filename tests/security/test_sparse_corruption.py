@@ -4,8 +4,8 @@ The committee stays honest. The server tells some of the client's honest holders
 missing, and the others that the client is; those that it has corrupted give both shares.
 """
 
-from secure_fd.aggregation.masked import masked_guarantee
 from secure_fd.secagg.session import Floors
+from secure_fd.secure_sum.masked import masked_guarantee
 from tests.secagg_cohort import Cohort
 from tests.secagg_lying_server import LyingServer, Told
 

@@ -9,7 +9,6 @@ import pytest
 
 from secure_fd import models
 from secure_fd.adversarial import AdversarialSettings
-from secure_fd.aggregation.base import PlainSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError
 from secure_fd.federation import AnyMethod, Federation, participants_of
@@ -22,6 +21,7 @@ from secure_fd.privacy.events import Gaussian
 from secure_fd.privacy.ledger import Booking, BudgetLedger
 from secure_fd.privacy.samplers import FloatGaussian
 from secure_fd.recipes import SGD, Schedule
+from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.simulation import simulate
 
 DELTA = 1e-5

@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.base import Stage
-from secure_fd.aggregation.masked import MaskedClient, MaskedSum
 from secure_fd.client import Client
 from secure_fd.data.federated import FederatedData
 from secure_fd.federation import Federation, participants_of
@@ -22,6 +20,8 @@ from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.recipes import Schedule
 from secure_fd.secagg.session import RoundTerms
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.masked import MaskedClient, MaskedSum
 from secure_fd.selection.density import ReferenceSettings
 from secure_fd.simulation import fresh_networks
 from secure_fd.storage import Store

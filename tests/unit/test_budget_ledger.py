@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.privacy import BudgetLedger, data_set_name
@@ -34,6 +33,7 @@ from secure_fd.privacy.events import (
 from secure_fd.privacy.ledger import Booking, ledger_of
 from secure_fd.privacy.record import PooledGuard, PooledPlan, PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density import ReferenceSettings
 from tests.small_federation import STILL, federation, record_unit
 

@@ -10,8 +10,6 @@ from torch.nn import functional
 
 from attacks.view import Capability, Public, server_view
 from experiments.measures import diagnose
-from secure_fd.aggregation.base import Stage
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import PeerError
 from secure_fd.federation import Federation, Participant
@@ -27,6 +25,8 @@ from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
 from secure_fd.models import flatten
 from secure_fd.recipes import SGD, Schedule
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.training import Trainer, predict
 from tests.small_federation import BRIEF, CPU, alike, faults, federation, parameters, run
 from tests.unit.toy import network, toy

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from secure_fd.aggregation.base import PlainSum, Stage
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.crypto.primitives import insecure_bytes
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.knowledge import Contribution, FloatArray, IntArray, Sums, one_hot
@@ -21,6 +19,9 @@ from secure_fd.privacy.base import IN_CLEAR
 from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.client import ClientGuard, ClientPlan, ClientShares, ClientUnit
 from secure_fd.privacy.samplers import Random, SeededRandom
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
 from tests.small_federation import faults, federation, parameters, run
 
 DELTA = 1e-5

@@ -13,8 +13,6 @@ from experiments.rivals.afl import AFL
 from experiments.rivals.by_network import SelectiveByNetwork
 from experiments.rivals.edgefd import EdgeFD
 from secure_fd.adversarial import AdversarialSettings
-from secure_fd.aggregation.base import PlainSum, SecureSum, Stage
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.client import Client
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
@@ -35,6 +33,9 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.recipes import SGD, Schedule
 from secure_fd.secagg.setup import ServerSetup
+from secure_fd.secure_sum.base import SecureSum, Stage
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector
 from secure_fd.server import Server
 from secure_fd.simulation import simulate

@@ -12,8 +12,6 @@ from attacks.view import Capability, client_view, server_view
 from experiments.measures import diagnose
 from secure_fd import models, simulate
 from secure_fd.adversarial import AdversarialSettings
-from secure_fd.aggregation.base import Stage
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, PeerError
@@ -24,6 +22,8 @@ from secure_fd.methods.dafkd import DaFKD, DaFKDClient, FedDF
 from secure_fd.privacy import dp_sgd
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.recipes import Recipe, Schedule
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.client import ProxyRatioSelector
 from tests import small_federation
 

@@ -3,7 +3,6 @@
 import pytest
 from torch import nn
 
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.client import Client
 from secure_fd.data.federated import federate
 from secure_fd.data.partition import parse_split
@@ -11,6 +10,7 @@ from secure_fd.data.sources import load
 from secure_fd.federation import Federation, participants_of
 from secure_fd.recipes import Sizes
 from secure_fd.secagg.session import MessageType
+from secure_fd.secure_sum.masked import MaskedSum
 from tests.known_words import KnownWords
 
 ALL = (0, 1, 2, 3)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from secure_fd.aggregation.masked import RosterMasks
 from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.flower.health import STATUS, Doing, Health
 from secure_fd.flower.loop import Arrived, Rounds
@@ -21,6 +20,7 @@ from secure_fd.kept import state_of
 from secure_fd.models import flatten
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.recipes import Recipe
+from secure_fd.secure_sum.masked import RosterMasks
 from secure_fd.storage import Store
 from secure_fd.training import Alone, Steps, Trainer
 from tests.flower_federation import Courier, World

@@ -15,8 +15,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from secure_fd.aggregation.base import Stage
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.federation import AnyMethod, Federation
 from secure_fd.methods.ds_fl import DSFL
@@ -29,6 +27,8 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import VoteClient
 from secure_fd.models import flatten
 from secure_fd.recipes import SGD, Schedule
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.client import ProxyRatioSelector
 from secure_fd.selection.density import ReferenceSettings
 from tests.small_federation import BRIEF, faults, participants

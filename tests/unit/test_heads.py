@@ -10,8 +10,6 @@ from attacks.on_run import public_of
 from attacks.view import Capability, client_view, server_view
 from experiments.rivals.afl import AFL
 from secure_fd import simulate
-from secure_fd.aggregation.base import Stage
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.errors import PeerError
@@ -30,6 +28,8 @@ from secure_fd.methods.heads import (
 )
 from secure_fd.methods.residuals import Search
 from secure_fd.recipes import SGD, Recipe, Schedule
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density import (
     ProxyReference,
     Same,

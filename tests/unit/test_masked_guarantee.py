@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.masked import masked_guarantee
 from secure_fd.errors import GarbledSumError
 from secure_fd.secagg.session import Group, Roster, Session
+from secure_fd.secure_sum.masked import masked_guarantee
 from tests.secagg_cohort import TERMS, Cohort
 
 SERVER = bytes([9]) + bytes(31)

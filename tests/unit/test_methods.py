@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-from secure_fd.aggregation.base import PlainSum, Stage
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
@@ -25,6 +24,8 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import Trust
 from secure_fd.models import flatten
 from secure_fd.recipes import SGD
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.client import Selection
 from secure_fd.training import Trainer
 from tests.small_federation import (

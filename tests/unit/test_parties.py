@@ -7,10 +7,6 @@ import pytest
 import torch
 
 from examples.own_method import Majority
-from secure_fd.aggregation.base import PlainSum
-from secure_fd.aggregation.homomorphic import HomomorphicSum
-from secure_fd.aggregation.masked import MaskedClient, MaskedServer, MaskedSum
-from secure_fd.aggregation.prio3 import Prio3Sum
 from secure_fd.broadcasts import Listener, Teller
 from secure_fd.client import Client
 from secure_fd.crypto.primitives import SERVER, AgreementKey, IdentityKey
@@ -30,6 +26,10 @@ from secure_fd.recipes import Recipe, Schedule, ours, paper
 from secure_fd.secagg.client import Client as SumParty
 from secure_fd.secagg.server import Server as SumServerParty
 from secure_fd.secagg.session import Place, Roster, Session, frame
+from secure_fd.secure_sum.homomorphic import HomomorphicSum
+from secure_fd.secure_sum.masked import MaskedClient, MaskedServer, MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
+from secure_fd.secure_sum.validated import Prio3Sum
 from secure_fd.server import Server
 from secure_fd.simulation import simulate
 from tests.small_federation import BRIEF, federation, parameters, participants, run

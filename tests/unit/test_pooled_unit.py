@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, norm
 
 from attacks.audit.setting import StandInForMasks
-from secure_fd.aggregation.base import PlainSum, Stage
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
@@ -43,6 +41,9 @@ from secure_fd.privacy.record import (
 )
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.recipes import Recipe
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.density import ProxyReference, ReferenceSettings, Same, shared_reference
 from secure_fd.simulation import simulate
 from tests.small_federation import SMALL, STILL, faults, federation, record_unit

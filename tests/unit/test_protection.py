@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.base import Stage
 from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.federation import Federation
 from secure_fd.knowledge import Contribution, IntArray
@@ -16,6 +15,7 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.guarantee import PrivacyUnit
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
+from secure_fd.secure_sum.base import Stage
 from tests.small_federation import (
     all_proxies,
     faults,

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.base import PlainSum, Stage
-from secure_fd.aggregation.masked import MaskedServer, MaskedSum
 from secure_fd.crypto.primitives import draw_indices, joint_seed, public_nonces
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.federation import Federation
@@ -12,6 +10,9 @@ from secure_fd.knowledge import IntArray
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import Draws
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.masked import MaskedServer, MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.server import Outbound, Server
 from tests.small_federation import SMALL, all_proxies, faults, federation, run
 

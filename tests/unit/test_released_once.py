@@ -9,8 +9,6 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.base import Stage
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError
 from secure_fd.knowledge import Contribution, IntArray, Released, one_hot
@@ -23,6 +21,8 @@ from secure_fd.privacy.label import (
     RandomizedResponse,
 )
 from secure_fd.privacy.samplers import Random, SeededRandom
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.masked import MaskedSum
 from tests.small_federation import all_proxies, faults, federation, run
 
 

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from secure_fd.aggregation.base import PlainSum, Stage
-from secure_fd.aggregation.masked import MaskedSum
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
@@ -20,6 +18,9 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import Known, Survey
 from secure_fd.methods.votes import Memory
 from secure_fd.privacy.label import LabelUnit
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.client import Familiar, ProxyRatioSelector
 from secure_fd.selection.density import ProxyReference, RatioHead, class_means
 from secure_fd.selection.own import FEWEST, UNTYPICAL, OwnRatios

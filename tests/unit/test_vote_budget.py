@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 
-from secure_fd.aggregation.base import PlainSum
-from secure_fd.aggregation.masked import MaskedSum
-from secure_fd.aggregation.prio3 import Prio3Sum
 from secure_fd.data.federated import federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
@@ -14,6 +11,9 @@ from secure_fd.federation import Federation
 from secure_fd.methods.budget import units_of, within
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.recipes import Sizes
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
+from secure_fd.secure_sum.validated import Prio3Sum
 from tests.small_federation import BRIEF, CPU, participants
 
 M, CLASSES, LEVELS = 40, 10, 3

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from secure_fd.aggregation.base import Stage, Traffic
 from secure_fd.crypto.primitives import AgreementKey, IdentityKey, RandomBytes, SecretHolder, draw
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.exchange import Sum
@@ -16,6 +15,7 @@ from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.prio3.parties import Helper, Leader, VoteClient, joint_sum
 from secure_fd.prio3.session import MIN_VOTES, VoteSession
 from secure_fd.secagg.session import SESSION_BYTES, Roster, RoundTerms
+from secure_fd.secure_sum.base import Stage, Traffic
 
 
 class ProvenClient(SecretHolder):

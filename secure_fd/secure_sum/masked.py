@@ -7,7 +7,6 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from secure_fd.aggregation.base import Stage, Traffic
 from secure_fd.crypto.primitives import (
     SERVER,
     WORD,
@@ -41,6 +40,7 @@ from secure_fd.secagg.session import (
     Session,
 )
 from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupStage, SetupState
+from secure_fd.secure_sum.base import Stage, Traffic
 
 _STAGES: Final = {
     ServerState.PREPARE: Stage.PREPARE,

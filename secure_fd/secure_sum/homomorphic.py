@@ -22,13 +22,13 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from secure_fd.aggregation.base import Stage, Traffic
 from secure_fd.crypto import primitives as crypto
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
 from secure_fd.exchange import Kind, Sum, read_header
 from secure_fd.extras import extra
 from secure_fd.knowledge import LaneLayout, UnitArray, WordArray
 from secure_fd.secagg import session as wire
+from secure_fd.secure_sum.base import Stage, Traffic
 
 with extra("he"):
     import tenseal
