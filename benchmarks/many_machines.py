@@ -80,7 +80,7 @@ def _compared(made: Federation) -> Report:
     sums = []
     for _ in rounds:
         run.fit(rounds=1)
-        sums.append([digest_of(seen.result) for seen in run.federation.server.seen])
+        sums.append([digest_of(result) for result in run.federation.server.results])
     networks = [
         load_site_network(made.folder / site.name / "home" / "network.pt").network.state_dict()
         for site in roster.sites

@@ -279,7 +279,7 @@ def terms(cell: Cell, index: int) -> RoundTerms:
 
 def masked_server(cell: Cell) -> MaskedServer:
     """The server's half, with the set-up before it."""
-    return MaskedServer(Server(session(cell), server_key()), keep_payloads=False)
+    return MaskedServer(Server(session(cell), server_key()))
 
 
 class Rounds:

@@ -119,8 +119,8 @@ class Sum:
 class Seen:
     """One sum as the server saw it.
 
-    payloads: by client, the words of its input as they were read, where a record is kept. readable:
-    whether these are values in clear.
+    payloads: by client, the words of its input, where a record is kept. readable: whether these
+    are values in clear.
     """
 
     result: Sum

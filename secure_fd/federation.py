@@ -21,6 +21,7 @@ from secure_fd.crypto.primitives import IdentityKey, joint_seed, public_nonces
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
+from secure_fd.exchange import Seen
 from secure_fd.inspection import (
     check_networks,
     check_proxies,
@@ -44,6 +45,7 @@ from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.recipes import Recipe, Schedule, ours, plain
 from secure_fd.secure_sum.base import SecureSum, Stage
 from secure_fd.secure_sum.plain import sum_for
+from secure_fd.secure_sum.recorded import RecordedSum
 from secure_fd.server import Outbound, Server
 from secure_fd.training import (
     Alone,
@@ -125,7 +127,7 @@ class Federation:
     networks train together. serve: makes the server; another one may lie. keep_uploads:
     whether the transcript keeps what the server read of shared parameters in every round, as an
     attacker there would, and not in the newest alone; or in which rounds beside that one. See
-    `Transcript.upload_bytes`.
+    `Transcript.upload_bytes`. record_inputs: whether it keeps the words of inputs at all.
     on_round: hears every round's report, of which the logger "secure_fd" gets a line.
 
     >>> from secure_fd import federate, load, models, parse_split
@@ -155,6 +157,7 @@ class Federation:
         trainer: Train | None = None,
         serve: Callable[..., Server] = Server,
         keep_uploads: bool | Collection[int] = False,
+        record_inputs: bool = True,
         on_round: Callable[[RoundReport], object] | None = None,
     ) -> None:
         networks, data = [p.model for p in participants], [p.data for p in participants]
@@ -201,7 +204,7 @@ class Federation:
         self._halves = [self.method.client(self._setting, own) for own in owns]
         self._server_half = self.method.server(self._setting, participants[0].model)
         self._train = trainer or Alone(on_steps)
-        self._parties(serve)
+        self._parties(serve, record_inputs=record_inputs)
         self._away: Mapping[int, Stage] = {}
         self._silent: dict[int, Stage] = {}  # from which stage on a client that refused is silent
         self._refusals: dict[int, str] = {}
@@ -211,7 +214,7 @@ class Federation:
         self._next = 0
         self._begun = False
 
-    def _parties(self, serve: Callable[..., Server]) -> None:
+    def _parties(self, serve: Callable[..., Server], *, record_inputs: bool) -> None:
         session, watch, noise = (
             self._sum.session,
             self.aggregation_time,
@@ -223,6 +226,8 @@ class Federation:
             for k, half in enumerate(self._halves)
         ]
         everyone, sums = tuple(range(len(self.clients))), self._sum.server()
+        self._record = RecordedSum(sums, len(everyone)) if record_inputs else None
+        sums = self._record or sums
         self.server = serve(everyone, session, key, self._server_half, sums, noise, watch)
 
     @property
@@ -397,7 +402,7 @@ class Federation:
         result, void = self.server.last, self.server.void
         missing = self._missing(void)
         survivors = () if result is None else result.survivors
-        for seen in self.server.seen:
+        for seen in self._seen():
             self._server_half.record(index, seen, self.transcript)
         if result is not None or void:
             self.transcript.close(None if void else survivors, missing)
@@ -417,6 +422,16 @@ class Federation:
             why=self.server.why,
             refused=tuple(sorted(refused.items())),
         )
+
+    def _seen(self) -> list[Seen]:
+        """The sums of this round as the server saw them, with inputs where they are recorded."""
+        results = self.server.results
+        if self._record is None:
+            return [Seen(result, {}, readable=False) for result in results]
+        seen = self._record.seen
+        del seen[: len(seen) - len(results)]  # of a round that ended with an exception
+        self._record.seen = []
+        return seen
 
     def _missing(self, void: bool) -> dict[int, Stage]:
         """By client, ascending, the stage from which on it was silent, as the sum noticed it."""

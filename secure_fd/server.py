@@ -20,7 +20,6 @@ from secure_fd.exchange import (
     UNOPENED,
     Ask,
     Kind,
-    Seen,
     ServerHalf,
     ServerTurn,
     Sum,
@@ -60,7 +59,7 @@ class Server:
         self.half, self.sums = half, sums
         self.last: Sum | None = None
         """The newest sum; None before any, and after a void one."""
-        self.seen: tuple[Seen, ...] = ()
+        self.results: tuple[Sum, ...] = ()
         """The sums of this round, in order."""
         self.void = False
         """Whether the last round ended without its sum."""
@@ -131,7 +130,7 @@ class Server:
     def begin(self) -> Outbound:
         """Open the next round, with everybody; nothing goes out where the method asks nothing."""
         self.void, self.why, self.refused = False, "", {}
-        self.last, self.seen, self._away, self._released = None, (), set(), False
+        self.last, self.results, self._away, self._released = None, (), set(), False
         self._turn, index = self.half.round(self._round), self._round
         try:
             out = self._go(partial(next, self._turn), Kind.SUBJECT)
@@ -187,7 +186,7 @@ class Server:
         if self.sums.busy or self.sums.result is None:
             return {k: [data] for k, data in relayed.items() if k not in self._away}
         self.last, self._released = self.sums.result, self._released or self._counted
-        self.seen += (Seen(self.last, dict(self.sums.payloads), self.sums.readable),)
+        self.results += (self.last,)
         return self._go(partial(self._turn.send, self.last), Kind.TELL)
 
     def _note_accused(self) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from secure_fd.errors import MissingClientError
 from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
-from secure_fd.secure_sum.base import SecureSum, Stage, SumClient, SumServer
+from secure_fd.secure_sum.base import SecureSum, Stage, SumClient
+from secure_fd.secure_sum.recorded import RecordedSum
 
 ORDER = list(Stage)
 
@@ -18,7 +19,7 @@ class Summed:
     up, down: bytes by client. stages: in which any message arrived that was asked for.
     """
 
-    server: SumServer
+    server: RecordedSum
     clients: dict[int, SumClient]
     silent: Mapping[int, Stage]
     void: str = ""
@@ -42,7 +43,8 @@ class Summed:
 
     @property
     def payloads(self) -> dict[int, WordArray]:
-        return self.server.payloads
+        """By client, the words of its input."""
+        return dict(self.server.seen[-1].payloads) if self.server.seen else {}
 
     def run(self, terms: RoundTerms, vectors: Mapping[int, UnitArray]) -> None:
         outbound = {k: client.load(terms, vectors[k]) for k, client in self.clients.items()}
@@ -91,7 +93,7 @@ def summed(
 ) -> Summed:
     """A client without a vector never begins. dropouts: the stage from which on one is silent."""
     clients = {k: method.client(k) for k in vectors}
-    made = Summed(method.server(), clients, dropouts or {})
+    made = Summed(RecordedSum(method.server(), method.n_clients), clients, dropouts or {})
     length = next((len(vector) for vector in vectors.values()), 1)
     made.run(RoundTerms(index, length, bound, subject, noise), vectors)
     return made

@@ -151,8 +151,9 @@ def _fedavg(
         participants_of(shared, clients),
         None,
         FedAvg(optimiser, recipe.steps),
-        aggregation=MaskedSum(len(clients), keep_payloads=False) if row.masks else None,
+        aggregation=MaskedSum(len(clients)) if row.masks else None,
         seed=seed,
+        record_inputs=not row.masks,
     )
 
 

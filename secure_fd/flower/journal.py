@@ -12,6 +12,7 @@ It begins after the newest checkpoint (`secure_fd.flower.checkpoints`).
 import hashlib
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,18 @@ _HEAD: Final = struct.Struct(">BBII")
 """Whether a sum is there; whether it may have been read; survivors; integers."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A sum as it is on disk. why: there is none."""
+
+    result: Sum | None
+    opened: bool
+    why: str
+
+
+_ENDED_OPEN: Final = _Kept(None, True, "the server's process ended while this sum was open")
+
+
 class JournaledSum(MaskedServer):
     """The masked sum, each of whose results is on disk before it is used.
 
@@ -35,8 +48,28 @@ class JournaledSum(MaskedServer):
     """
 
     def __init__(self, server: SumServerMember, file: Store) -> None:
-        super().__init__(server, keep_payloads=False)
+        super().__init__(server)
         self._file, self._index, self.replaying = file, -1, False
+        self._replayed: _Kept | None = None  # None while the sum of a replay is open
+
+    @property
+    def busy(self) -> bool:
+        """Whether a stage is open; a replayed sum has one, which takes no message."""
+        return self._replayed is None if self.replaying else super().busy
+
+    @property
+    def result(self) -> Sum | None:
+        """The newest sum, from the file in a replay."""
+        if self.replaying:
+            return None if self._replayed is None else self._replayed.result
+        return super().result
+
+    @property
+    def opened(self) -> bool:
+        """Whether clients may have given what it takes to read the newest sum."""
+        if self.replaying:
+            return self._replayed is not None and self._replayed.opened
+        return super().opened
 
     @property
     def waiting(self) -> set[int]:
@@ -47,14 +80,15 @@ class JournaledSum(MaskedServer):
         """Begin a sum."""
         self._index = terms.index
         if self.replaying:
-            self.busy, self.result = True, None
+            self._replayed = None
             return {}
         return super().open(terms)
 
     def advance(self) -> Mapping[int, bytes]:
         """Close a stage; a result, or that there is none, is written before this returns."""
         if self.replaying:
-            return self._again()
+            self._replay()
+            return {}
         try:
             relayed = super().advance()
         except PeerError as error:
@@ -64,17 +98,12 @@ class JournaledSum(MaskedServer):
             self._write(self.result, "")
         return relayed
 
-    def _again(self) -> Mapping[int, bytes]:
-        self.busy = False
+    def _replay(self) -> None:
+        """Read the sum from the file; PeerError where it is void, as when it was made."""
         kept = self._file.get(f"sum {self._index}")
-        if kept is None:
-            self.opened, why = True, "the server's process ended while this sum was open"
-            raise PeerError(why)
-        found, self.opened, why = _decode(kept)
-        if found is None:
-            raise PeerError(why)
-        self.result = found
-        return {}
+        self._replayed = _ENDED_OPEN if kept is None else _decode(kept)
+        if self._replayed.result is None:
+            raise PeerError(self._replayed.why)
 
     def _write(self, result: Sum | None, why: str) -> None:
         kept = _encode(result, why, opened=self.opened)
@@ -96,16 +125,17 @@ def _encode(result: Sum | None, why: str, *, opened: bool) -> bytes:
     return head + survivors + result.total.astype("<i8" if signed else "<u8").tobytes()
 
 
-def _decode(data: bytes) -> tuple[Sum | None, bool, str]:
+def _decode(data: bytes) -> _Kept:
     there, opened, survivors, length = _HEAD.unpack_from(data)
     rest = data[_HEAD.size :]
     if not there:
-        return None, bool(opened), rest.decode()
+        return _Kept(None, bool(opened), rest.decode())
     if len(rest) != 4 * survivors + 8 * length:
         raise LocalError("a sum on disk is damaged")
     who = np.frombuffer(rest, "<u4", survivors).tolist()
     words = np.frombuffer(rest, "<u8", length, 4 * survivors).astype(np.uint64)
-    return Sum(words.view(np.int64) if there == 2 else words, tuple(who)), bool(opened), ""
+    total = words.view(np.int64) if there == 2 else words
+    return _Kept(Sum(total, tuple(who)), bool(opened), "")
 
 
 def begun(file: Store) -> int:

@@ -278,14 +278,14 @@ class Rounds:
 
     def _outcome(self, index: int) -> RoundOutcome:
         party = self.party
-        seen = [one.result for one in party.seen]
+        results = party.results
         return RoundOutcome(
             index=index,
             void=party.void,
             why=party.why,
             kept=0.0 if party.void else self._half.report().kept,
-            survivors=tuple(result.survivors for result in seen),
-            sums=tuple(map(digest_of, seen)),
+            survivors=tuple(result.survivors for result in results),
+            sums=tuple(map(digest_of, results)),
             refused=dict(party.refused),
             silent=tuple(sorted(self._silent)),
             bytes_up=self._up,

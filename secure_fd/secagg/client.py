@@ -99,10 +99,12 @@ class _Held(SecretHolder):
 class ClientRound(SecretHolder):
     """One round of one client: load the values, start, then answer each message until DONE."""
 
-    __slots__ = ("_accepted", "_client", "_enrolment", "_held", "_state", "scope")
+    __slots__ = ("_accepted", "_client", "_enrolment", "_held", "_state", "gave", "scope")
 
     def __init__(self, client: "Client", scope: RoundScope, enrolment: Enrolment) -> None:
         self.scope = scope
+        self.gave = False
+        """Whether it has given its shares, which a later failure does not take back."""
         self._accepted = Accepted()
         self._client = client
         self._enrolment = enrolment
@@ -166,6 +168,7 @@ class ClientRound(SecretHolder):
         reply, successor = _TRANSITIONS[state, kind](self, data, held)
         self._state = successor
         if successor is ClientState.DONE:
+            self.gave = True
             self._client.confirm(self.scope.terms.index + 1)
         else:
             self._held = held

@@ -205,6 +205,7 @@ class ServerRound:
         "_asked",
         "_closed",
         "_cohort_signatures",
+        "_ended",
         "_enrolled",
         "_following",
         "_form",
@@ -214,11 +215,12 @@ class ServerRound:
         "_shares",
         "_signatures",
         "_spoke",
-        "_state",
         "_sum",
         "_total",
+        "missing",
         "refused",
         "scope",
+        "stage",
         "survivors",
     )
 
@@ -233,10 +235,14 @@ class ServerRound:
         self.survivors: tuple[int, ...] = ()
         self.refused: dict[int, str] = {}
         """By client that is out of the round, what it did."""
+        self.stage = ServerState.PREPARE
+        """The stage that is open; in a round that ended, the last one that was."""
+        self.missing: dict[int, ServerState] = {}
+        """By client, the first stage that was closed without an answer of it."""
+        self._ended: ServerState | None = None
         self._enrolled = enrolled
         self._routes = enrolled.routes
         self._group = enrolled.routes.group
-        self._state = ServerState.PREPARE
         asked = (client for client in enrolled.inputs if client not in enrolled.barred)
         self._asked = dict.fromkeys(asked)
         self._accepted = Accepted()
@@ -255,12 +261,22 @@ class ServerRound:
     @property
     def state(self) -> ServerState:
         """Where the round stands; ABORTED never changes again."""
-        return self._state
+        return self._ended or self.stage
 
     @property
     def finished(self) -> bool:
         """Whether the sum is there."""
-        return self._state is ServerState.DONE
+        return self._ended is ServerState.DONE
+
+    @property
+    def running(self) -> bool:
+        """Whether a stage is open."""
+        return self._ended is None
+
+    @property
+    def opened(self) -> bool:
+        """Whether shares were asked for: clients may have given what opens the sum."""
+        return self._shares is not None
 
     @property
     def waiting(self) -> tuple[int, ...]:
@@ -283,7 +299,7 @@ class ServerRound:
         int64 where the terms have room for noise, else uint64.
         """
         if self._total is None or not self.finished:
-            raise LocalError(f"there is no sum in state {self._state.name}")
+            raise LocalError(f"there is no sum in state {self.state.name}")
         return self._total
 
     def receive(self, sender: int, data: bytes) -> None:
@@ -295,10 +311,10 @@ class ServerRound:
         """
         if self._accepted.has(sender, data):
             return
-        if self._state not in _INBOUND:
-            raise PeerError(f"no message is allowed in state {self._state.name}")
+        if not self.running:
+            raise PeerError(f"no message is allowed in state {self.state.name}")
         if sender not in self._asked or sender in self.refused:
-            raise PeerError(f"client {sender} was not asked in state {self._state.name}")
+            raise PeerError(f"client {sender} was not asked in state {self.stage.name}")
         if sender in self._spoke:
             raise PeerError(f"client {sender} sent a second message in one stage")
         try:
@@ -312,10 +328,10 @@ class ServerRound:
         self._accepted.add(sender, data)
 
     def _take(self, sender: int, data: bytes) -> None:
-        kind, take = _INBOUND[self._state]
+        kind, take = _INBOUND[self.stage]
         if data[2:4] != kind:
             named = message_type(data, self.scope.place, sender).name
-            raise PeerError(f"a {named} message is not allowed in state {self._state.name}")
+            raise PeerError(f"a {named} message is not allowed in state {self.stage.name}")
         take(self, sender, data)
 
     def advance(self) -> Mapping[int, bytes]:
@@ -323,14 +339,19 @@ class ServerRound:
 
         MissingClientError where fewer answered than the round needs; the round is over then.
         """
-        state, self._state = self._state, ServerState.ABORTED
+        state, self._ended = self.state, ServerState.ABORTED
         if state not in _ADVANCE:
             raise LocalError(f"there is no stage to close in state {state.name}")
+        for client in (*self.waiting, *self.refused):
+            self.missing.setdefault(client, state)
         present = tuple(client for client in self._asked if client in self._answered)
         self._check_reach(state, present)
         outbound, successor = _ADVANCE[state](self, present)
         self._asked, self._answered, self._spoke = dict.fromkeys(present), set(), set()
-        self._state = successor
+        if successor is ServerState.DONE:
+            self._ended = successor
+        else:
+            self.stage, self._ended = successor, None
         return outbound
 
     def _check_reach(self, state: ServerState, present: tuple[int, ...]) -> None:

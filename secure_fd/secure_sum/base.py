@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from secure_fd.exchange import Sum
-from secure_fd.knowledge import UnitArray, WordArray
+from secure_fd.knowledge import UnitArray
 from secure_fd.secagg.session import RoundTerms
 
 
@@ -53,22 +53,31 @@ class SumClient(Protocol):
 
 
 class SumServer(Protocol):
-    """The server's half of a sum.
+    """A server's half of a sum."""
 
-    busy: a stage of the set-up or of a sum is open. stage: the one that is open, or was last.
-    result: the newest sum, once it is there. payloads: by client, the words of its input as they
-    were read, where a record is kept. readable: whether these are values in clear. missing: by
-    client, the first stage of this sum that it did not answer, where a later stage showed it.
-    accused: by client whose input turned out bad when a stage closed, what was wrong with it.
-    """
+    @property
+    def readable(self) -> bool:
+        """Whether it reads inputs in clear."""
 
-    busy: bool
-    stage: Stage
-    result: Sum | None
-    payloads: dict[int, WordArray]
-    readable: bool
-    missing: dict[int, Stage]
-    accused: dict[int, str]
+    @property
+    def busy(self) -> bool:
+        """Whether a stage of the set-up or of a sum is open."""
+
+    @property
+    def stage(self) -> Stage:
+        """The stage that is open, or was last."""
+
+    @property
+    def result(self) -> Sum | None:
+        """The newest sum, once it is there."""
+
+    @property
+    def missing(self) -> Mapping[int, Stage]:
+        """By client, the first stage of this sum that it did not answer, as later ones showed."""
+
+    @property
+    def accused(self) -> Mapping[int, str]:
+        """By client whose input turned out bad when a stage closed, what was wrong with it."""
 
     @property
     def opened(self) -> bool:

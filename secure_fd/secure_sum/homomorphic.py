@@ -221,16 +221,15 @@ class EncryptedClient(crypto.SecretHolder):
 class EncryptedServer:
     """The server's half: it adds ciphertexts, and has the holder whose turn it is open the sum."""
 
-    readable = False
+    readable: ClassVar[bool] = False
+    missing: ClassVar[Mapping[int, Stage]] = {}
+    accused: ClassVar[Mapping[int, str]] = {}
 
     def __init__(self, session: bytes, n_clients: int) -> None:
         self._session, self._n_clients = session, n_clients
         self.busy, self.stage = False, Stage.INPUT
         self.result: Sum | None = None
         self.waiting: set[int] = set()
-        self.payloads: dict[int, WordArray] = {}
-        self.missing: dict[int, Stage] = {}
-        self.accused: dict[int, str] = {}
         self._survivors: tuple[int, ...] = ()
 
     @property

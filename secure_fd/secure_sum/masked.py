@@ -5,11 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-import numpy as np
-
 from secure_fd.crypto.primitives import (
     SERVER,
-    WORD,
     AgreementKey,
     IdentityKey,
     RandomBytes,
@@ -21,14 +18,13 @@ from secure_fd.crypto.primitives import (
 )
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.exchange import Sum
-from secure_fd.knowledge import UnitArray, WordArray
+from secure_fd.knowledge import UnitArray
 from secure_fd.secagg import messages
-from secure_fd.secagg.client import Client, ClientRound, ClientState
+from secure_fd.secagg.client import Client, ClientRound
 from secure_fd.secagg.graph import COMPLETE_UP_TO, SECURITY_BITS, SEED_BYTES
 from secure_fd.secagg.server import Server, ServerRound, ServerState
 from secure_fd.secagg.session import (
     EPOCH_ROUNDS,
-    HEADER_BYTES,
     MIN_COHORT,
     SESSION_BYTES,
     Accepted,
@@ -98,7 +94,6 @@ class MaskedClient(SecretHolder):
         "_joined",
         "_machine",
         "_nonce",
-        "gave",
     )
 
     def __init__(self, client: Client, nonce: bytes | None = None) -> None:
@@ -108,7 +103,11 @@ class MaskedClient(SecretHolder):
         self._invitation = invitation(client.session)
         self._joined = False  # since the last `load`
         self._earlier = Accepted()  # of the last set-up
-        self.gave = False
+
+    @property
+    def gave(self) -> bool:
+        """Whether it has given what the server needs to read the newest sum."""
+        return isinstance(self._machine, ClientRound) and self._machine.gave
 
     def start(self) -> list[bytes]:
         """The first message of the set-up, where it was not made yet."""
@@ -116,7 +115,7 @@ class MaskedClient(SecretHolder):
 
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
         """Open the round and prepare its masks, or join the set-up that it needs."""
-        self.gave, self._joined, self._due = False, False, (terms, values)
+        self._joined, self._due = False, (terms, values)
         serves = self._client.serves(terms.index)
         return self._begin(terms, values) if serves else self.join()
 
@@ -142,7 +141,6 @@ class MaskedClient(SecretHolder):
             raise PeerError("a message of a sum came where none is open")
         due, self._due = self._due, None  # dropped where it is masked, or the machine refuses
         reply = machine.receive(data)
-        self.gave = machine.state is ClientState.DONE
         if isinstance(machine, ClientSetup):
             self._due = due
             if machine.state is SetupState.DONE:
@@ -179,33 +177,58 @@ def invitation(session: Session) -> bytes:
 
 
 class MaskedServer:
-    """The server's half of the masked sum.
+    """Server role of the masked sum: a set-up, or a round of the server's machine.
 
-    A client that lost a message of the set-up knows of none, and joins in every round. The next
-    round then begins with a set-up of all clients, so that it is in that round's sum.
+    A client that lost a message of the set-up has none, and joins in every round. The next round
+    then begins with a set-up of all clients, so that it is in that round's sum.
 
     server: enrolled already, or it begins with a set-up. anew: it begins with one in any case.
-    keep_payloads: keep the words of inputs.
     """
 
-    readable = False
+    readable: ClassVar[bool] = False
 
-    def __init__(self, server: Server, *, anew: bool = False, keep_payloads: bool = True) -> None:
-        self._server, self._keep = server, keep_payloads
-        self.busy = anew or not server.enrolled
-        self._setup = server.open_setup() if self.busy else None
+    def __init__(self, server: Server, *, anew: bool = False) -> None:
+        self._server = server
+        self._setup = server.open_setup() if anew or not server.enrolled else None
+        self._round: ServerRound | None = None
+        self._due: RoundTerms | None = None  # of the round that waits for the set-up
         self._earlier = Accepted()  # of the last set-up
         self._asking: set[int] = set()
-        self._barred: Mapping[int, str] = {}
-        self._failed = False
-        self._due: RoundTerms | None = None
-        self._round: ServerRound | None = None
-        self.opened = False
-        self.stage = Stage.PREPARE
-        self.result: Sum | None = None
-        self.payloads: dict[int, WordArray] = {}
-        self.missing: dict[int, Stage] = {}
-        self.accused: dict[int, str] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether a stage of the set-up or of a sum is open."""
+        if self._setup is not None:
+            return self._setup.stage is not SetupStage.ABORTED
+        return self._round is not None and self._round.running
+
+    @property
+    def stage(self) -> Stage:
+        """The stage that is open, or was last; PREPARE in a set-up."""
+        return Stage.PREPARE if self._round is None else _STAGES[self._round.stage]
+
+    @property
+    def opened(self) -> bool:
+        """Whether clients may have given what it takes to read the newest sum."""
+        return self._round is not None and self._round.opened
+
+    @property
+    def result(self) -> Sum | None:
+        """The newest sum, once it is there."""
+        if self._round is None or not self._round.finished:
+            return None
+        return Sum(self._round.total, self._round.survivors)
+
+    @property
+    def missing(self) -> dict[int, Stage]:
+        """By client, the first stage of this sum that it did not answer."""
+        noticed = {} if self._round is None else self._round.missing
+        return {client: _STAGES[stage] for client, stage in noticed.items()}
+
+    @property
+    def accused(self) -> dict[int, str]:
+        """Empty: a bad input is refused when it comes."""
+        return {}
 
     @property
     def waiting(self) -> set[int]:
@@ -218,13 +241,9 @@ class MaskedServer:
         A round of a new epoch begins with a set-up, for which clients join of themselves. A set-up
         within an epoch is for clients that asked for one; the others are invited.
         """
-        self.busy, self.result, self.payloads, self.missing = True, None, {}, {}
-        self.opened = False
         serves = self._server.serves(terms.index)
         if not serves or self._needs_setup():
             self._setup, self._due, self._round = self._server.open_setup(), terms, None
-            self.stage = Stage.PREPARE
-            self._barred = dict(self._server.barred) if serves else {}
             session = self._server.session
             if not session.complete:
                 self._asking = set()  # where the others are settled, no further round is lost
@@ -234,8 +253,7 @@ class MaskedServer:
 
     def _open_round(self, terms: RoundTerms) -> Mapping[int, bytes]:
         self._due, self._round = None, self._server.open_round(terms)
-        self.stage = _STAGES[self._round.state]
-        return {} if self._round.waiting else self.advance()
+        return {} if self._round.waiting else self._round.advance()
 
     def _needs_setup(self) -> bool:
         """Whether a client asks for a set-up that the others would join.
@@ -243,6 +261,13 @@ class MaskedServer:
         In a sparse graph clients keep a set-up that served a round; see `Client.settled`.
         """
         return bool(self._asking) and (self._failed or self._server.session.complete)
+
+    @property
+    def _failed(self) -> bool:
+        """Whether the newest set-up or round was aborted."""
+        if self._setup is not None:
+            return self._setup.stage is SetupStage.ABORTED
+        return self._round is not None and self._round.state is ServerState.ABORTED
 
     def receive(self, sender: int, data: bytes) -> None:
         """Take a message of this stage; one that is not asked for any more is left unread.
@@ -260,12 +285,8 @@ class MaskedServer:
             return
         opened = self._open()
         again = prepares and opened.state is not ServerState.PREPARE
-        if not opened.waits_for(sender) or again:
-            return
-        opened.receive(sender, data)
-        if opened.state is ServerState.INPUT and self._keep:
-            words = np.frombuffer(data, WORD, opened.scope.words, HEADER_BYTES)
-            self.payloads[sender] = words.astype(np.uint64, copy=False)
+        if opened.waits_for(sender) and not again:
+            opened.receive(sender, data)
 
     def _asks(self, sender: int, data: bytes) -> bool:
         """Whether a client has no part in the set-up in use; PeerError for a bad JOIN.
@@ -274,7 +295,7 @@ class MaskedServer:
         without being a member. A barred client brings about no set-up.
         """
         session = self._server.session
-        if sender not in session.roster or data[2:4] not in (_JOIN, _PREPARE):
+        if data[2:4] not in (_JOIN, _PREPARE) or sender not in session.roster:
             return False
         if data[2:4] == _JOIN:
             messages.decode_join(data, session, sender).verify(session)
@@ -286,35 +307,17 @@ class MaskedServer:
 
     def advance(self) -> Mapping[int, bytes]:
         """Close the stage: relays by client. MissingClientError where too few are left."""
-        self._failed = True
-        relayed = self._advance_round() if self._setup is None else self._advance_setup(self._setup)
-        self._failed = False
-        return relayed
-
-    def _advance_round(self) -> Mapping[int, bytes]:
-        opened = self._open()
-        for k in (*opened.waiting, *opened.refused):
-            self.missing.setdefault(k, self.stage)
-        self.busy = False  # where it fails, this sum is over
-        relayed = opened.advance()
-        if opened.finished:
-            self.result = Sum(opened.total, opened.survivors)
-            return {}
-        self.busy, self.stage = True, _STAGES[opened.state]
-        self.opened = self.stage is Stage.UNMASK
-        return relayed
+        return self._open().advance() if self._setup is None else self._advance_setup(self._setup)
 
     def _advance_setup(self, setup: ServerSetup) -> Mapping[int, bytes]:
-        self.busy = False  # where it fails, nothing is open any more
         relayed = setup.advance()
         if setup.stage is SetupStage.DONE:
-            self._server.enrol(setup, self._barred)
+            terms = self._due
+            within = terms is not None and self._server.serves(terms.index)
+            self._server.enrol(setup, self._server.barred if within else None)
             self._setup, self._earlier, self._asking = None, setup.accepted, set()
-            if self._due is not None:
-                self.busy = True
-                self._open_round(self._due)
-            return relayed
-        self.busy = True
+            if terms is not None:
+                self._open_round(terms)
         return relayed
 
     def _open(self) -> ServerRound:
@@ -334,7 +337,6 @@ class MaskedSum(SecretHolder):
     hybrid: ML-KEM-768 in the channels, by default wherever the library offers it; True refuses to
     go without.
     epoch: rounds after which clients set up anew.
-    keep_payloads: keep what the server saw of each client for the record.
 
     >>> sums = MaskedSum(3)
     >>> sums.hides, sums.n_clients
@@ -348,7 +350,6 @@ class MaskedSum(SecretHolder):
         "_server",
         "_traffic",
         "caveats",
-        "keep_payloads",
         "n_clients",
     )
 
@@ -366,13 +367,11 @@ class MaskedSum(SecretHolder):
         proxies: bytes = b"",
         hybrid: bool | None = None,
         epoch: int = EPOCH_ROUNDS,
-        keep_payloads: bool = True,
     ) -> None:
         if n_clients < MIN_COHORT:
             allowed = f"use {MIN_COHORT} or more, since the sum of fewer shows the inputs"
             raise ConfigurationError("n_clients", n_clients, allowed)
         self.n_clients = n_clients
-        self.keep_payloads = keep_payloads
         self.caveats = _caveats(n_clients, random, insecure_seed, public_seed)
         random = random if insecure_seed is None else insecure_bytes(insecure_seed)
         # The library takes no randomness for an encapsulation, so a seed cannot repeat it.
@@ -415,7 +414,7 @@ class MaskedSum(SecretHolder):
 
     def server(self) -> "MaskedServer":
         """The server's half, enrolled."""
-        return MaskedServer(self._server, keep_payloads=self.keep_payloads)
+        return MaskedServer(self._server)
 
     def setup_traffic(self) -> Traffic:
         """What the set-up moved."""

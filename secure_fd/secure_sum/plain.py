@@ -42,30 +42,31 @@ class PlainClient:
 class PlainServer:
     """The server's half of the sum in clear: every input is read, and added."""
 
-    readable = True
+    readable: ClassVar[bool] = True
+    stage: ClassVar[Stage] = Stage.INPUT
+    missing: ClassVar[Mapping[int, Stage]] = {}
+    accused: ClassVar[Mapping[int, str]] = {}
 
     def __init__(self, session: bytes, n_clients: int) -> None:
         self._session, self._n_clients = session, n_clients
-        self.busy, self.stage = False, Stage.INPUT
+        self.busy = False
         self.result: Sum | None = None
-        self.payloads: dict[int, WordArray] = {}
-        self.missing: dict[int, Stage] = {}
-        self.accused: dict[int, str] = {}
+        self._inputs: dict[int, WordArray] = {}
         self._terms: RoundTerms | None = None
 
     @property
     def opened(self) -> bool:
         """Whether any input came: it was in clear."""
-        return bool(self.payloads)
+        return bool(self._inputs)
 
     @property
     def waiting(self) -> set[int]:
         """The clients without an input."""
-        return set(range(self._n_clients)) - set(self.payloads)
+        return set(range(self._n_clients)) - set(self._inputs)
 
     def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
         """Wait for inputs."""
-        self._terms, self.payloads, self.missing = terms, {}, {}
+        self._terms, self._inputs = terms, {}
         self.busy, self.result = True, None
         return {}
 
@@ -73,7 +74,7 @@ class PlainServer:
         """Take one input of each client; PeerError for any other message, or a value too large."""
         kind, index, body = read_header(data, self._session, sender)
         terms = self._terms
-        if terms is None or (kind, index) != (Kind.INPUT, terms.index) or sender in self.payloads:
+        if terms is None or (kind, index) != (Kind.INPUT, terms.index) or sender in self._inputs:
             raise PeerError(f"client {sender} sent something else than its one input")
         told = len(terms.subject)
         if len(body) != told + 8 * self._layout(terms).words(terms.length):
@@ -82,7 +83,7 @@ class PlainServer:
             raise PeerError(f"client {sender} was told something else")
         words = np.frombuffer(body[told:], "<u8").astype(np.uint64)
         self._layout(terms).unpack(words, terms.length, terms.bound)
-        self.payloads[sender] = words
+        self._inputs[sender] = words
 
     def advance(self) -> Mapping[int, bytes]:
         """Add up; MissingClientError for no input, or fewer than the noise takes."""
@@ -90,14 +91,13 @@ class PlainServer:
         if terms is None:
             raise LocalError("no sum was opened")
         least = max(1, terms.noise.survivors)
-        if len(self.payloads) < least:
-            raise MissingClientError(f"{len(self.payloads)} inputs arrived and {least} are needed")
+        if len(self._inputs) < least:
+            raise MissingClientError(f"{len(self._inputs)} inputs arrived and {least} are needed")
         layout = self._layout(terms)
         total = np.zeros(layout.words(terms.length), dtype=np.uint64)
-        for words in self.payloads.values():
+        for words in self._inputs.values():
             total += words
-        self.payloads = dict(sorted(self.payloads.items()))
-        self.result = Sum(layout.unpack(total, terms.length), tuple(self.payloads))
+        self.result = Sum(layout.unpack(total, terms.length), tuple(sorted(self._inputs)))
         return {}
 
     def _layout(self, terms: RoundTerms) -> LaneLayout:

@@ -11,7 +11,7 @@ from typing import ClassVar
 from secure_fd.crypto.primitives import AgreementKey, IdentityKey, RandomBytes, SecretHolder, draw
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.exchange import Sum
-from secure_fd.knowledge import UnitArray, WordArray
+from secure_fd.knowledge import UnitArray
 from secure_fd.prio3.parties import Helper, Leader, VoteClient, joint_sum
 from secure_fd.prio3.session import MIN_VOTES, VoteSession
 from secure_fd.secagg.session import SESSION_BYTES, Roster, RoundTerms
@@ -44,16 +44,16 @@ class ProvenClient(SecretHolder):
 class ProvenServer:
     """The server's half: the leader. helper: takes a message and gives its answer."""
 
-    readable = False
+    readable: ClassVar[bool] = False
+    stage: ClassVar[Stage] = Stage.INPUT
+    missing: ClassVar[Mapping[int, Stage]] = {}
 
     def __init__(
         self, session: VoteSession, leader: Leader, helper: Callable[[bytes], bytes]
     ) -> None:
         self._session, self._leader, self._helper = session, leader, helper
-        self.busy, self.opened, self.stage = False, False, Stage.INPUT
+        self.busy, self.opened = False, False
         self.result: Sum | None = None
-        self.payloads: dict[int, WordArray] = {}
-        self.missing: dict[int, Stage] = {}
 
     @property
     def waiting(self) -> set[int]:
@@ -64,10 +64,6 @@ class ProvenServer:
     def accused(self) -> dict[int, str]:
         """The clients whose proof does not hold."""
         return self._leader.refused
-
-    @accused.setter
-    def accused(self, refused: dict[int, str]) -> None:
-        self._leader.refused = refused
 
     def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
         """Wait for reports. A report is all that a sum takes: the round counts as opened."""

@@ -122,7 +122,7 @@ def test_twin_of_a_server_that_ends_the_round_is_found(monkeypatch):
         try:
             sound(server, sender, data)
         except PeerError:
-            server._state = ServerState.ABORTED
+            server._ended = ServerState.ABORTED
             raise
 
     monkeypatch.setattr(ServerRound, "_take", ending)

@@ -148,6 +148,7 @@ class Sparse:
     """The halves of a sum whose clients accept fewer neighbours than they should."""
 
     cohort: Cohort
+    n_clients: int = 40
 
     def client(self, number: int) -> MaskedClient:
         return MaskedClient(self.cohort.clients[number])

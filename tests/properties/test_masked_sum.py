@@ -157,11 +157,12 @@ def test_payloads_are_readable_only_where_that_is_said(value, noise):
     assert wrapped != sum(int(words[0]) for words in plain.payloads.values())
 
 
-def test_a_record_of_payloads_is_optional():
+def test_no_party_keeps_what_clients_sent():
+    """Only a recorder does, that somebody put before the server."""
     vectors = {k: np.full(6, k, np.uint64) for k in range(4)}
-    result = summed(MaskedSum(4, keep_payloads=False), 0, vectors, 3)
-    assert result.payloads == {}
-    assert result.total.tolist() == [6] * 6
+    result = summed(MaskedSum(4), 0, vectors, 3)
+    assert set(result.payloads) == set(vectors)
+    assert not hasattr(result.server.inner, "payloads")
 
 
 def test_insecure_settings_are_caveats_and_defaults_are_none():

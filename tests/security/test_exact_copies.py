@@ -59,7 +59,6 @@ def test_a_network_that_repeats_every_message_costs_no_client_its_round(hybrid):
 def test_copies_of_a_set_up_within_an_epochs_first_round_cost_no_client_the_round():
     """The round opens as soon as the set-up ends: copies of the set-up meet an open round."""
     world = Repeating(4, hybrid=False)
-    world.server.busy = False
     assert [world.round() for _ in range(2)] == [(0, 1, 2, 3)] * 2
 
 

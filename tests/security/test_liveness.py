@@ -330,7 +330,7 @@ def drawn_after_sums(rounds: int) -> int:
     world.set_up()
     for _ in range(rounds):
         world.round()
-        world.server._asking, world.server._failed = {6}, True
+        world.server._needs_setup = lambda: True
     return world.setups // len(world.all)
 
 

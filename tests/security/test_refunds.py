@@ -262,5 +262,5 @@ def test_the_same_proxies_are_not_summed_twice_for_a_lying_server(digits, mutate
         client.__class__ = AnyIndex
     summed = []
     for _ in made.rounds(2):
-        summed += [len(seen.result.survivors) for seen in made.server.seen]
+        summed += [len(result.survivors) for result in made.server.results]
     assert summed == ([4, 4] if mutated else [4])

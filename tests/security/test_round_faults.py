@@ -17,6 +17,7 @@ from secure_fd.secagg import masks as round_secrets
 from secure_fd.secagg.server import ServerRound, ServerState
 from secure_fd.secagg.session import HEADER_BYTES, Place
 from secure_fd.secure_sum.masked import MaskedServer
+from secure_fd.secure_sum.recorded import RecordedSum
 from tests.secagg_cohort import TERMS, Cohort, flip, random_values, round_of
 from tests.security.test_replays import STAGES, N, assert_goes_on, outbox
 
@@ -99,7 +100,7 @@ def test_who_was_dropped_comes_back_in_the_next_round():
 def test_the_halves_of_a_sum_count_the_sender_as_missing():
     """A bad input leaves no words on record, and a second try is left unread."""
     cohort = Cohort(N)
-    server, values = MaskedServer(cohort.server), random_values(cohort)
+    server, values = RecordedSum(MaskedServer(cohort.server), N), random_values(cohort)
     server.open(TERMS)
     machines = cohort.open_clients(TERMS, values)
     outbound = {k: machine.start() for k, machine in machines.items()}
@@ -113,7 +114,7 @@ def test_the_halves_of_a_sum_count_the_sender_as_missing():
         outbound = {k: machines[k].receive(data) for k, data in server.advance().items()}
     assert server.result is not None
     assert {k: stage.name for k, stage in server.missing.items()} == {BAD: "INPUT"}
-    assert set(server.payloads) == set(range(N)) - {BAD}
+    assert set(server.seen[0].payloads) == set(range(N)) - {BAD}
     expected = np.sum([values[k] for k in range(N) if k != BAD], axis=0)
     assert server.result.total.tolist() == expected.tolist()
 
@@ -165,7 +166,7 @@ def ends_the_round(server: ServerRound, sender: int, data: bytes) -> None:
     try:
         RECEIVE(server, sender, data)
     except PeerError:
-        server._state = ServerState.ABORTED
+        server._ended = ServerState.ABORTED
         raise
 
 
