@@ -21,7 +21,6 @@ from secure_fd.crypto.primitives import IdentityKey, joint_seed, public_nonces
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
-from secure_fd.exchange import Seen
 from secure_fd.inspection import (
     check_networks,
     check_proxies,
@@ -43,7 +42,7 @@ from secure_fd.methods.votes import ProxyVotes, min_voters
 from secure_fd.privacy.base import NoProtection, Protection, Public
 from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.recipes import Recipe, Schedule, ours, plain
-from secure_fd.secure_sum.base import SecureSum, Stage
+from secure_fd.secure_sum.base import SecureSum, Stage, SumServer
 from secure_fd.secure_sum.plain import sum_for
 from secure_fd.secure_sum.recorded import RecordedSum
 from secure_fd.server import Outbound, Server
@@ -226,8 +225,8 @@ class Federation:
             for k, half in enumerate(self._halves)
         ]
         everyone, sums = tuple(range(len(self.clients))), self._sum.server()
-        self._record = RecordedSum(sums, len(everyone)) if record_inputs else None
-        sums = self._record or sums
+        self._record = RecordedSum(sums, len(everyone), keep=record_inputs)
+        sums = cast(SumServer, self._record)
         self.server = serve(everyone, session, key, self._server_half, sums, noise, watch)
 
     @property
@@ -332,6 +331,7 @@ class Federation:
 
     def _round(self) -> RoundReport:
         index, self._next = self._next, self._next + 1
+        self._record.seen = []
         self._away = self._dropouts.plan(index, len(self.clients))
         self._silent, self._refusals = {}, {}
         asked = self.server.begin()
@@ -402,7 +402,7 @@ class Federation:
         result, void = self.server.last, self.server.void
         missing = self._missing(void)
         survivors = () if result is None else result.survivors
-        for seen in self._seen():
+        for seen in self._record.seen:
             self._server_half.record(index, seen, self.transcript)
         if result is not None or void:
             self.transcript.close(None if void else survivors, missing)
@@ -422,16 +422,6 @@ class Federation:
             why=self.server.why,
             refused=tuple(sorted(refused.items())),
         )
-
-    def _seen(self) -> list[Seen]:
-        """The sums of this round as the server saw them, with inputs where they are recorded."""
-        results = self.server.results
-        if self._record is None:
-            return [Seen(result, {}, readable=False) for result in results]
-        seen = self._record.seen
-        del seen[: len(seen) - len(results)]  # of a round that ended with an exception
-        self._record.seen = []
-        return seen
 
     def _missing(self, void: bool) -> dict[int, Stage]:
         """By client, ascending, the stage from which on it was silent, as the sum noticed it."""

@@ -28,7 +28,7 @@ from secure_fd.exchange import Kind, Sum, read_header
 from secure_fd.extras import extra
 from secure_fd.knowledge import LaneLayout, UnitArray, WordArray
 from secure_fd.secagg import session as wire
-from secure_fd.secure_sum.base import Stage, Traffic
+from secure_fd.secure_sum.base import Stage, WithoutSetUp
 
 with extra("he"):
     import tenseal
@@ -276,7 +276,7 @@ class EncryptedServer:
         return {}
 
 
-class HomomorphicSum(crypto.SecretHolder):
+class HomomorphicSum(WithoutSetUp, crypto.SecretHolder):
     """Sums under BFV encryption: the server adds ciphertexts, a key holder opens the sum.
 
     n_clients: the cohort, numbered from 0, of 3 to 1024; clients 0, 1 and 2 hold the key.
@@ -344,10 +344,6 @@ class HomomorphicSum(crypto.SecretHolder):
         """All clients but the key holders."""
         return self.n_clients - KEY_HOLDERS
 
-    @property
-    def seed(self) -> None:
-        """None: the clients draw nothing together."""
-
     def client(self, number: int) -> EncryptedClient:
         """The half of client `number`."""
         return self._clients[number]
@@ -355,7 +351,3 @@ class HomomorphicSum(crypto.SecretHolder):
     def server(self) -> EncryptedServer:
         """The server's half."""
         return self._server
-
-    def setup_traffic(self) -> Traffic:
-        """Nothing: keys are handed out where the server cannot read."""
-        return Traffic({}, {}, 0)

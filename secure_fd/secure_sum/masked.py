@@ -186,6 +186,8 @@ class MaskedServer:
     """
 
     readable: ClassVar[bool] = False
+    accused: ClassVar[Mapping[int, str]] = {}
+    """Empty: a bad input is refused when it comes."""
 
     def __init__(self, server: Server, *, anew: bool = False) -> None:
         self._server = server
@@ -224,11 +226,6 @@ class MaskedServer:
         """By client, the first stage of this sum that it did not answer."""
         noticed = {} if self._round is None else self._round.missing
         return {client: _STAGES[stage] for client, stage in noticed.items()}
-
-    @property
-    def accused(self) -> dict[int, str]:
-        """Empty: a bad input is refused when it comes."""
-        return {}
 
     @property
     def waiting(self) -> set[int]:

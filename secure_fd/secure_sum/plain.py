@@ -10,7 +10,7 @@ from secure_fd.errors import ConfigurationError, LocalError, MissingClientError,
 from secure_fd.exchange import Kind, Sum, read_header
 from secure_fd.knowledge import LaneLayout, UnitArray, WordArray
 from secure_fd.secagg.session import Place, RoundTerms, frame
-from secure_fd.secure_sum.base import SecureSum, Stage, Traffic
+from secure_fd.secure_sum.base import SecureSum, Stage, WithoutSetUp
 
 
 class PlainClient:
@@ -104,7 +104,7 @@ class PlainServer:
         return LaneLayout(self._n_clients, terms.bound, terms.noise.room)
 
 
-class PlainSum:
+class PlainSum(WithoutSetUp):
     """Packs as the masked sum does and masks nothing, in one stage.
 
     n_clients: the cohort, numbered from 0.
@@ -125,10 +125,6 @@ class PlainSum:
         self.n_clients = n_clients
         self.session = os.urandom(32)
 
-    @property
-    def seed(self) -> None:
-        """None: clients that trust the server with their values have no say in draws either."""
-
     def client(self, number: int) -> PlainClient:
         """The half of client `number`."""
         return PlainClient(number, self.session, self.n_clients)
@@ -136,10 +132,6 @@ class PlainSum:
     def server(self) -> PlainServer:
         """The server's half."""
         return PlainServer(self.session, self.n_clients)
-
-    def setup_traffic(self) -> Traffic:
-        """Nothing was set up."""
-        return Traffic({}, {}, 0)
 
 
 def sum_for(n_clients: int, aggregation: SecureSum | None) -> SecureSum:

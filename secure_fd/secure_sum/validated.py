@@ -15,7 +15,7 @@ from secure_fd.knowledge import UnitArray
 from secure_fd.prio3.parties import Helper, Leader, VoteClient, joint_sum
 from secure_fd.prio3.session import MIN_VOTES, VoteSession
 from secure_fd.secagg.session import SESSION_BYTES, Roster, RoundTerms
-from secure_fd.secure_sum.base import Stage, Traffic
+from secure_fd.secure_sum.base import Stage, WithoutSetUp
 
 
 class ProvenClient(SecretHolder):
@@ -82,7 +82,7 @@ class ProvenServer:
         return {}
 
 
-class Prio3Sum(SecretHolder):
+class Prio3Sum(WithoutSetUp, SecretHolder):
     """Sums of votes that prove their range, between the server and an elected helper.
 
     n_clients: those who vote, numbered from 0: three or more. The helper has the next number.
@@ -148,10 +148,6 @@ class Prio3Sum(SecretHolder):
         """As many as leave two honest clients in the smallest sum."""
         return self._session.quorum - 2
 
-    @property
-    def seed(self) -> None:
-        """None: the clients draw nothing together."""
-
     def client(self, number: int) -> ProvenClient:
         """The half of client `number`."""
         return self._clients[number]
@@ -159,7 +155,3 @@ class Prio3Sum(SecretHolder):
     def server(self) -> ProvenServer:
         """The server's half."""
         return self._server
-
-    def setup_traffic(self) -> Traffic:
-        """Nothing: keys are pinned."""
-        return Traffic({}, {}, 0)
