@@ -12,8 +12,7 @@ It begins after the newest checkpoint (`secure_fd.flower.checkpoints`).
 import hashlib
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from secure_fd.errors import LocalError, PeerError
 from secure_fd.exchange import Sum
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.secagg.session import RoundTerms
+from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedServer
 from secure_fd.server import Server
 from secure_fd.storage import Store
@@ -29,66 +29,20 @@ _HEAD: Final = struct.Struct(">BBII")
 """Whether a sum is there; whether it may have been read; survivors; integers."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """A sum as it is on disk. why: there is none."""
-
-    result: Sum | None
-    opened: bool
-    why: str
-
-
-_ENDED_OPEN: Final = _Kept(None, True, "the server's process ended while this sum was open")
-
-
 class JournaledSum(MaskedServer):
-    """The masked sum, each of whose results is on disk before it is used.
-
-    replaying: whether sums come from the file; one that is not there is void.
-    """
+    """The masked sum, each of whose results is on disk before it is used."""
 
     def __init__(self, server: SumServerMember, file: Store) -> None:
         super().__init__(server)
-        self._file, self._index, self.replaying = file, -1, False
-        self._replayed: _Kept | None = None  # None while the sum of a replay is open
-
-    @property
-    def busy(self) -> bool:
-        """Whether a stage is open; a replayed sum has one, which takes no message."""
-        return self._replayed is None if self.replaying else super().busy
-
-    @property
-    def result(self) -> Sum | None:
-        """The newest sum, from the file in a replay."""
-        if self.replaying:
-            return None if self._replayed is None else self._replayed.result
-        return super().result
-
-    @property
-    def opened(self) -> bool:
-        """Whether clients may have given what it takes to read the newest sum."""
-        if self.replaying:
-            return self._replayed is not None and self._replayed.opened
-        return super().opened
-
-    @property
-    def waiting(self) -> set[int]:
-        """Clients whose message of this stage has not come; nobody in a replay."""
-        return set() if self.replaying else super().waiting
+        self._file, self._index = file, -1
 
     def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
         """Begin a sum."""
         self._index = terms.index
-        if self.replaying:
-            self._replayed = None
-            return {}
         return super().open(terms)
 
     def advance(self) -> Mapping[int, bytes]:
         """Close a stage; a result, or that there is none, is written before this returns."""
-        if self.replaying:
-            self._replay()
-            return {}
         try:
             relayed = super().advance()
         except PeerError as error:
@@ -98,16 +52,45 @@ class JournaledSum(MaskedServer):
             self._write(self.result, "")
         return relayed
 
-    def _replay(self) -> None:
-        """Read the sum from the file; PeerError where it is void, as when it was made."""
-        kept = self._file.get(f"sum {self._index}")
-        self._replayed = _ENDED_OPEN if kept is None else _decode(kept)
-        if self._replayed.result is None:
-            raise PeerError(self._replayed.why)
-
     def _write(self, result: Sum | None, why: str) -> None:
         kept = _encode(result, why, opened=self.opened)
         self._file.put({f"sum {self._index}": kept})
+
+
+class ReplayedSum:
+    """The sums of earlier processes, read from the file; one that is not there is void."""
+
+    readable: ClassVar[bool] = False
+    stage: ClassVar[Stage] = Stage.UNMASK
+    missing: ClassVar[Mapping[int, Stage]] = {}
+    accused: ClassVar[Mapping[int, str]] = {}
+
+    def __init__(self, file: Store) -> None:
+        self._file, self._index = file, -1
+        self.busy = self.opened = False
+        self.result: Sum | None = None
+        self.waiting: set[int] = set()
+
+    def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
+        """Begin a sum."""
+        self._index, self.busy, self.result = terms.index, True, None
+        return {}
+
+    def receive(self, sender: int, data: bytes) -> None:
+        """LocalError: no client takes part."""
+        raise LocalError(f"client {sender} sent {len(data)} bytes to a sum that is over")
+
+    def advance(self) -> Mapping[int, bytes]:
+        """Read the sum; PeerError for one that was void, or open when its process ended."""
+        self.busy = False
+        kept = self._file.get(f"sum {self._index}")
+        if kept is None:
+            self.opened, why = True, "the server's process ended while this sum was open"
+            raise PeerError(why)
+        self.result, self.opened, why = _decode(kept)
+        if self.result is None:
+            raise PeerError(why)
+        return {}
 
 
 def digest_of(result: Sum) -> str:
@@ -125,17 +108,16 @@ def _encode(result: Sum | None, why: str, *, opened: bool) -> bytes:
     return head + survivors + result.total.astype("<i8" if signed else "<u8").tobytes()
 
 
-def _decode(data: bytes) -> _Kept:
+def _decode(data: bytes) -> tuple[Sum | None, bool, str]:
     there, opened, survivors, length = _HEAD.unpack_from(data)
     rest = data[_HEAD.size :]
     if not there:
-        return _Kept(None, bool(opened), rest.decode())
+        return None, bool(opened), rest.decode()
     if len(rest) != 4 * survivors + 8 * length:
         raise LocalError("a sum on disk is damaged")
     who = np.frombuffer(rest, "<u4", survivors).tolist()
     words = np.frombuffer(rest, "<u8", length, 4 * survivors).astype(np.uint64)
-    total = words.view(np.int64) if there == 2 else words
-    return _Kept(Sum(total, tuple(who)), bool(opened), "")
+    return Sum(words.view(np.int64) if there == 2 else words, tuple(who)), bool(opened), ""
 
 
 def begun(file: Store) -> int:
@@ -148,17 +130,17 @@ def note_begun(file: Store, count: int) -> None:
     file.put({"begun": count.to_bytes(8, "big")})
 
 
-def replay(server: Server, sums: JournaledSum, file: Store, over: Callable[[], None]) -> int:
+def replay(server: Server, file: Store, over: Callable[[], None]) -> int:
     """Run a server through the rounds of its earlier lives that it lacks; how many began in all.
 
     over: called after each round.
     """
-    sums.replaying = True
+    sums, server.sums = server.sums, ReplayedSum(file)
     rounds = begun(file)
     for _ in range(server.place[0], rounds):
         server.begin()
         while server.busy:
             server.advance()
         over()
-    sums.replaying = False
+    server.sums = sums
     return rounds

@@ -133,7 +133,7 @@ class Rounds:
         sites = self._checkpoints.restore()
         # By site of a set-up, the broadcasts that it said it has read.
         self._read = dict.fromkeys(sites, self.party.dropped)
-        done = replay(self.party, sums, self._file, self._over)
+        done = replay(self.party, self._file, self._over)
         if back:
             self._gather()
             return done
