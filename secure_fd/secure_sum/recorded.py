@@ -29,6 +29,7 @@ class RecordedSum:
 
     def __init__(self, inner: SumServer, n_clients: int, *, keep: bool = True) -> None:
         self.inner, self._n_clients, self._keep = inner, n_clients, keep
+        self._terms: RoundTerms | None = None
         self._inputs: dict[int, WordArray] = {}
         self.seen: list[Seen] = []
         """The sums that came about, in order; whoever reads them may empty the list."""
@@ -46,9 +47,8 @@ class RecordedSum:
         kind, due = data[2:4], self.inner.stage is Stage.INPUT
         kept = self._keep and kind in (_PLAIN, _MASKED) and due and sender in self.inner.waiting
         self.inner.receive(sender, data)
-        if kept:
-            subject = len(self._terms.subject) if kind == _PLAIN else 0
-            self._inputs[sender] = self._words(data, HEADER_BYTES + subject)
+        if kept and self._terms is not None:
+            self._inputs[sender] = self._words(data, self._terms, plain=kind == _PLAIN)
 
     def advance(self) -> Mapping[int, bytes]:
         """Close the stage; a sum that came about is kept with its inputs."""
@@ -58,7 +58,7 @@ class RecordedSum:
             self.seen.append(Seen(result, inputs, self.inner.readable and self._keep))
         return relayed
 
-    def _words(self, data: bytes, start: int) -> WordArray:
-        terms = self._terms
+    def _words(self, data: bytes, terms: RoundTerms, *, plain: bool) -> WordArray:
+        start = HEADER_BYTES + (len(terms.subject) if plain else 0)
         count = LaneLayout(self._n_clients, terms.bound, terms.noise.room).words(terms.length)
         return np.frombuffer(data, WORD, count, start).astype(np.uint64, copy=False)

@@ -25,6 +25,7 @@ def shared(
     keep: bool | set[int],
     aggregation: SecureSum | None = None,
     away: bool = False,
+    record: bool = True,
 ) -> Transcript:
     """Three rounds of FedAvg; client 0 is away from the second one where asked."""
     made = Federation(
@@ -35,6 +36,7 @@ def shared(
         dropouts=faults({1: {0: Stage.PREPARE}}) if away else None,
         device=torch.device("cpu"),
         keep_uploads=keep,
+        record_inputs=record,
     )
     made.fit(ROUNDS)
     return made.transcript
@@ -74,6 +76,23 @@ def test_masks_leave_nothing_to_keep(digits):
     assert masked.upload_bytes == 0
     with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
         server_view(masked, public_of(digits)).uploads_by_round(0)
+
+
+@pytest.mark.parametrize("masks", [False, True])
+def test_a_run_that_records_no_inputs_keeps_the_sums_alone(digits, masks):
+    made, whole = (
+        shared(
+            digits,
+            keep=True,
+            aggregation=MaskedSum(len(digits.clients), public_seed=0) if masks else None,
+            record=record,
+        )
+        for record in (False, True)
+    )
+    assert [bool(seen.payloads) for seen in made.parameters] == [False] * ROUNDS
+    assert made.upload_bytes == 0
+    assert whole.parameters[-1].payloads
+    assert np.array_equal(made.parameters[-1].parameters, whole.parameters[-1].parameters)
 
 
 def test_a_curious_client_sees_none_of_them(digits):
