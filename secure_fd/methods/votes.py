@@ -434,7 +434,7 @@ class VoteServer(RecordingHalf):
         if self._terms.survey.record(index, seen, transcript):
             return
         clients, counts = self._setting.n_clients, self._counts
-        if counts is not None and seen.result is counts:
+        if counts is not None and seen.result.total is counts.total:
             uploads = uploads_of(seen, clients, BOUND, 0, len(counts.total))
             about = self._terms.draws.of(index), uploads, counts.total, counts.survivors
             transcript.voters.append(VotersRound(index, *about))

@@ -178,7 +178,7 @@ def test_a_round_without_enough_voters_has_no_second_sum(digits):
     made = federation(digits, method, aggregation=masked())
     reports = made.fit(2)
     assert [(report.void, report.kept, report.single) for report in reports] == [(False, 0, 0)] * 2
-    assert len(made.server.seen) == 1
+    assert len(made.server.results) == 1
     assert made.transcript.distillation == []
     assert len(released(made)) == 1
 
@@ -222,7 +222,7 @@ def silence_second(made: Federation, client: int) -> None:
 
     def receive(data: bytes) -> list[bytes]:
         sent = heard(data)
-        return [] if made.server.seen and made.server.place[0] <= 1 else sent
+        return [] if made.server.results and made.server.place[0] <= 1 else sent
 
     silent.receive = receive
 
