@@ -17,9 +17,9 @@ LIMITS = {
     "secure_fd": 16_350,
     "attacks": 6_450,
     "experiments": 10_150,
-    "benchmarks": 950,
+    "benchmarks": 930,
     "examples": 150,
-    "tests": 30_050,
+    "tests": 30_150,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
