@@ -230,8 +230,9 @@ class Client:
         kind, index, _ = read_header(broadcast, self._session, SERVER)
         self._check_follows(kind, index, broadcast[BROADCAST_BYTES:])
         read, _, payload = self._told.read(broadcast)
+        # A round that begins while a sum has no result yet does not undo that it was opened.
+        self._released = self._released and (read is not Kind.SUBJECT or self._awaited)
         self._awaited = index > (self._shared if read is Kind.SUBJECT else self._index)
-        self._released = self._released and read is not Kind.SUBJECT
         self._index = index
         self._remember(broadcast)
         self.half.announced(index, self._told.digest)

@@ -234,6 +234,8 @@ class VoteClient(LearningHalf):
         if message is not None:  # the sum has its result: it is not made a second time
             self._survey_round = -1
             self._surveyed = self._surveyed or first
+        if message:
+            self._terms.draws.settle(_SUBJECT.unpack(subject)[0])
         ensemble = self._late(message, indices) if message else None  # a survey's answer is empty
         if ensemble is not None:
             self._memory.learn(ensemble)
@@ -306,6 +308,7 @@ class VoteClient(LearningHalf):
         if self._least > 1:
             voting = answered(units, codec.n_classes, codec.levels)
             message = yield Share(voting.astype(np.uint64), BOUND, counted=True)
+            self._terms.draws.settle(index)
             voters = Voters.read(message, len(indices), self._terms.setting.n_clients)
             voters.check(self._own.number, self._least)
             if not voters.asked.any():
@@ -316,6 +319,7 @@ class VoteClient(LearningHalf):
         self._units = units
         shared = guard.perturb(units)
         told = yield Share(shared, codec.levels, limits, counted=True, members=members)
+        self._terms.draws.settle(index)
         return read_ensemble(told, indices, codec)
 
     def _late(self, message: bytes, indices: IntArray) -> Ensemble | None:
@@ -495,8 +499,13 @@ class Draws:
         self._next, self._void = _DRAWN.unpack_from(rest)
         self._last = np.frombuffer(rest[_DRAWN.size :], np.int64).copy()
 
+    def settle(self, index: int) -> None:
+        """Round `index`, the last one drawn, has a result: it is not given back any more."""
+        if index == self._next - 1:
+            self._void = index
+
     def give_back(self, index: int) -> None:
-        """Round `index`, the last one drawn, released nothing; once a round."""
+        """Round `index`, the last one drawn, released nothing; once a round, and not after it."""
         if index == self._next - 1 and index != self._void:
             self._counts[self._last] -= 1
             self._void = index

@@ -79,8 +79,8 @@ def voters_of(seen: DistillationRound) -> np.ndarray:
 
 def released(made: Federation) -> set[bytes]:
     """Counts of releases, as every party has them."""
-    clients = [client.half.draws.memory() for client in made.clients]
-    return {*clients, made._server_half._terms.draws.memory()}
+    clients = [client.half.draws._counts.tobytes() for client in made.clients]
+    return {*clients, made._server_half._terms.draws._counts.tobytes()}
 
 
 # What an honest run does.

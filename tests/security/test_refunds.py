@@ -153,6 +153,21 @@ def another_sum(story: Story) -> None:
     story.send_missed(story.teller.write(Kind.VOID, 1, UNOPENED))
 
 
+def another_round(story: Story) -> None:
+    """A round begins before the opened sum has its result, and fails."""
+    story.send(Kind.SUBJECT, 0)
+    story.open(0)
+    story.send_missed(story.teller.write(Kind.SUBJECT, 1, b"again"))
+    story.send_missed(story.teller.write(Kind.VOID, 1, UNOPENED))
+
+
+class EachRound(Client):
+    def _read(self, broadcast: bytes) -> tuple[Kind, bytes]:
+        """Each round begins as if nothing was opened."""
+        self._released &= broadcast[2:4] != Kind.SUBJECT.to_bytes(2, "big")
+        return super()._read(broadcast)
+
+
 class OneSum(Client):
     def _note_given(self) -> None:
         """The newest sum alone is checked, not the round."""
@@ -184,6 +199,7 @@ LIES = [
     (opened_afterwards, Answering),
     (opened_in_a_later_round, Answering),
     (another_sum, OneSum),
+    (another_round, EachRound),
 ]
 
 

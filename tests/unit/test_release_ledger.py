@@ -168,6 +168,20 @@ def test_votes_of_a_round_are_given_once_and_clients_that_forget_it_are_caught(
     assert found == opened
 
 
+@pytest.mark.parametrize("settles", [True, False])
+def test_a_round_with_a_result_is_not_given_back_and_draws_that_forget_it_are_caught(
+    digits, monkeypatch, settles
+):
+    """A lying server calls the newest round unopened once more, after its result."""
+    if not settles:
+        monkeypatch.setattr(Draws, "settle", lambda *_: None)
+    made = run(federation(digits, aggregation=MaskedSum(4)), rounds=1)
+    for client in made.clients:
+        client.half.unopened(client._subject)
+    counted = {client.half.draws.most_released for client in made.clients}
+    assert counted == {int(settles)}
+
+
 class Drawing(PlainSum):
     """A sum whose clients have agreed on a joint seed."""
 
