@@ -43,8 +43,12 @@ from secure_fd.data.places import check_there
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.methods.budget import check_budget
 from secure_fd.methods.voters import check_min_voters
-from secure_fd.privacy.client import LEAST_CLIENTS
-from secure_fd.privacy.guarantee import GROUP_SIZES, LEAST_EPSILON, MOST_EPSILON
+from secure_fd.privacy.guarantee import (
+    GROUP_SIZES,
+    LEAST_CLIENTS,
+    LEAST_EPSILON,
+    MOST_EPSILON,
+)
 from secure_fd.recipes import ImageSet, image_set, schedule
 
 DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")

@@ -15,7 +15,6 @@ from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS, MethodName
 from secure_fd.methods.registry import load as load_method
-from secure_fd.privacy.record import sums_for
 from secure_fd.recipes import IMAGE_SETS, SGD, Schedule, image_set, own_shape
 
 Labels = Literal["soft", "hard"]
@@ -437,6 +436,8 @@ class Terms:
         if spec.kind in HEADS:
             rounds, schedule = HEADS[spec.kind], HEADS_ALONE
             if private and self.epsilon is not None:
+                from secure_fd.privacy.record import sums_for  # it loads SciPy
+
                 rounds = sums_for(self.epsilon, local=not spec.secure)
         return Cell(
             image_set=self.dataset,

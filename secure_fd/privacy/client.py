@@ -17,6 +17,7 @@ from secure_fd.privacy.events import DistributedGaussian, Event, Repeated
 from secure_fd.privacy.guarantee import (
     COARSE,
     GROUP_SIZES,
+    LEAST_CLIENTS,
     NEVER_COVERED,
     QUERIED,
     Composed,
@@ -34,8 +35,6 @@ from secure_fd.secagg.session import NoiseTerms
 # The plan: votes summed under masks, with noise that no single client makes.
 
 
-LEAST_CLIENTS = 300
-"""Below, noise that hides a client drowns what all of them say together."""
 _SHARE_DEVIATION = 2.0  # from here up a sum of discrete Gaussians is one, but for 1e-15
 
 

@@ -10,6 +10,8 @@ from secure_fd.errors import ConfigurationError, LocalError
 
 GROUP_SIZES: Final = (*range(1, 11), 20, 50, 100)
 """Records of one person that claims state an epsilon for."""
+LEAST_CLIENTS: Final = 300
+"""Of the client unit: below, noise that hides a client drowns what all of them say together."""
 LEAST_EPSILON: Final = 0.01
 """Of a run: below, no noise suffices for DP-SGD's accountant, and no answer survives it."""
 MOST_EPSILON: Final = 50.0

@@ -131,9 +131,8 @@ def test_more_survivors_than_clients_are_refused():
         case.run(MaskedSum(4))
 
 
-@pytest.mark.parametrize("noise", [NoiseTerms(8), NoiseTerms(0, 3)])
-def test_an_encrypted_sum_carries_no_noise(noise):
-    case = Case({k: np.zeros(2, np.int64) for k in range(4)}, 1, noise, {})
+def test_an_encrypted_sum_carries_no_noise():
+    case = Case({k: np.zeros(2, np.int64) for k in range(4)}, 1, NoiseTerms(8), {})
     with pytest.raises(ConfigurationError, match=r"noise: .* use the masked sum"):
         case.run(HomomorphicSum(4))
 
