@@ -26,7 +26,7 @@ KEPT: Final[Mapping[str, tuple[str, ...]]] = {
     "Trainer": ("_generator", "_sgd"),
     "Memory": ("_targets", "_known"),
     "_Terms": ("draws",),
-    "Draws": ("_next", "_void", "_last", "_counts"),
+    "Draws": ("_next", "_closed", "_last", "_counts"),
     "Search": (
         *("head", "_clients", "_damping", "_start", "_first"),
         *("_directions", "_images", "_inside", "_image"),

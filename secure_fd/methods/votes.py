@@ -471,7 +471,7 @@ class Draws:
             raise ConfigurationError("releases_per_pair", limit, "use 1 or more")
         self._seed, self._per_round, self._limit = seed, per_round, limit
         self._counts = np.full(n_proxies, before, dtype=np.int64)
-        self._next, self._void = 0, -1
+        self._next, self._closed = 0, -1  # closed: the newest round that is not given back any more
         self._last: IntArray = np.zeros(0, dtype=np.int64)
 
     @property
@@ -485,8 +485,8 @@ class Draws:
         return self._next
 
     def memory(self) -> bytes:
-        """The next round, the last void one, all counts and the last draw."""
-        drawn = _DRAWN.pack(self._next, self._void)
+        """The next round, the newest closed one, all counts and the last draw."""
+        drawn = _DRAWN.pack(self._next, self._closed)
         return self._counts.tobytes() + drawn + self._last.tobytes()
 
     def recall(self, memory: bytes) -> None:
@@ -496,19 +496,19 @@ class Draws:
         if len(rest) < _DRAWN.size or (len(rest) - _DRAWN.size) % 8:
             raise LocalError(f"a memory of draws of {len(memory)} bytes is damaged")
         self._counts = np.frombuffer(counts, np.int64).copy()
-        self._next, self._void = _DRAWN.unpack_from(rest)
+        self._next, self._closed = _DRAWN.unpack_from(rest)
         self._last = np.frombuffer(rest[_DRAWN.size :], np.int64).copy()
 
     def settle(self, index: int) -> None:
         """Round `index`, the last one drawn, has a result: it is not given back any more."""
         if index == self._next - 1:
-            self._void = index
+            self._closed = index
 
     def give_back(self, index: int) -> None:
         """Round `index`, the last one drawn, released nothing; once a round, and not after it."""
-        if index == self._next - 1 and index != self._void:
+        if index == self._next - 1 and index != self._closed:
             self._counts[self._last] -= 1
-            self._void = index
+            self._closed = index
 
     def of(self, index: int) -> IntArray:
         """[m] proxies of round `index`, ascending, counted before anything is sent.
