@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attacks.view import Capability, Public, View
 from secure_fd.errors import LocalError, MissingCapabilityError
-from secure_fd.knowledge import IntArray
+from secure_fd.votes.codec import IntArray
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

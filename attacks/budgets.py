@@ -49,9 +49,9 @@ from attacks.view import (
 )
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, MissingCapabilityError, SecureFDError
-from secure_fd.federation import Federation
-from secure_fd.training import predict
-from secure_fd.transcript import Transcript
+from secure_fd.protocol.transcript import Transcript
+from secure_fd.simulation.federation import Federation
+from secure_fd.training.trainer import predict
 
 Factory: TypeAlias = Callable[[Sequence[Labelled], int], View | nn.Module]
 """Records of every client, and a seed -> what the attacker sees of a whole run on them."""

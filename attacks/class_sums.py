@@ -16,17 +16,17 @@ from attacks.base import FloatArray
 from attacks.statistics import Claim
 from attacks.view import Capability, View
 from secure_fd.errors import MissingCapabilityError
-from secure_fd.knowledge import IntArray
 from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.record import PooledRecordUnit
-from secure_fd.selection.density import (
+from secure_fd.protocol.transcript import ParameterRound
+from secure_fd.selection.density_ratio import (
     ProxyReference,
     RatioSolver,
     ReferenceSettings,
     Same,
     shared_reference,
 )
-from secure_fd.transcript import ParameterRound
+from secure_fd.votes.codec import IntArray
 
 TOTAL: Final = -1
 """In place of a client: the sum over all of them."""

@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 from attacks.base import substream
 from attacks.view import Capability, LabelFunction, Public, View
 from secure_fd.errors import LocalError, MissingCapabilityError
-from secure_fd.models import flatten, load_flat
-from secure_fd.training import default_device
+from secure_fd.training.models import flatten, load_flat
+from secure_fd.training.trainer import default_device
 
 Factory = Callable[[int], nn.Module]
 """Seed -> a fresh network."""

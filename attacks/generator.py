@@ -29,10 +29,10 @@ from attacks.base import (
 from attacks.scoring import score_scores
 from attacks.statistics import auc, rank
 from attacks.view import Capability, Public, View
-from secure_fd import models
-from secure_fd.adversarial import AdversarialSettings, Adversary, Generator
 from secure_fd.data import images as data
 from secure_fd.errors import ConfigurationError
+from secure_fd.methods.adversarial import AdversarialSettings, Adversary, Generator
+from secure_fd.training import models
 
 NEEDS = (frozenset({Capability.HOLD_GENERATOR, Capability.PUBLIC_PROXIES}),)
 LESSON = 1000

@@ -26,8 +26,8 @@ from attacks.updates_attack import UpdateInversion, closed_form
 from attacks.view import Capability, Public, View
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.fedavg import model_bytes, read_model
-from secure_fd.models import flatten
-from secure_fd.transcript import Float32Array
+from secure_fd.protocol.transcript import Float32Array
+from secure_fd.training.models import flatten
 
 _GAIN = 0.2
 """On the next layer, of each neuron: gradients stand clear of fixed point, and none saturates."""

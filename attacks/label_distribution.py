@@ -21,7 +21,7 @@ from attacks.updates import MEAN_UPDATE, Recipe, classes_pulled, readable_update
 from attacks.view import Capability, ObservedRound, Public, View
 from attacks.votes import Debias, read_unmasked, summed
 from secure_fd.errors import LocalError, MissingCapabilityError
-from secure_fd.knowledge import UnitArray
+from secure_fd.votes.codec import UnitArray
 
 UNREADABLE = "no client's share was readable: every client gets the same guess, from the totals"
 _OF_VOTES = "votes measure what a client predicts, not how many records it holds"

@@ -14,15 +14,15 @@ from torch import nn
 
 from attacks.audit.setting import replaced
 from secure_fd.errors import ConfigurationError
-from secure_fd.exchange import ClientReport, ClientTurn, Share, Void
-from secure_fd.knowledge import IntArray, LaneLayout, UnitArray, WordArray
 from secure_fd.methods.base import Exchange, LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.methods.votes import VoteClient
 from secure_fd.prio3.field import FieldArray
 from secure_fd.prio3.votes import VoteRows
+from secure_fd.protocol.messages import ClientReport, ClientTurn, Share, Void
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.base import SecureSum, SumClient
-from secure_fd.training import Steps
+from secure_fd.training.trainer import Steps
+from secure_fd.votes.codec import IntArray, LaneLayout, UnitArray, WordArray
 
 LIAR: Final = 0
 """The client that lies."""
@@ -32,7 +32,7 @@ LIAR: Final = 0
 class Lie:
     """What the liar says of every proxy, in bounds.
 
-    >>> from secure_fd.exchange import Share
+    >>> from secure_fd.protocol.messages import Share
     >>> wanted = Share(np.zeros(4, dtype=np.uint64), bound=1)
     >>> Lie(3).votes(np.array([0, 1]), 2, wanted).tolist()
     [0, 3, 3, 0]

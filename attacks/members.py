@@ -28,8 +28,8 @@ from attacks.membership import mean_votes, neighbours
 from attacks.scoring import score_scores
 from attacks.view import Capability, Public, View
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
-from secure_fd.knowledge import IntArray
-from secure_fd.transcript import Float32Array
+from secure_fd.protocol.transcript import Float32Array
+from secure_fd.votes.codec import IntArray
 
 UPDATES, VOTES = "each client's updates", "each client's votes"
 SUMMED_UPDATES, SUMMED_VOTES = "mean updates of all clients", "sums of all clients' votes"

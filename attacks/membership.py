@@ -15,11 +15,11 @@ from attacks.fit import network
 from attacks.scoring import score_scores
 from attacks.view import Capability, ObservedRound, Public, View
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import IntArray
 from secure_fd.methods.survey import BOUND
-from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
-from secure_fd.training import predict
-from secure_fd.transcript import Float32Array
+from secure_fd.protocol.transcript import Float32Array
+from secure_fd.selection.density_ratio import ReferenceSettings, Same, shared_reference
+from secure_fd.training.trainer import predict
+from secure_fd.votes.codec import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

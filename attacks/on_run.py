@@ -50,20 +50,21 @@ from attacks.scoring import score_scores
 from attacks.tracing import Blocks, Tracing
 from attacks.view import Public, server_view
 from attacks.votes import undoing
-from secure_fd import models
-from secure_fd.adversarial import AdversarialSettings
 from secure_fd.data.federated import FederatedData
+from secure_fd.data.image_sets import own_shape
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
-from secure_fd.federation import Federation, participants_of
+from secure_fd.methods.adversarial import AdversarialSettings
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse
 from secure_fd.privacy.record import PooledRecordUnit
-from secure_fd.recipes import SGD, own_shape
-from secure_fd.selection.density import FreedWithOwner
-from secure_fd.transcript import Transcript
+from secure_fd.protocol.transcript import Transcript
+from secure_fd.selection.density_ratio import FreedWithOwner
+from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.training import models
+from secure_fd.training.recipes import SGD
 
 _SEARCH = gmi.InversionSettings(steps=150, restarts=2)
 """Of the comparison. The suite searches longer, and finds as little."""

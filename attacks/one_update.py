@@ -23,18 +23,19 @@ from attacks.updates_attack import (
     references,
 )
 from attacks.view import Public, View, server_view
-from secure_fd import models
 from secure_fd.crypto.primitives import IdentityKey
 from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.data.images import Images
-from secure_fd.exchange import ServerHalf, ServerTurn
-from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg, ParameterCodec
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.samplers import Random, SeededRandom
-from secure_fd.recipes import IMAGE_SETS, SGD
+from secure_fd.protocol.messages import ServerHalf, ServerTurn
+from secure_fd.protocol.server import Server
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.server import Server
+from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.training import models
+from secure_fd.training.recipes import SGD
 
 Lie = Callable[[bytes], bytes]
 """What clients are told, made of the truth."""

@@ -28,7 +28,7 @@ from attacks.votes import (
     require_same_rounds,
     summed,
 )
-from secure_fd.knowledge import IntArray
+from secure_fd.votes.codec import IntArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from attacks.statistics import (
     tpr_at_fpr,
 )
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import IntArray
+from secure_fd.votes.codec import IntArray
 
 RATES: Mapping[str, float] = {"1 %": 0.01, "0.1 %": 0.001}
 """False-positive rates at which members are counted, by the name of their random stream."""

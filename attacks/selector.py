@@ -23,8 +23,8 @@ from attacks.view import AnswerFunction, Capability, Oracle, Public, View
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import HARD_LEVELS, KnowledgeCodec, Released
-from secure_fd.selection.client import FittedKulsif, FittedSelector, KulsifSelector
+from secure_fd.selection.selectors import FittedKulsif, FittedSelector, KulsifSelector
+from secure_fd.votes.codec import HARD_LEVELS, KnowledgeCodec, Released
 
 Answers = Callable[[Tensor], Released]
 """What one client releases about images [N, 1, H, W]."""

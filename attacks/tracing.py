@@ -37,8 +37,8 @@ from attacks.scoring import score_scores
 from attacks.statistics import rank
 from attacks.view import View
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import IntArray
 from secure_fd.methods.residuals import LEAST, MOST
+from secure_fd.votes.codec import IntArray
 
 FALSE_ALARMS: Final = 0.05
 """Of the threshold: the share of non-members that it calls members, where the public is alike."""

@@ -18,7 +18,7 @@ from attacks.view import Capability, Public, View
 from attacks.votes import read_unmasked
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.methods.fedavg import ParameterCodec
-from secure_fd.transcript import Float32Array
+from secure_fd.protocol.transcript import Float32Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, MissingCapabilityError
-from secure_fd.knowledge import Ensemble, UnitArray, WordArray
-from secure_fd.transcript import (
+from secure_fd.protocol.transcript import (
     DistillationRound,
     Float32Array,
     GeneratorRound,
@@ -19,9 +18,10 @@ from secure_fd.transcript import (
     SurveyRound,
     Transcript,
 )
+from secure_fd.votes.codec import Ensemble, UnitArray, WordArray
 
 if TYPE_CHECKING:
-    from secure_fd.selection.density import ReferenceSettings
+    from secure_fd.selection.density_ratio import ReferenceSettings
 
 
 class Capability(Enum):
@@ -245,7 +245,7 @@ class View:
     public knowledge or an oracle holds; an accessor whose capability is missing raises
     MissingCapabilityError.
 
-    >>> from secure_fd.transcript import Transcript
+    >>> from secure_fd.protocol.transcript import Transcript
     >>> known = Public(torch.zeros(2, 1, 8, 8), 2, 10, lambda seed: nn.Linear(1, 1))
     >>> sorted(c.value for c in client_view(Transcript(2), known).capabilities)
     ['public proxy images']

@@ -13,10 +13,10 @@ from attacks.base import (
 )
 from attacks.view import ObservedRound
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.knowledge import Contribution, IntArray, LaneLayout, Released, UnitArray, WordArray
 from secure_fd.privacy.base import Answer, Guard, NoProtection, Protection
 from secure_fd.privacy.label import LabelGuard, LabelUnit, RandomizedResponse
-from secure_fd.transcript import DistillationRound, Transcript
+from secure_fd.protocol.transcript import DistillationRound, Transcript
+from secure_fd.votes.codec import Contribution, IntArray, LaneLayout, Released, UnitArray, WordArray
 
 
 def read_unmasked(words: WordArray, n_clients: int, bound: int, length: int) -> UnitArray | None:

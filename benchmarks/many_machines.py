@@ -27,11 +27,11 @@ from secure_fd import simulate
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.data.own import images_in
-from secure_fd.flower.journal import digest_of
-from secure_fd.flower.records import proxies_in, records_in
-from secure_fd.flower.roster import Roster, read
-from secure_fd.site_network import load_site_network
-from secure_fd.training import accuracy
+from secure_fd.deployment.journal import digest_of
+from secure_fd.deployment.records import proxies_in, records_in
+from secure_fd.deployment.roster import Roster, read
+from secure_fd.deployment.site_network import load_site_network
+from secure_fd.training.trainer import accuracy
 from tests.flower_processes import SITES, Federation, federation
 
 Report = dict[str, Any]

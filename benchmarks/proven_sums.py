@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 
 from secure_fd.crypto.primitives import AgreementKey, IdentityKey
-from secure_fd.knowledge import Limits
 from secure_fd.prio3.field import ELEMENT_BYTES, add, ntt
 from secure_fd.prio3.parties import Helper, Leader, VoteClient
 from secure_fd.prio3.session import VoteRound, VoteSession
+from secure_fd.protocol.transcript import Stopwatch
 from secure_fd.secagg.session import Roster, RoundTerms
-from secure_fd.transcript import Stopwatch
+from secure_fd.votes.codec import Limits
 
 BOUND: Final = 3
 """Two bits a vote, as Selective-FD's hard votes have by default."""

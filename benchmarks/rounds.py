@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from secure_fd.data.images import Images
-from secure_fd.models import HETEROGENEOUS, SHARED, build
-from secure_fd.recipes import SGD
-from secure_fd.training import Trainer, predict
+from secure_fd.training.models import HETEROGENEOUS, SHARED, build
+from secure_fd.training.recipes import SGD
+from secure_fd.training.trainer import Trainer, predict
 from secure_sums import medians, seconds
 
 CPU = torch.device("cpu")

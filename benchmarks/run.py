@@ -27,10 +27,10 @@ import numpy as np
 
 from proven_sums import VOTE_CELLS, VoteRounds
 from secure_fd.errors import SecureFDError
-from secure_fd.knowledge import WordArray
+from secure_fd.protocol.transcript import Stopwatch
 from secure_fd.secagg.graph import default_degree
 from secure_fd.secagg.session import RoundTerms
-from secure_fd.transcript import Stopwatch
+from secure_fd.votes.codec import WordArray
 from secure_sums import (
     CELLS,
     Cell,

@@ -45,13 +45,13 @@ from secure_fd.crypto.primitives import (
 )
 from secure_fd.crypto.shamir import combine, draw_element, split, weights_at_zero
 from secure_fd.errors import ConfigurationError
-from secure_fd.exchange import Sum
+from secure_fd.protocol.transcript import Stopwatch
 from secure_fd.secagg.client import Client
 from secure_fd.secagg.messages import NONCE_BYTES
 from secure_fd.secagg.server import Server
 from secure_fd.secagg.session import Floors, Roster, RoundTerms, Session
 from secure_fd.secure_sum.masked import MaskedClient, MaskedServer
-from secure_fd.transcript import Stopwatch
+from secure_fd.wire import Sum
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -10,8 +10,8 @@ clients answer every proxy; see `secure_fd.methods.base.Method` for what else a 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from secure_fd.knowledge import Ensemble, IntArray, Sums, ensemble_predictions, one_hot
 from secure_fd.methods.base import EverybodyAnswers, Labels
+from secure_fd.votes.codec import Ensemble, IntArray, Sums, ensemble_predictions, one_hot
 
 
 @dataclass(frozen=True, slots=True)

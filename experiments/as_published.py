@@ -18,7 +18,8 @@ from experiments.published import known_percent
 from experiments.rows import Cell
 from experiments.shared_options import StudyOptions
 from experiments.tables import Table, new_table
-from secure_fd.recipes import IMAGE_SETS, paper
+from secure_fd.data.image_sets import IMAGE_SETS
+from secure_fd.training.recipes import paper
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,7 +19,7 @@ from experiments.published import method_title
 from experiments.rows import Cell
 from experiments.study import Point, Result, Results, grouped, main, moments, percent
 from experiments.tables import NONE, Table, human_bytes, new_table
-from secure_fd.recipes import IMAGE_SETS
+from secure_fd.data.image_sets import IMAGE_SETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

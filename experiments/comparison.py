@@ -217,7 +217,7 @@ def _figures(row: "RowRun") -> dict[str, float]:
 
 def _notes(row: "RowRun") -> dict[str, object]:
     from secure_fd.secure_sum.base import Stage
-    from secure_fd.training import default_device
+    from secure_fd.training.trainer import default_device
 
     missing = row.transcript.missing
     clients = range(row.transcript.n_clients)

@@ -27,7 +27,7 @@ from experiments.rows import (
 from experiments.shared_options import StudyOptions
 from experiments.tables import NONE, Table, new_table
 from secure_fd.data.partition import parse_split
-from secure_fd.recipes import SGD, Schedule
+from secure_fd.training.recipes import SGD, Schedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments import study
 from experiments.tables import Table, new_table
-from secure_fd.knowledge import FloatArray, IntArray
+from secure_fd.votes.codec import FloatArray, IntArray
 
 CLIENTS, DELTA = 4, 0.05
 STEPS, FRESH = 5000, 20_000
@@ -114,7 +114,7 @@ def trained(records: FloatArray, drawn: FloatArray, steps: int, seed: int) -> li
     """A discriminator for each client's records [K, m, 2], which learns against drawn [n, 2]."""
     import torch
 
-    from secure_fd.adversarial import BETAS, AdversarialSettings, discriminator, judge_step
+    from secure_fd.methods.adversarial import BETAS, AdversarialSettings, discriminator, judge_step
 
     form, rng, judges = AdversarialSettings(judge=256), np.random.default_rng(seed), []
     for k, own in enumerate(records):
@@ -138,7 +138,7 @@ def measure(_: Path | None, cell: Cell, __: None, progress: study.Progress) -> s
     """Train everything on one draw of densities and records, and measure both sides."""
     from sklearn.neighbors import KNeighborsRegressor
 
-    from secure_fd.training import logits
+    from secure_fd.training.trainer import logits
 
     start, rng = time.process_time(), np.random.default_rng([cell.seed, cell.records])
     parts = densities(np.random.default_rng(cell.seed))

@@ -32,9 +32,10 @@ from experiments.study import (
     measure as mean_of,
 )
 from experiments.tables import Table, human_bytes, new_table
+from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
-from secure_fd.recipes import IMAGE_SETS, Schedule, schedule
+from secure_fd.training.recipes import Schedule, schedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from experiments import rows
 from experiments.grid import HOSPITALS, our_recipe
-from secure_fd.recipes import IMAGE_SETS, SGD, Schedule
+from secure_fd.data.image_sets import IMAGE_SETS
+from secure_fd.training.recipes import SGD, Schedule
 
 STEPS = 200
 """Of every network, in all."""

@@ -18,17 +18,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from experiments.measures import BOUND, TAUGHT, TERMS, TEST_LOSS
-from secure_fd import models
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
-from secure_fd.federation import Participant
-from secure_fd.knowledge import FloatArray, IntArray, one_hot
-from secure_fd.recipes import SGD, Schedule
-from secure_fd.selection.density import Same
-from secure_fd.simulation import architectures
-from secure_fd.training import Trainer, accuracy, default_device, predict, predicted_labels
-from secure_fd.transcript import Transcript
+from secure_fd.protocol.transcript import Transcript
+from secure_fd.selection.density_ratio import Same
+from secure_fd.simulation.federation import Participant
+from secure_fd.simulation.simulate import architectures
+from secure_fd.training import models
+from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.training.trainer import Trainer, accuracy, default_device, predict, predicted_labels
+from secure_fd.votes.codec import FloatArray, IntArray, one_hot
 
 DELTA = 0.05
 _STEPS = 300

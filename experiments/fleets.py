@@ -26,11 +26,11 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.data.partition import Split
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import IntArray
 from secure_fd.privacy.calibration import epsilon as price
 from secure_fd.privacy.client import ClientPlan, ClientShares, ClientUnit
-from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
-from secure_fd.training import accuracy
+from secure_fd.selection.density_ratio import ReferenceSettings, Same, shared_reference
+from secure_fd.training.trainer import accuracy
+from secure_fd.votes.codec import IntArray
 
 CORRUPT = 0.1
 """Share of the clients that give no noise of their own."""

@@ -14,9 +14,15 @@ from experiments import study
 from experiments.rows import BY_NETWORK, FIRST_SEED, Cell
 from experiments.shared_options import StudyOptions
 from experiments.tables import Table
+from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.data.partition import parse_split
 from secure_fd.errors import ConfigurationError
-from secure_fd.recipes import IMAGE_SETS, Recipe, Schedule, ours, schedule
+from secure_fd.training.recipes import (
+    Recipe,
+    Schedule,
+    ours,
+    schedule,
+)
 
 PAPER_SETS = ("mnist", "fashion_mnist", "cifar10_features")
 QUICK_SET = "digits"

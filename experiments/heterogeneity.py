@@ -13,8 +13,8 @@ from experiments.published import method_title
 from experiments.rows import Cell
 from experiments.study import Result, Results, grouped, main, over, percent
 from experiments.tables import Table, new_table
+from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.data.partition import parse_split
-from secure_fd.recipes import IMAGE_SETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,7 +15,6 @@ from attacks.budgets import Digits, Factory, LeakageGame, bundled_digits, server
 from attacks.overfitted import all_training, perceptron
 from experiments.rows import Secure
 from secure_fd.errors import ConfigurationError
-from secure_fd.federation import AnyMethod, Federation, Participant, exchange_of, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.heads import PooledHeads
@@ -26,10 +25,17 @@ from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.record import LocalRecordUnit, PooledRecordUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.recipes import SGD, Schedule
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.selection.density import ReferenceSettings
+from secure_fd.selection.density_ratio import ReferenceSettings
+from secure_fd.simulation.federation import (
+    AnyMethod,
+    Federation,
+    Participant,
+    exchange_of,
+    participants_of,
+)
+from secure_fd.training.recipes import SGD, Schedule
 
 CLASSES: Final = 10
 DELTA: Final = 1e-5

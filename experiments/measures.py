@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from experiments.runs import Prepared, Runner
     from secure_fd.data.federated import FederatedData
     from secure_fd.data.images import Images
-    from secure_fd.federation import Federation
-    from secure_fd.knowledge import FloatArray, IntArray
-    from secure_fd.selection.density import Same
-    from secure_fd.transcript import DistillationRound
+    from secure_fd.protocol.transcript import DistillationRound
+    from secure_fd.selection.density_ratio import Same
+    from secure_fd.simulation.federation import Federation
+    from secure_fd.votes.codec import FloatArray, IntArray
 
 ACCURACY = "accuracy"
 """On the test set after the last round, mean over clients."""
@@ -83,7 +83,7 @@ BoolArray = NDArray[np.bool_]
 
 def measured(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, float]:
     """All figures of a run but its accuracy, by name."""
-    from secure_fd.selection.density import Same
+    from secure_fd.selection.density_ratio import Same
 
     found = {VALIDATION: float(np.mean(runner.accuracies(_validation(Same(made.data)))))}
     return found | of_method(cell, runner, made) | of_lost(runner)
@@ -110,8 +110,8 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
 def of_heads(runner: "Federation", made: "Prepared") -> dict[str, float]:
     """Test accuracy of all that clients could leave with, and the share of right labels."""
     from secure_fd.methods.heads import HeadLearner
-    from secure_fd.selection.density import Same
-    from secure_fd.training import accuracy
+    from secure_fd.selection.density_ratio import Same
+    from secure_fd.training.trainer import accuracy
 
     test, truth = made.data.test, made.data.proxies.labels
     halves = [client.half for client in runner.clients]
@@ -133,8 +133,8 @@ def of_heads(runner: "Federation", made: "Prepared") -> dict[str, float]:
 
 def of_divergence(runner: "Runner") -> dict[str, float]:
     """How often training diverged."""
-    from secure_fd.federation import Federation
     from secure_fd.methods.fedavg import FedAvgClient
+    from secure_fd.simulation.federation import Federation
 
     if not isinstance(runner, Federation):
         return {}
@@ -153,7 +153,7 @@ def of_messages(data: "FederatedData") -> dict[str, float]:
 
 def lost(runner: "Runner") -> set[int]:
     """Clients whose networks ended outside the finite numbers: from then on they are silent."""
-    from secure_fd.models import flatten
+    from secure_fd.training.models import flatten
 
     each = enumerate(runner.models)
     return {client for client, network in each if not flatten(network).isfinite().all()}
@@ -169,10 +169,10 @@ def of_lost(runner: "Runner") -> dict[str, float]:
 @lru_cache(maxsize=1)
 def _resnet_bytes(clients: int, n_classes: int) -> tuple[int, int]:
     """Of a client and round: packed up, as float32 down; nothing is trained."""
-    from secure_fd.knowledge import LaneLayout
+    from secure_fd.data.vision import torchvision
     from secure_fd.methods.fedavg import ParameterCodec
-    from secure_fd.models import flatten
-    from secure_fd.vision import torchvision
+    from secure_fd.training.models import flatten
+    from secure_fd.votes.codec import LaneLayout
 
     flat = flatten(torchvision().models.resnet18(num_classes=n_classes)).numpy()
     codec = ParameterCodec((1.0,) * clients)
@@ -213,7 +213,7 @@ def _labels(rounds: "Sequence[DistillationRound]", truth: "IntArray") -> dict[st
 
 
 def _selectors(runner: "Federation", made: "Prepared", truth: "IntArray") -> dict[str, float]:
-    from secure_fd.selection.density import Same
+    from secure_fd.selection.density_ratio import Same
 
     right = _warm_predictions(Same(made)) == truth
     own, correct = [], []
@@ -261,7 +261,7 @@ def auroc(positive: BoolArray, scores: "FloatArray") -> list[float]:
 @lru_cache(maxsize=1)
 def _warm_predictions(made: "Same[Prepared]") -> "IntArray":
     """[K, P] the class that each client's network gives each proxy after the warm-up."""
-    from secure_fd.training import predicted_labels
+    from secure_fd.training.trainer import predicted_labels
 
     pixels = made.one.data.proxies.pixels
     return np.stack([predicted_labels(m, pixels).numpy() for m in made.one.networks()])

@@ -8,9 +8,9 @@ from inspect import signature
 from experiments.rows import OwnData, own_function
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.folders import federation_in
+from secure_fd.data.image_sets import own_name
 from secure_fd.data.partition import Split
 from secure_fd.errors import ConfigurationError
-from secure_fd.recipes import own_name
 
 
 @lru_cache(maxsize=2)

@@ -18,13 +18,13 @@ from experiments.grid import HOSPITALS, image_study
 from experiments.measures import ACCURACY, HEAD, NETWORK, RIGHT_ONCE, TAUGHT
 from experiments.shared_options import StudyOptions
 from experiments.tables import NONE, Table, new_table
-from secure_fd.recipes import IMAGE_SETS
+from secure_fd.data.image_sets import IMAGE_SETS
 
 if TYPE_CHECKING:
     from secure_fd.data.federated import FederatedData
-    from secure_fd.federation import Federation
     from secure_fd.privacy.record import PooledRecordUnit
-    from secure_fd.recipes import Schedule
+    from secure_fd.simulation.federation import Federation
+    from secure_fd.training.recipes import Schedule
 
 EPSILONS = ("0.25", "1", "4", "inf")
 Trust = Literal["enough", "all", "nobody"]
@@ -149,10 +149,10 @@ def seeded_run(
     those of the smallest masked sum that are not corrupt. The unit's plan says how many sums the
     run is to have.
     """
-    from secure_fd.federation import Federation, participants_of
     from secure_fd.privacy.record import PooledRecordUnit
     from secure_fd.privacy.samplers import SeededRandom
-    from secure_fd.simulation import fresh_networks, pooled_heads, secure_sum
+    from secure_fd.simulation.federation import Federation, participants_of
+    from secure_fd.simulation.simulate import fresh_networks, pooled_heads, secure_sum
 
     method = pooled_heads(epsilon, local=local)
     unit = PooledRecordUnit(
@@ -186,7 +186,7 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: study.Progre
     import numpy as np
 
     from secure_fd.methods.heads import HeadLearner
-    from secure_fd.recipes import one_lesson
+    from secure_fd.training.recipes import one_lesson
 
     start, epsilon, local = time.process_time(), float(cell.epsilon), cell.trust == "nobody"
     honest = {"enough": None, "all": len(made.clients), "nobody": 1}[cell.trust]

@@ -38,18 +38,19 @@ from experiments.rows import (
     working_folder,
 )
 from experiments.study import Study, listed
+from secure_fd.data.image_sets import ImageSet, image_set
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.data.places import check_there
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
-from secure_fd.methods.budget import check_budget
-from secure_fd.methods.voters import check_min_voters
+from secure_fd.methods.min_voters import check_min_voters
 from secure_fd.privacy.guarantee import (
     GROUP_SIZES,
     LEAST_CLIENTS,
     LEAST_EPSILON,
     MOST_EPSILON,
 )
-from secure_fd.recipes import ImageSet, image_set, schedule
+from secure_fd.training.recipes import schedule
+from secure_fd.votes.budget import check_budget
 
 DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")
 """Image sets of 28 x 28 grey pixels, which every row and attack of the comparison takes."""
@@ -494,7 +495,7 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
 def _with_delta(made: Plan) -> Plan:
     """The plan with the delta that its records ask for, where none was given."""
     from experiments.runs import check_data, data_of  # heavy: other mistakes answer at once
-    from secure_fd.simulation import default_delta
+    from secure_fd.simulation.simulate import default_delta
 
     terms, seed = made.terms, made.seeds[0]
     if made.settings.dp_delta is None:

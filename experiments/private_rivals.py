@@ -21,14 +21,14 @@ from experiments.grid import image_study
 from experiments.measures import ACCURACY
 from experiments.shared_options import StudyOptions
 from experiments.tables import NONE, Table, new_table
+from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.errors import LocalError
-from secure_fd.recipes import IMAGE_SETS
 
 if TYPE_CHECKING:
     from experiments.rival_heads import Budget
     from secure_fd.data.federated import FederatedData
-    from secure_fd.knowledge import FloatArray, IntArray
     from secure_fd.privacy.samplers import Random
+    from secure_fd.votes.codec import FloatArray, IntArray
 
 EPSILONS = ("0.25", "1", "4")
 SETS = ("mnist", "fashion_mnist", "mnist5k", "digits")
@@ -143,7 +143,7 @@ def prepare(data_dir: Path | None, group: Sequence[Cell], progress: study.Progre
     from secure_fd.data.federated import federate
     from secure_fd.data.partition import parse_split
     from secure_fd.data.sources import load
-    from secure_fd.selection.density import ReferenceSettings
+    from secure_fd.selection.density_ratio import ReferenceSettings
 
     cell = group[0]
     progress(0)
@@ -186,7 +186,7 @@ def _ours(cell: Cell, made: Prepared) -> Found:
     from experiments.pooled import seeded_run
     from experiments.rival_heads import claim_of
     from secure_fd.methods.heads import HeadLearner
-    from secure_fd.recipes import one_lesson
+    from secure_fd.training.recipes import one_lesson
 
     lesson = one_lesson(len(made.data.proxies), image_set=cell.image_set)
     schedule = replace(lesson.schedule, proxy_steps=0)
@@ -237,7 +237,7 @@ def _head(cell: Cell, made: Prepared, first: int, last: int, chance: "Random") -
 
     from experiments.rival_heads import CentredFeatures, Records, claim_of, full_batch, sampled
     from secure_fd.privacy.record import rank_for
-    from secure_fd.selection.density import ReferenceSettings
+    from secure_fd.selection.density_ratio import ReferenceSettings
 
     budget, classes = _budget(cell), made.data.n_classes
     labels = made.labels(first, last)
@@ -269,8 +269,8 @@ def _network(cell: Cell, made: Prepared) -> Found:
     from experiments.rival_heads import claim_of, shared_steps
     from secure_fd.data.images import concatenate
     from secure_fd.privacy.samplers import SeededRandom
-    from secure_fd.simulation import fresh_networks
-    from secure_fd.training import accuracy
+    from secure_fd.simulation.simulate import fresh_networks
+    from secure_fd.training.trainer import accuracy
 
     steps, share, level = ROWS[cell.row].setting
     model = fresh_networks(made.data, cell.seed, shared=True)[0]

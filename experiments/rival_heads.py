@@ -22,7 +22,6 @@ from torch import nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import FloatArray, IntArray, one_hot
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD, TrainingPlan
@@ -35,8 +34,9 @@ from secure_fd.privacy.record import (
     feature_units,
 )
 from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian
-from secure_fd.private_training import PrivateTrainer
-from secure_fd.selection.density import FourierFeatures, SingleArray
+from secure_fd.selection.density_ratio import FourierFeatures, SingleArray
+from secure_fd.training.dp_sgd import PrivateTrainer
+from secure_fd.votes.codec import FloatArray, IntArray, one_hot
 
 ShortArray = NDArray[np.int16]
 _AT_ONCE: Final = 2000

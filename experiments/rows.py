@@ -11,11 +11,16 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from experiments.codec import NEVER, UNLESS_EMPTY
+from secure_fd.data.image_sets import (
+    IMAGE_SETS,
+    image_set,
+    own_shape,
+)
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS, MethodName
 from secure_fd.methods.registry import load as load_method
-from secure_fd.recipes import IMAGE_SETS, SGD, Schedule, image_set, own_shape
+from secure_fd.training.recipes import SGD, Schedule
 
 Labels = Literal["soft", "hard"]
 Secure = Literal["masks", "he", "prio3"]

@@ -30,23 +30,14 @@ from experiments.own_data import own_federation
 from experiments.rivals.by_network import NetworkVotes, SelectiveByNetwork
 from experiments.study import Point, Progress, Result
 from experiments.variants import TaughtTruth, centralised
-from secure_fd import models, simulation
-from secure_fd.adversarial import AdversarialSettings
 from secure_fd.data.federated import ClientData, FederatedData, federate
+from secure_fd.data.image_sets import IMAGE_SETS, image_set
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, parse_split
 from secure_fd.data.patches import SPREAD
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.federation import (
-    AnyMethod,
-    Dropouts,
-    Federation,
-    Participant,
-    exchange_of,
-    participants_of,
-)
-from secure_fd.knowledge import one_hot
+from secure_fd.methods.adversarial import AdversarialSettings
 from secure_fd.methods.base import Labels, SharesParameters
 from secure_fd.methods.dafkd import DaFKD, Weight
 from secure_fd.methods.fedavg import FedAvg
@@ -61,18 +52,28 @@ from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse, label_guarantee
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
-from secure_fd.private_training import PrivateTrainer
-from secure_fd.recipes import IMAGE_SETS, image_set
+from secure_fd.protocol.transcript import Float32Array, Transcript
 from secure_fd.secure_sum.base import SecureSum
-from secure_fd.selection.client import (
+from secure_fd.selection.density_ratio import Same
+from secure_fd.selection.selectors import (
     ClientSelector,
     KulsifSelector,
     ProxyRatioSelector,
     Selection,
 )
-from secure_fd.selection.density import Same
-from secure_fd.training import Alone, Learner, OnSteps, Trainer, default_device
-from secure_fd.transcript import Float32Array, Transcript
+from secure_fd.simulation import simulate as simulation
+from secure_fd.simulation.federation import (
+    AnyMethod,
+    Dropouts,
+    Federation,
+    Participant,
+    exchange_of,
+    participants_of,
+)
+from secure_fd.training import models
+from secure_fd.training.dp_sgd import PrivateTrainer
+from secure_fd.training.trainer import Alone, Learner, OnSteps, Trainer, default_device
+from secure_fd.votes.codec import one_hot
 
 PATCHES = "_patches"
 """How the names of image sets end that clients see through `data.patches`."""

@@ -17,7 +17,7 @@ from experiments.published import known_percent, selector_title
 from experiments.rows import COUNTED, Cell
 from experiments.study import Result, Results, grouped, main, measure, moments, percent
 from experiments.tables import Table, new_table
-from secure_fd.recipes import IMAGE_SETS
+from secure_fd.data.image_sets import IMAGE_SETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

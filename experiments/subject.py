@@ -10,8 +10,8 @@ from experiments.measures import ACCURACY, BYTES_UP
 from experiments.promises import short
 from experiments.rows import RowSpec
 from experiments.tables import MINUS, counted, human_bytes
+from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.privacy.guarantee import figure
-from secure_fd.recipes import IMAGE_SETS
 
 _SPLITS = {
     "strong": "one class a client",

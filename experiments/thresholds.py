@@ -16,7 +16,7 @@ from experiments.published import known_percent
 from experiments.rows import Cell
 from experiments.study import Result, Results, grouped, main, measure, over, percent
 from experiments.tables import Table, new_table
-from secure_fd.recipes import IMAGE_SETS
+from secure_fd.data.image_sets import IMAGE_SETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

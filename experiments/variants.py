@@ -7,10 +7,10 @@ import torch
 
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import concatenate
-from secure_fd.knowledge import FloatArray
 from secure_fd.methods.base import Own, Setting
 from secure_fd.methods.heads import HeadClient, PooledHeads, Public
-from secure_fd.training import Lesson
+from secure_fd.training.trainer import Lesson
+from secure_fd.votes.codec import FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

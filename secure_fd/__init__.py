@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from secure_fd import models as models
-    from secure_fd import recipes as recipes
-    from secure_fd.client import Client as Client
     from secure_fd.data.federated import ClientData as ClientData
     from secure_fd.data.federated import FederatedData as FederatedData
     from secure_fd.data.federated import federate as federate
@@ -22,20 +19,13 @@ if TYPE_CHECKING:
     from secure_fd.data.own import images_of as images_of
     from secure_fd.data.partition import parse_split as parse_split
     from secure_fd.data.sources import load as load
+    from secure_fd.deployment.site_network import load_site_network as load_site_network
     from secure_fd.errors import BudgetError as BudgetError
     from secure_fd.errors import ConfigurationError as ConfigurationError
     from secure_fd.errors import LocalError as LocalError
     from secure_fd.errors import MissingCapabilityError as MissingCapabilityError
     from secure_fd.errors import PeerError as PeerError
     from secure_fd.errors import SecureFDError as SecureFDError
-    from secure_fd.exchange import Ask as Ask
-    from secure_fd.exchange import Share as Share
-    from secure_fd.exchange import Sum as Sum
-    from secure_fd.exchange import Void as Void
-    from secure_fd.federation import Dropouts as Dropouts
-    from secure_fd.federation import Federation as Federation
-    from secure_fd.federation import Participant as Participant
-    from secure_fd.federation import participants_of as participants_of
     from secure_fd.methods.base import Exchange as Exchange
     from secure_fd.methods.base import Method as Method
     from secure_fd.methods.base import Own as Own
@@ -59,26 +49,36 @@ if TYPE_CHECKING:
     from secure_fd.privacy.ledger import BudgetLedger as BudgetLedger
     from secure_fd.privacy.record import LocalRecordUnit as LocalRecordUnit
     from secure_fd.privacy.record import PooledRecordUnit as PooledRecordUnit
-    from secure_fd.recipes import SGD as SGD
-    from secure_fd.recipes import Recipe as Recipe
-    from secure_fd.recipes import Schedule as Schedule
+    from secure_fd.protocol.client import Client as Client
+    from secure_fd.protocol.messages import Ask as Ask
+    from secure_fd.protocol.messages import Share as Share
+    from secure_fd.protocol.messages import Void as Void
+    from secure_fd.protocol.server import Server as Server
+    from secure_fd.protocol.transcript import RoundReport as RoundReport
+    from secure_fd.protocol.transcript import Transcript as Transcript
     from secure_fd.secure_sum.base import SecureSum as SecureSum
     from secure_fd.secure_sum.base import Stage as Stage
     from secure_fd.secure_sum.homomorphic import HomomorphicSum as HomomorphicSum
     from secure_fd.secure_sum.masked import MaskedSum as MaskedSum
     from secure_fd.secure_sum.plain import PlainSum as PlainSum
     from secure_fd.secure_sum.validated import Prio3Sum as Prio3Sum
-    from secure_fd.selection.client import KulsifSelector as KulsifSelector
-    from secure_fd.selection.client import ProxyRatioSelector as ProxyRatioSelector
-    from secure_fd.server import Server as Server
-    from secure_fd.simulation import Simulation as Simulation
-    from secure_fd.simulation import simulate as simulate
-    from secure_fd.site_network import load_site_network as load_site_network
-    from secure_fd.training import Learner as Learner
-    from secure_fd.training import Lesson as Lesson
-    from secure_fd.training import Steps as Steps
-    from secure_fd.transcript import RoundReport as RoundReport
-    from secure_fd.transcript import Transcript as Transcript
+    from secure_fd.selection.selectors import KulsifSelector as KulsifSelector
+    from secure_fd.selection.selectors import ProxyRatioSelector as ProxyRatioSelector
+    from secure_fd.simulation.federation import Dropouts as Dropouts
+    from secure_fd.simulation.federation import Federation as Federation
+    from secure_fd.simulation.federation import Participant as Participant
+    from secure_fd.simulation.federation import participants_of as participants_of
+    from secure_fd.simulation.simulate import Simulation as Simulation
+    from secure_fd.simulation.simulate import simulate as simulate
+    from secure_fd.training import models as models
+    from secure_fd.training import recipes as recipes
+    from secure_fd.training.recipes import SGD as SGD
+    from secure_fd.training.recipes import Recipe as Recipe
+    from secure_fd.training.recipes import Schedule as Schedule
+    from secure_fd.training.trainer import Learner as Learner
+    from secure_fd.training.trainer import Lesson as Lesson
+    from secure_fd.training.trainer import Steps as Steps
+    from secure_fd.wire import Sum as Sum
 
 _NAMES = {
     "secure_sum.base": ("SecureSum", "Stage"),
@@ -86,7 +86,7 @@ _NAMES = {
     "secure_sum.homomorphic": ("HomomorphicSum",),
     "secure_sum.masked": ("MaskedSum",),
     "secure_sum.validated": ("Prio3Sum",),
-    "client": ("Client",),
+    "protocol.client": ("Client",),
     "data.federated": ("ClientData", "FederatedData", "federate"),
     "data.images": ("Images",),
     "data.own": ("clients_of", "images_in", "images_of"),
@@ -100,8 +100,8 @@ _NAMES = {
         "PeerError",
         "SecureFDError",
     ),
-    "exchange": ("Ask", "Share", "Sum", "Void"),
-    "federation": ("Dropouts", "Federation", "Participant", "participants_of"),
+    "protocol.messages": ("Ask", "Share", "Void"),
+    "simulation.federation": ("Dropouts", "Federation", "Participant", "participants_of"),
     "methods.base": ("Exchange", "Method", "Own", "Setting"),
     "methods.ds_fl": ("DSFL",),
     "methods.fedavg": ("FedAvg",),
@@ -119,16 +119,17 @@ _NAMES = {
     "privacy.label": ("LabelUnit",),
     "privacy.ledger": ("BudgetLedger",),
     "privacy.record": ("LocalRecordUnit", "PooledRecordUnit"),
-    "recipes": ("Recipe", "SGD", "Schedule"),
-    "selection.client": ("KulsifSelector", "ProxyRatioSelector"),
-    "server": ("Server",),
-    "simulation": ("Simulation", "simulate"),
-    "site_network": ("load_site_network",),
-    "training": ("Learner", "Lesson", "Steps"),
-    "transcript": ("RoundReport", "Transcript"),
+    "training.recipes": ("Recipe", "SGD", "Schedule"),
+    "selection.selectors": ("KulsifSelector", "ProxyRatioSelector"),
+    "protocol.server": ("Server",),
+    "simulation.simulate": ("Simulation", "simulate"),
+    "deployment.site_network": ("load_site_network",),
+    "training.trainer": ("Learner", "Lesson", "Steps"),
+    "protocol.transcript": ("RoundReport", "Transcript"),
+    "wire": ("Sum",),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
-_MODULES = ("models", "recipes")
+_MODULES = {"models": "training.models", "recipes": "training.recipes"}
 
 __all__ = list(_HOMES)
 __all__ += ["models", "recipes"]
@@ -137,7 +138,7 @@ __all__ += ["models", "recipes"]
 def __getattr__(name: str) -> object:
     """Import a public name from its home."""
     if name in _MODULES:
-        return import_module(f"secure_fd.{name}")
+        return import_module(f"secure_fd.{_MODULES[name]}")
     if name not in _HOMES:
         raise AttributeError(f"module 'secure_fd' has no attribute {name!r}")
     return getattr(import_module(f"secure_fd.{_HOMES[name]}"), name)

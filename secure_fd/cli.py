@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from secure_fd import __version__
 from secure_fd.endings import USAGE_ERROR
 from secure_fd.errors import SecureFDError
-from secure_fd.extras import extra, import_ours
+from secure_fd.optional import extra, import_ours
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "compare": ("experiments.privacy_compare", "accuracy, bytes and leakage of methods in one run"),
@@ -14,9 +14,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "suite": ("experiments.attack_suite", "every attack against every protocol"),
     "study": ("experiments.studies", "a table or figure: study --help lists them"),
     "check": ("experiments.check", "leakage against limits, or against a stored baseline"),
-    "site": ("secure_fd.flower.commands", "keys of a site, and the roster of a federation"),
-    "serve": ("secure_fd.flower.commands", "the server of a roster, over Flower"),
-    "join": ("secure_fd.flower.commands", "take part with the records of this machine"),
+    "site": ("secure_fd.deployment.commands", "keys of a site, and the roster of a federation"),
+    "serve": ("secure_fd.deployment.commands", "the server of a roster, over Flower"),
+    "join": ("secure_fd.deployment.commands", "take part with the records of this machine"),
 }
 """Command -> module whose `main(arguments, prog)` runs it, and a line of help."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from secure_fd.errors import SecureFDError
-from secure_fd.extras import import_ours
+from secure_fd.optional import import_ours
 
 
 class BudgetFixture:

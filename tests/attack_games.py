@@ -13,8 +13,8 @@ from attacks.fit import Fit, fit
 from attacks.inversion import InversionTruth, inversion_truth
 from attacks.prior import Prior, PriorSettings, train_prior
 from attacks.view import Public
-from secure_fd.knowledge import Ensemble, IntArray, UnitArray
-from secure_fd.transcript import DistillationRound, Transcript
+from secure_fd.protocol.transcript import DistillationRound, Transcript
+from secure_fd.votes.codec import Ensemble, IntArray, UnitArray
 
 
 def perceptron(inputs: int, hidden: int, classes: int, seed: int) -> nn.Module:

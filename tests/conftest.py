@@ -3,9 +3,9 @@
 import pytest
 
 from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.recipes import Sizes
 
 
 @pytest.fixture(scope="session")

@@ -10,16 +10,16 @@ from PIL import Image
 
 from secure_fd.crypto.primitives import IdentityKey, proxy_commitment, quantum_safe_available
 from secure_fd.data.federated import FederatedData
-from secure_fd.flower import keys
-from secure_fd.flower.join import ledger_of
-from secure_fd.flower.loop import Arrived, Rounds
-from secure_fd.flower.parties import Agreement
-from secure_fd.flower.roster import Roster, SiteEntry, Terms
-from secure_fd.flower.serving import rounds_of
-from secure_fd.flower.site import Site
-from secure_fd.knowledge import proxy_pixels
+from secure_fd.deployment import keys
+from secure_fd.deployment.join import ledger_of
+from secure_fd.deployment.loop import Arrived, Rounds
+from secure_fd.deployment.parties import Agreement
+from secure_fd.deployment.roster import Roster, SiteEntry, Terms
+from secure_fd.deployment.serving import rounds_of
+from secure_fd.deployment.site import Site
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.storage import Store
+from secure_fd.votes.codec import proxy_pixels
 
 CLASSES = ("cat", "dog")
 

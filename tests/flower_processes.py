@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from secure_fd.flower.serve import JOURNAL, lines_of
+from secure_fd.deployment.serve import JOURNAL, lines_of
 
 ROOT = Path(__file__).parents[1]
 SITES = ("north", "south", "west")

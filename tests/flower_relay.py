@@ -7,8 +7,8 @@ carry an input. Arguments: the file, then those of join.
 import sys
 from pathlib import Path
 
-from secure_fd.flower.commands import main
-from secure_fd.flower.site import Site
+from secure_fd.deployment.commands import main
+from secure_fd.deployment.site import Site
 
 FLAG = Path(sys.argv[1])
 _INPUT = 1000

@@ -19,11 +19,10 @@ import numpy as np
 from experiments.rows import KNOWN
 from secure_fd import cli
 from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.federation import AnyMethod, Federation
 from secure_fd.methods.registry import load as load_method
-from secure_fd.models import flatten
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.calibration import epsilon as cost_of
 from secure_fd.privacy.client import ClientPlan
@@ -31,11 +30,12 @@ from secure_fd.privacy.dp_sgd import TrainingPlan
 from secure_fd.privacy.label import LabelPlan
 from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.record import PooledPlan
-from secure_fd.recipes import Sizes
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.homomorphic import HomomorphicSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.validated import Prio3Sum
+from secure_fd.simulation.federation import AnyMethod, Federation
+from secure_fd.training.models import flatten
 from tests.small_dafkd import SmallDaFKD
 from tests.small_federation import BRIEF, CPU, participants
 

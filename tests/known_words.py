@@ -6,8 +6,8 @@ from typing import ClassVar, Final
 import numpy as np
 from torch import nn
 
-from secure_fd.exchange import Ask, ClientTurn, ServerTurn, Share
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
+from secure_fd.protocol.messages import Ask, ClientTurn, ServerTurn, Share
 
 WORDS: Final = 64
 BOUND: Final = 2**40

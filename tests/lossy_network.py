@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from secure_fd.errors import LocalError, MissingClientError, PeerError
-from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg.client import Client
 from secure_fd.secagg.server import Server
 from secure_fd.secagg.session import Floors, MessageType, RoundTerms
 from secure_fd.secure_sum.masked import MaskedClient, MaskedServer
+from secure_fd.votes.codec import IntArray, WordArray
 from tests.secagg_cohort import Cohort, random_values
 
 Fault = Callable[[str, str, int], bool]

@@ -19,7 +19,6 @@ from secure_fd.crypto.primitives import (
     insecure_bytes,
 )
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import Client, ClientRound, ClientState
@@ -48,6 +47,7 @@ from secure_fd.secagg.session import (
 )
 from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupState
 from secure_fd.secure_sum.masked import set_up
+from secure_fd.votes.codec import IntArray, WordArray
 
 TERMS = RoundTerms(index=3, length=40, bound=4)
 Values = Mapping[int, WordArray | IntArray]

@@ -10,7 +10,6 @@ import numpy as np
 from secure_fd.crypto import shamir
 from secure_fd.crypto.primitives import Keystream
 from secure_fd.errors import PeerError
-from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import ClientState
@@ -25,6 +24,7 @@ from secure_fd.secagg.masks import (
     self_stream,
 )
 from secure_fd.secagg.session import Group, RoundTerms
+from secure_fd.votes.codec import IntArray, WordArray
 from tests.secagg_cohort import (
     TERMS,
     Clients,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from secure_fd.adversarial import AdversarialSettings
+from secure_fd.methods.adversarial import AdversarialSettings
 from secure_fd.methods.dafkd import DaFKD
 
 

@@ -9,19 +9,20 @@ import torch
 from torch import nn
 
 from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.federation import Dropouts, Federation, Participant
-from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
 from secure_fd.methods.base import Labels, Method, Opinion, levels
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.models import flatten
 from secure_fd.privacy.base import Protection
 from secure_fd.privacy.record import PooledRecordUnit
-from secure_fd.recipes import SGD, Schedule, Sizes
 from secure_fd.secure_sum.base import SecureSum, Stage
-from secure_fd.selection.client import ProxyRatioSelector, Selection
-from secure_fd.selection.density import ReferenceSettings
+from secure_fd.selection.density_ratio import ReferenceSettings
+from secure_fd.selection.selectors import ProxyRatioSelector, Selection
+from secure_fd.simulation.federation import Dropouts, Federation, Participant
+from secure_fd.training.models import flatten
+from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums
 
 CPU = torch.device("cpu")
 BRIEF = Schedule(

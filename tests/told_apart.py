@@ -15,10 +15,14 @@ import numpy as np
 
 from attacks.audit.setting import replaced
 from attacks.one_update import Lie, OneStory
-from secure_fd.broadcasts import BROADCAST_BYTES, Teller, Told
 from secure_fd.crypto.primitives import SERVER, IdentityKey
-from secure_fd.exchange import Kind, read_header
-from secure_fd.knowledge import (
+from secure_fd.methods.fedavg import model_bytes, read_model
+from secure_fd.protocol.broadcasts import BROADCAST_BYTES, Teller, Told
+from secure_fd.protocol.server import Outbound
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.secure_sum.base import SumClient
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.votes.codec import (
     Ensemble,
     IntArray,
     KnowledgeCodec,
@@ -26,11 +30,7 @@ from secure_fd.knowledge import (
     ensemble_message,
     one_hot,
 )
-from secure_fd.methods.fedavg import model_bytes, read_model
-from secure_fd.secagg.session import RoundTerms
-from secure_fd.secure_sum.base import SumClient
-from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.server import Outbound
+from secure_fd.wire import Kind, read_header
 
 
 class TwoStories(OneStory):

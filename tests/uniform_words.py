@@ -11,13 +11,13 @@ import pytest
 from scipy.stats import chi2
 
 from secure_fd.crypto.primitives import AgreementKey, RandomBytes, derive_key
-from secure_fd.knowledge import WordArray
 from secure_fd.secagg import client as round_module
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg import masks as secrets
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import RoundSecrets, round_key
 from secure_fd.secagg.session import Place
+from secure_fd.votes.codec import WordArray
 
 ALPHA = 1e-6
 

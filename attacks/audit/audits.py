@@ -34,15 +34,15 @@ from attacks.audit.setting import (
     masked_unit,
 )
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import (
+from secure_fd.privacy.client import ClientPlan, ClientShares, ClientUnit
+from secure_fd.privacy.label import BoolArray, LabelLedger, RandomizedResponse
+from secure_fd.votes.codec import (
     FloatArray,
     IntArray,
     KnowledgeCodec,
     Released,
     one_hot,
 )
-from secure_fd.privacy.client import ClientPlan, ClientShares, ClientUnit
-from secure_fd.privacy.label import BoolArray, LabelLedger, RandomizedResponse
 
 
 def _shaped(

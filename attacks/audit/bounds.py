@@ -15,8 +15,8 @@ from scipy.optimize import brentq
 from scipy.stats import beta, norm
 
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import FloatArray, IntArray
 from secure_fd.privacy.guarantee import Guarantee, PrivacyUnit
+from secure_fd.votes.codec import FloatArray, IntArray
 
 
 class Kind(StrEnum):

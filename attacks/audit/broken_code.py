@@ -11,12 +11,12 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from attacks.audit.setting import SHARE, replaced
-from secure_fd.knowledge import FloatArray, IntArray
 from secure_fd.privacy import client, dp_sgd, label, record
 from secure_fd.privacy.client import ClientShares
 from secure_fd.privacy.label import BoolArray, LabelLedger, RandomizedResponse
 from secure_fd.privacy.record import Bounded, PooledShares
 from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian, words
+from secure_fd.votes.codec import FloatArray, IntArray
 
 Twin = Callable[[], AbstractContextManager[None]]
 Sampler = Callable[[float, int, Random], IntArray]

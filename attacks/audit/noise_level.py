@@ -36,7 +36,6 @@ from attacks.audit.setting import (
     pooled_unit,
     training_plan,
 )
-from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.client import ClientPlan
@@ -45,6 +44,7 @@ from secure_fd.privacy.events import Gaussian, Repeated, SampledGaussian
 from secure_fd.privacy.label import LabelLedger, LabelPlan, RandomizedResponse
 from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.record import UNITS
+from secure_fd.votes.codec import FloatArray
 
 UNSEEN = 1e-3
 """The chance that a loss which an audit says it finds is not found."""

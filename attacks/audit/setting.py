@@ -14,15 +14,15 @@ from torch import Tensor, nn
 from attacks.audit.bounds import Proof, printed
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD, TrainingPlan
 from secure_fd.privacy.label import LabelLedger, RandomizedResponse
 from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.privacy.samplers import Random, words
-from secure_fd.private_training import PrivateTrainer
-from secure_fd.selection.density import ReferenceSettings
+from secure_fd.selection.density_ratio import ReferenceSettings
+from secure_fd.training.dp_sgd import PrivateTrainer
+from secure_fd.votes.codec import FloatArray
 
 
 @contextmanager

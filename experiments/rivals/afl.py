@@ -17,11 +17,11 @@ from scipy.linalg import cho_factor, cho_solve
 from torch import nn
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.exchange import Ask, ClientTurn, ServerTurn, Share, Void
-from secure_fd.knowledge import FloatArray
 from secure_fd.methods import heads
 from secure_fd.methods.base import Own, Setting
-from secure_fd.selection.density import ReferenceSettings
+from secure_fd.protocol.messages import Ask, ClientTurn, ServerTurn, Share, Void
+from secure_fd.selection.density_ratio import ReferenceSettings
+from secure_fd.votes.codec import FloatArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums
 from secure_fd.methods.base import (
     CountedVotes,
     Labels,
@@ -29,7 +28,8 @@ from secure_fd.methods.base import (
     levels,
 )
 from secure_fd.methods.votes import ProxyVotes, VoteClient
-from secure_fd.training import logits
+from secure_fd.training.trainer import logits
+from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums
 
 Score = Callable[[FloatArray], FloatArray]
 """Logits [N, C] to scores [N]."""

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
-from secure_fd.extras import extra
-from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums, ensemble_predictions
 from secure_fd.methods.base import CountedVotes, Labels, check_labels, levels, teachable
-from secure_fd.selection.density import as_they_are
+from secure_fd.optional import extra
+from secure_fd.selection.density_ratio import as_they_are
+from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums, ensemble_predictions
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secure_fd import models
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import IntArray, KnowledgeCodec, LaneLayout
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.client import ClientPlan, ClientUnit
-from secure_fd.recipes import SGD
-from secure_fd.selection.density import ProxyReference
-from secure_fd.training import Trainer, default_device
+from secure_fd.selection.density_ratio import ProxyReference
+from secure_fd.training import models
+from secure_fd.training.recipes import SGD
+from secure_fd.training.trainer import Trainer, default_device
+from secure_fd.votes.codec import IntArray, KnowledgeCodec, LaneLayout
 
 # Which of thousands of clients holds which record.
 

@@ -44,14 +44,14 @@ from experiments.scenes import Job, Progress, Scene, Turn, launched
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import Contribution, FloatArray, IntArray, KnowledgeCodec, Released, Sums
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.base import FromAnswers, NoProtection, Protection, Unguarded
 from secure_fd.privacy.client import ClientUnit
 from secure_fd.privacy.label import LabelUnit
-from secure_fd.selection.client import FittedSelector
-from secure_fd.training import predict
+from secure_fd.selection.selectors import FittedSelector
+from secure_fd.training.trainer import predict
+from secure_fd.votes.codec import Contribution, FloatArray, IntArray, KnowledgeCodec, Released, Sums
 
 _Release = Callable[[int], Released]
 """What a client lets go about one batch."""

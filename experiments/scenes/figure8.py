@@ -27,18 +27,19 @@ from attacks.prior import train_prior
 from attacks.view import AnswerFunction, Capability, Oracle, View, server_view
 from experiments.leakage import Attempt
 from experiments.scenes import Job, Progress, Scene, Turn, launched, noted
-from secure_fd import models
 from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import Sizes, image_set
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
-from secure_fd.federation import Federation, Participant, participants_of
-from secure_fd.knowledge import one_hot
 from secure_fd.methods.base import Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.recipes import Sizes, image_set, schedule
-from secure_fd.training import predict
+from secure_fd.simulation.federation import Federation, Participant, participants_of
+from secure_fd.training import models
+from secure_fd.training.recipes import schedule
+from secure_fd.training.trainer import predict
+from secure_fd.votes.codec import one_hot
 
 FIRST_PRIVATE = 5
 """GMI's split of MNIST: digits below are public, from here on private."""

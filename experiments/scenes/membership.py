@@ -31,20 +31,21 @@ from attacks.view import (
 from experiments.leakage import Attempt
 from experiments.scenes import Job, Progress, Scene, Turn, noted
 from secure_fd.data.federated import ClientData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
-from secure_fd.federation import Federation, Participant, participants_of
 from secure_fd.methods.base import Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.base import NoProtection, Protection
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit
-from secure_fd.recipes import SGD, Schedule, Sizes
+from secure_fd.protocol.transcript import Transcript
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.training import accuracy, predict
-from secure_fd.transcript import Transcript
+from secure_fd.simulation.federation import Federation, Participant, participants_of
+from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.training.trainer import accuracy, predict
 
 
 @dataclass(frozen=True, slots=True)

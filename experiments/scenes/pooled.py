@@ -9,15 +9,16 @@ from attacks.on_run import Run, attack
 from experiments.leakage import Attempt
 from experiments.scenes import Job, Progress, Scene, Turn
 from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import Sizes, image_set
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
-from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.privacy.base import NoProtection
 from secure_fd.privacy.record import PooledRecordUnit, sums_for
-from secure_fd.recipes import Schedule, Sizes, image_set
-from secure_fd.selection.density import ReferenceSettings
-from secure_fd.simulation import fresh_networks, secure_sum
+from secure_fd.selection.density_ratio import ReferenceSettings
+from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.simulate import fresh_networks, secure_sum
+from secure_fd.training.recipes import Schedule
 
 _BLOCKS, _QUICK_BLOCKS = (30, 100, 300), (30,)
 _CLIENTS = 10

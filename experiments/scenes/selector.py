@@ -22,11 +22,11 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.knowledge import Released
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse, label_guarantee
-from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector, Selection
-from secure_fd.transcript import Transcript
+from secure_fd.protocol.transcript import Transcript
+from secure_fd.selection.selectors import KulsifSelector, ProxyRatioSelector, Selection
+from secure_fd.votes.codec import Released
 
 _CLIENTS, _QUICK_CLIENTS = 10, 3
 _CANDIDATES = 20

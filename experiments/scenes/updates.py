@@ -32,19 +32,20 @@ from attacks.updates_attack import (
 from attacks.view import Capability, Public, View, server_view
 from experiments.leakage import Attempt
 from experiments.scenes import Job, Progress, Scene, Turn, launched, noted
-from secure_fd import models
 from secure_fd.data.federated import ClientData, FederatedData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
-from secure_fd.federation import Federation, Participant, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.dp_sgd import PrivateSGD
-from secure_fd.recipes import SGD, Schedule, Sizes
+from secure_fd.protocol.transcript import Transcript
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.selection.client import ProxyRatioSelector
-from secure_fd.transcript import Transcript
+from secure_fd.selection.selectors import ProxyRatioSelector
+from secure_fd.simulation.federation import Federation, Participant, participants_of
+from secure_fd.training import models
+from secure_fd.training.recipes import SGD, Schedule
 
 Attack = AnalyticInversion | MeanInversion | OptimisedInversion
 

@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from secure_fd.errors import LocalError, MissingCapabilityError, PeerError
-from secure_fd.knowledge import IntArray
+from secure_fd.votes.codec import IntArray
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.hpke import MLKEM768X25519PublicKey, Suite

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from secure_fd.data.federated import FederatedData, content_of, federate, first_copies
+from secure_fd.data.image_sets import Sizes, own_name
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.own import SUFFIXES, clients_of, images_in, size_of
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import Source
 from secure_fd.errors import ConfigurationError
-from secure_fd.recipes import Sizes, own_name
 
 _PROXIES, _TEST, _HELD_OUT = 0.2, 0.15, 0.1
 """Shares of all images that are held back where nobody brought any for the purpose."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from secure_fd.data.federated import VALIDATION_SHARE, ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.extras import extra
+from secure_fd.optional import extra
 
 SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".bmp"})
 """Of files that are images."""

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import IntArray
+from secure_fd.votes.codec import IntArray
 
 Kind = Literal["strong", "weak", "hospitals", "iid", "dirichlet", "own"]
 _FLOOR = 20

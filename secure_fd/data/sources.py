@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from secure_fd.data.backbone import EfficientNetLite0, cache_folder, cached_features
+from secure_fd.data.image_sets import image_set
 from secure_fd.data.images import Images
 from secure_fd.data.patches import PatchMap
 from secure_fd.data.places import VARIABLE, data_folder, folder_of
+from secure_fd.data.vision import torchvision
 from secure_fd.errors import ConfigurationError
-from secure_fd.extras import extra
-from secure_fd.recipes import image_set
-from secure_fd.vision import torchvision
+from secure_fd.optional import extra
 
 _UNSIGNED_BYTE = 8
 _MAX_BYTES = 1 << 30

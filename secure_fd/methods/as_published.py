@@ -15,9 +15,9 @@ from torch import Tensor
 
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import Ensemble, IntArray, Sums, ensemble_predictions
 from secure_fd.methods.base import CountedVotes, Labels, check_labels, levels
-from secure_fd.selection.client import KulsifSelector
+from secure_fd.selection.selectors import KulsifSelector
+from secure_fd.votes.codec import Ensemble, IntArray, Sums, ensemble_predictions
 
 _SHARE: Final = 0.05
 _SHARE_OF_SEVERAL: Final = 0.1

@@ -12,8 +12,21 @@ from torch import Tensor, nn
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.exchange import ClientHalf, ClientReport, Seen, ServerHalf, ServerReport
-from secure_fd.knowledge import (
+from secure_fd.privacy.base import NoProtection, Protection
+from secure_fd.privacy.guarantee import Guarantee
+from secure_fd.privacy.ledger import BudgetLedger
+from secure_fd.protocol.messages import (
+    ClientHalf,
+    ClientReport,
+    ServerHalf,
+    ServerReport,
+)
+from secure_fd.protocol.transcript import Transcript
+from secure_fd.secure_sum.recorded import Seen
+from secure_fd.selection.selectors import Familiar
+from secure_fd.training.recipes import Schedule
+from secure_fd.training.trainer import Learner, LocalTrainer, accuracy
+from secure_fd.votes.codec import (
     HARD_LEVELS,
     SOFT_LEVELS,
     Contribution,
@@ -24,13 +37,6 @@ from secure_fd.knowledge import (
     ensemble_predictions,
     one_hot,
 )
-from secure_fd.privacy.base import NoProtection, Protection
-from secure_fd.privacy.guarantee import Guarantee
-from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.recipes import Schedule
-from secure_fd.selection.client import Familiar
-from secure_fd.training import Learner, LocalTrainer, accuracy
-from secure_fd.transcript import Transcript
 
 
 def check_server_threshold(threshold: float) -> None:

@@ -23,8 +23,19 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import PeerError
-from secure_fd.exchange import Ask, ClientReport, ClientTurn, Seen, ServerTurn, Share, Void
-from secure_fd.knowledge import (
+from secure_fd.methods.base import Labels, LearningHalf, Own, RecordingHalf, Setting, levels
+from secure_fd.protocol.messages import (
+    Ask,
+    ClientReport,
+    ClientTurn,
+    ServerTurn,
+    Share,
+    Void,
+)
+from secure_fd.protocol.transcript import DistillationRound, Transcript
+from secure_fd.secure_sum.recorded import Seen
+from secure_fd.training.trainer import Learner, predict
+from secure_fd.votes.codec import (
     Contribution,
     Ensemble,
     FloatArray,
@@ -35,9 +46,6 @@ from secure_fd.knowledge import (
     ensemble_predictions,
     wire_type,
 )
-from secure_fd.methods.base import Labels, LearningHalf, Own, RecordingHalf, Setting, levels
-from secure_fd.training import Learner, predict
-from secure_fd.transcript import DistillationRound, Transcript
 
 _MOST_ASKED: Final = 100
 """Records of each class that a client takes the mean over: asking all costs more than training."""

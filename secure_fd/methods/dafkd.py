@@ -28,22 +28,45 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secure_fd.adversarial import AdversarialSettings, Adversary, Generator
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, PeerError
-from secure_fd.exchange import (
+from secure_fd.methods.adversarial import AdversarialSettings, Adversary, Generator
+from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
+from secure_fd.methods.fedavg import (
+    ParameterCodec,
+    check_one_architecture,
+    model_bytes,
+    read_model,
+)
+from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
+from secure_fd.privacy.guarantee import Guarantee
+from secure_fd.privacy.ledger import BudgetLedger, ledger_of
+from secure_fd.privacy.samplers import Random
+from secure_fd.protocol.messages import (
     Ask,
     ClientReport,
     ClientTurn,
-    Seen,
     ServerReport,
     ServerTurn,
     Share,
-    Sum,
     Void,
 )
-from secure_fd.knowledge import (
+from secure_fd.protocol.transcript import (
+    DistillationRound,
+    Float32Array,
+    GeneratorRound,
+    ParameterRound,
+    Transcript,
+    uploads_of,
+)
+from secure_fd.secure_sum.recorded import Seen
+from secure_fd.selection.selectors import ClientSelector
+from secure_fd.training.dp_sgd import PrivateTrainer
+from secure_fd.training.models import flatten, load_flat
+from secure_fd.training.recipes import Schedule
+from secure_fd.training.trainer import Learner, Steps, Trainer, predict
+from secure_fd.votes.codec import (
     SOFT_LEVELS,
     Contribution,
     Ensemble,
@@ -53,30 +76,7 @@ from secure_fd.knowledge import (
     UnitArray,
     ensemble_predictions,
 )
-from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
-from secure_fd.methods.fedavg import (
-    ParameterCodec,
-    check_one_architecture,
-    model_bytes,
-    read_model,
-)
-from secure_fd.models import flatten, load_flat
-from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
-from secure_fd.privacy.guarantee import Guarantee
-from secure_fd.privacy.ledger import BudgetLedger, ledger_of
-from secure_fd.privacy.samplers import Random
-from secure_fd.private_training import PrivateTrainer
-from secure_fd.recipes import Schedule
-from secure_fd.selection.client import ClientSelector
-from secure_fd.training import Learner, Steps, Trainer, predict
-from secure_fd.transcript import (
-    DistillationRound,
-    Float32Array,
-    GeneratorRound,
-    ParameterRound,
-    Transcript,
-    uploads_of,
-)
+from secure_fd.wire import Sum
 
 Weight = Literal["domain", "ratio", "uniform"]
 _INDEX: Final = struct.Struct(">Q")

@@ -19,8 +19,8 @@ from typing import ClassVar, Final
 import numpy as np
 from scipy.special import softmax
 
-from secure_fd.knowledge import Ensemble, FloatArray, IntArray, Sums, ensemble_predictions
 from secure_fd.methods.base import EverybodyAnswers, Labels, check_labels
+from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums, ensemble_predictions
 
 _TEMPERATURE: Final = 0.1
 """T; the lower, the sharper."""

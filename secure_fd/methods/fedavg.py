@@ -15,18 +15,26 @@ import torch
 from torch import nn
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.exchange import Ask, ClientTurn, Seen, ServerReport, ServerTurn, Share, Void
-from secure_fd.knowledge import FloatArray, UnitArray, WordArray
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
-from secure_fd.models import flatten, load_flat
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.ledger import BudgetLedger, ledger_of
 from secure_fd.privacy.samplers import Random
-from secure_fd.private_training import PrivateTrainer
-from secure_fd.recipes import SGD, Schedule
-from secure_fd.training import Learner, Trainer
-from secure_fd.transcript import Float32Array, ParameterRound, Transcript, uploads_of
+from secure_fd.protocol.messages import (
+    Ask,
+    ClientTurn,
+    ServerReport,
+    ServerTurn,
+    Share,
+    Void,
+)
+from secure_fd.protocol.transcript import Float32Array, ParameterRound, Transcript, uploads_of
+from secure_fd.secure_sum.recorded import Seen
+from secure_fd.training.dp_sgd import PrivateTrainer
+from secure_fd.training.models import flatten, load_flat
+from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.training.trainer import Learner, Trainer
+from secure_fd.votes.codec import FloatArray, UnitArray, WordArray
 
 _INDEX: Final = struct.Struct(">Q")
 

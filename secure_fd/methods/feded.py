@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import Ensemble, IntArray, Sums, ensemble_predictions
 from secure_fd.methods.base import EverybodyAnswers, Labels, teachable
 from secure_fd.methods.votes import Memory
-from secure_fd.recipes import SGD
-from secure_fd.training import Trainer, default_device, predict
+from secure_fd.training.recipes import SGD
+from secure_fd.training.trainer import Trainer, default_device, predict
+from secure_fd.votes.codec import Ensemble, IntArray, Sums, ensemble_predictions
 
 
 class FedED(EverybodyAnswers):

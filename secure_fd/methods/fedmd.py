@@ -12,8 +12,8 @@ proxies here have no labels, so the warm-up on private records takes that place.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from secure_fd.knowledge import Ensemble, IntArray, Sums, ensemble_predictions
 from secure_fd.methods.base import EverybodyAnswers, Labels
+from secure_fd.votes.codec import Ensemble, IntArray, Sums, ensemble_predictions
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from secure_fd.knowledge import Contribution, FloatArray, Sums, ensemble_predictions
 from secure_fd.methods.base import Labels, check_labels, teachable
 from secure_fd.methods.class_means import class_means
+from secure_fd.votes.codec import Contribution, FloatArray, Sums, ensemble_predictions
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,16 +28,23 @@ from secure_fd.crypto.primitives import fields
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, PeerError
-from secure_fd.exchange import Ask, ClientTurn, Seen, ServerReport, ServerTurn, Share, Sum, Void
-from secure_fd.knowledge import FloatArray, UnitArray, WordArray, rescaled
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.methods.residuals import LEAST, MOST, Search
 from secure_fd.methods.survey import BOUND, Known, Survey
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.record import PooledRecordUnit, UnitCodec
-from secure_fd.selection.client import Familiar
-from secure_fd.selection.density import (
+from secure_fd.protocol.messages import (
+    Ask,
+    ClientTurn,
+    ServerReport,
+    ServerTurn,
+    Share,
+    Void,
+)
+from secure_fd.protocol.transcript import ParameterRound, Transcript, uploads_of
+from secure_fd.secure_sum.recorded import Seen
+from secure_fd.selection.density_ratio import (
     FourierFeatures,
     Map,
     ProxyReference,
@@ -51,10 +58,12 @@ from secure_fd.selection.density import (
     shared_reference,
     whitened,
 )
-from secure_fd.selection.own import OwnRatios
+from secure_fd.selection.familiarity import OwnRatios
+from secure_fd.selection.selectors import Familiar
 from secure_fd.selection.typical import somebodys
-from secure_fd.training import Learner, Lesson, accuracy, predict
-from secure_fd.transcript import ParameterRound, Transcript, uploads_of
+from secure_fd.training.trainer import Learner, Lesson, accuracy, predict
+from secure_fd.votes.codec import FloatArray, UnitArray, WordArray, rescaled
+from secure_fd.wire import Sum
 
 Leave = Literal["network", "head", "mean", "validated"]
 CANDIDATES: Final = ("network", "head", "mean")

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from torch import nn
 
-from secure_fd.exchange import ClientTurn, ServerTurn
 from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
-from secure_fd.training import Learner
+from secure_fd.protocol.messages import ClientTurn, ServerTurn
+from secure_fd.training.trainer import Learner
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from typing import Final
 
 import numpy as np
 
-from secure_fd.knowledge import FloatArray
-from secure_fd.selection.density import RatioSolver
+from secure_fd.selection.density_ratio import RatioSolver
 from secure_fd.selection.typical import typical
+from secure_fd.votes.codec import FloatArray
 
 LEAST, MOST = -1.0, 2.0
 """Where a head's answer about a record is cut off: a residual is then at most 2."""

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import Ensemble, IntArray, Sums
 from secure_fd.methods.base import (
     CountedVotes,
     Labels,
@@ -26,9 +25,10 @@ from secure_fd.methods.base import (
     filtered,
     levels,
 )
-from secure_fd.methods.budget import check_budget
-from secure_fd.methods.voters import check_min_voters
-from secure_fd.selection.client import ClientSelector, ProxyRatioSelector, Selection
+from secure_fd.methods.min_voters import check_min_voters
+from secure_fd.selection.selectors import ClientSelector, ProxyRatioSelector, Selection
+from secure_fd.votes.budget import check_budget
+from secure_fd.votes.codec import Ensemble, IntArray, Sums
 
 Votes = Literal["weighed", "counted"]
 ClassBy = Literal["both", "network"]

@@ -47,11 +47,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.errors import PeerError
-from secure_fd.exchange import Seen
-from secure_fd.knowledge import FloatArray, UnitArray
-from secure_fd.selection.client import Familiar
-from secure_fd.selection.own import ENOUGH, UNTYPICAL
-from secure_fd.transcript import SurveyRound, Transcript, uploads_of
+from secure_fd.protocol.transcript import SurveyRound, Transcript, uploads_of
+from secure_fd.secure_sum.recorded import Seen
+from secure_fd.selection.familiarity import ENOUGH, UNTYPICAL
+from secure_fd.selection.selectors import Familiar
+from secure_fd.votes.codec import FloatArray, UnitArray
 
 BOUND = 1
 _FEW = 0.05
@@ -141,7 +141,7 @@ def _separated(rates: FloatArray) -> tuple[float, float]:
 class Survey:
     """The form of the sum: P C bits, then C for the classes of which a client can tell.
 
-    >>> from secure_fd.selection.client import Familiar
+    >>> from secure_fd.selection.selectors import Familiar
     >>> asked = Survey(n_proxies=1, n_classes=2)
     >>> holder = Familiar(np.array([[True, False]]), np.array([True, False]))
     >>> asked.encode(holder).tolist()

@@ -22,18 +22,34 @@ from torch import Tensor, nn
 
 from secure_fd.crypto.primitives import draw_indices
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
-from secure_fd.exchange import (
+from secure_fd.methods.base import (
+    LearningHalf,
+    Method,
+    Opinion,
+    Own,
+    RecordingHalf,
+    Setting,
+)
+from secure_fd.methods.min_voters import Voters, check_min_voters
+from secure_fd.methods.registry import RECORD_UNIT_METHODS
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.survey import BOUND, Known, Survey
+from secure_fd.privacy.base import FromAnswers, Guard
+from secure_fd.privacy.guarantee import Guarantee
+from secure_fd.protocol.messages import (
     Ask,
     ClientReport,
     ClientTurn,
-    Seen,
     ServerReport,
     ServerTurn,
     Share,
-    Sum,
     Void,
 )
-from secure_fd.knowledge import (
+from secure_fd.protocol.transcript import DistillationRound, Transcript, VotersRound, uploads_of
+from secure_fd.secure_sum.recorded import Seen
+from secure_fd.training.trainer import Learner, Lesson, predict
+from secure_fd.votes.budget import units_of, within
+from secure_fd.votes.codec import (
     Contribution,
     Ensemble,
     FloatArray,
@@ -49,23 +65,7 @@ from secure_fd.knowledge import (
     read_ensemble,
     spread,
 )
-from secure_fd.methods.base import (
-    LearningHalf,
-    Method,
-    Opinion,
-    Own,
-    RecordingHalf,
-    Setting,
-)
-from secure_fd.methods.budget import units_of, within
-from secure_fd.methods.registry import RECORD_UNIT_METHODS
-from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.survey import BOUND, Known, Survey
-from secure_fd.methods.voters import Voters, check_min_voters
-from secure_fd.privacy.base import FromAnswers, Guard
-from secure_fd.privacy.guarantee import Guarantee
-from secure_fd.training import Learner, Lesson, predict
-from secure_fd.transcript import DistillationRound, Transcript, VotersRound, uploads_of
+from secure_fd.wire import Sum
 
 _LOG = logging.getLogger("secure_fd")
 _DRAWN = struct.Struct("<qq")

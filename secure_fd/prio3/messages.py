@@ -30,8 +30,6 @@ from secure_fd.crypto.primitives import (
     derive_key,
 )
 from secure_fd.errors import ConfigurationError, PeerError
-from secure_fd.exchange import Kind, read_header
-from secure_fd.knowledge import Limits
 from secure_fd.prio3.field import ELEMENT_BYTES, FieldArray, decode, encode
 from secure_fd.prio3.session import (
     HELPER_SHARE,
@@ -42,6 +40,8 @@ from secure_fd.prio3.session import (
 )
 from secure_fd.prio3.vdaf import NONCE_BYTES
 from secure_fd.secagg.session import Place, RoundTerms, decode_set, encode_set, frame, set_bytes
+from secure_fd.votes.codec import Limits
+from secure_fd.wire import Kind, read_header
 
 PART_BYTES: Final = 32
 """Of an aggregator's part of the verify key, and of a commitment to one."""

@@ -28,13 +28,13 @@ from secure_fd.errors import (
     MissingClientError,
     PeerError,
 )
-from secure_fd.exchange import Sum
-from secure_fd.knowledge import UnitArray
 from secure_fd.prio3 import messages as wire
 from secure_fd.prio3.field import FieldArray, add
 from secure_fd.prio3.session import HELPER_SHARE, LEADER_SHARE, VoteRound, VoteSession
 from secure_fd.prio3.vdaf import NONCE_BYTES, VerifyState
 from secure_fd.secagg.session import RoundCounter, RoundTerms
+from secure_fd.votes.codec import UnitArray
+from secure_fd.wire import Sum
 
 
 class VoteClient(SecretHolder):

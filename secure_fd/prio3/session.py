@@ -19,10 +19,10 @@ from secure_fd.crypto.primitives import (
     low_order,
 )
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import UnitArray
 from secure_fd.prio3.vdaf import DRAFT, Prio3
 from secure_fd.prio3.votes import MAX_LANES, MAX_WEIGHT, vote_sum
 from secure_fd.secagg.session import NO_NOISE, Roster, RoundTerms
+from secure_fd.votes.codec import UnitArray
 
 MIN_VOTES: Final = 3
 """The fewest votes that a sum may have: of two, each client reads the other's."""

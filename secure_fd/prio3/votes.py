@@ -23,10 +23,10 @@ from typing import Final
 import numpy as np
 
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import UnitArray
 from secure_fd.prio3.field import FieldArray, add, from_signed, mul, powers, sub, total
 from secure_fd.prio3.flp import Size
 from secure_fd.prio3.vdaf import Prio3
+from secure_fd.votes.codec import UnitArray
 
 ALGORITHM: Final = 0xFFFF5FD1
 """Of the draft's numbers for private use."""

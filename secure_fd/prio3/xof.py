@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from secure_fd.extras import extra
+from secure_fd.optional import extra
 from secure_fd.prio3.field import ELEMENT_BYTES, MODULUS, FieldArray
 
 with extra():

@@ -18,7 +18,6 @@ import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp
 
 from secure_fd.errors import ConfigurationError, UnsupportedEventError
-from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.events import (
     Composed,
     DiscreteGaussian,
@@ -32,6 +31,7 @@ from secure_fd.privacy.events import (
     primitives,
 )
 from secure_fd.privacy.samplers import TOTAL_VARIATION
+from secure_fd.votes.codec import FloatArray
 
 _HALVINGS = 200
 

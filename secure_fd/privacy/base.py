@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.knowledge import Contribution, IntArray, Released, Sums, UnitArray, WordArray
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON, Guarantee, weakest
 from secure_fd.privacy.samplers import Random, unmet_by
 from secure_fd.secagg.session import NoiseTerms
 from secure_fd.secure_sum.base import SumPromise
+from secure_fd.votes.codec import Contribution, IntArray, Released, Sums, UnitArray, WordArray
 
 Answer = Callable[[IntArray], Contribution]
 """Asks a client's selector and network about proxies."""

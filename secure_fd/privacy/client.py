@@ -9,7 +9,6 @@ from typing import ClassVar, final
 import numpy as np
 
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.knowledge import IntArray, Released, Sums, UnitArray, WordArray
 from secure_fd.privacy.accountants import accountant_for, cost, sampled_cost
 from secure_fd.privacy.base import Answer, CountedGuard, FromAnswers, SharedNoise
 from secure_fd.privacy.calibration import calibrate
@@ -31,6 +30,7 @@ from secure_fd.privacy.guarantee import (
 from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import Random, discrete_gaussian, room_for
 from secure_fd.secagg.session import NoiseTerms
+from secure_fd.votes.codec import IntArray, Released, Sums, UnitArray, WordArray
 
 # The plan: votes summed under masks, with noise that no single client makes.
 

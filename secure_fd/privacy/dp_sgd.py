@@ -13,7 +13,6 @@ from functools import cache
 from typing import ClassVar, Final, final
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.accountants import IntegerRenyi, accountant_for
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.events import Event, Gaussian, Repeated, SampledGaussian
@@ -30,6 +29,7 @@ from secure_fd.privacy.guarantee import (
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import FLOAT_CUT, FloatGaussian, Random
+from secure_fd.votes.codec import FloatArray
 
 # The plan.
 

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.knowledge import FloatArray, IntArray, Released, Sums
 from secure_fd.privacy.accountants import cost
 from secure_fd.privacy.base import Answer, FromAnswers, Protection, Public, check_budget
 from secure_fd.privacy.events import Event, Repeated, Response, check_least
@@ -29,6 +28,7 @@ from secure_fd.privacy.guarantee import (
 )
 from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import Random, unmet_by, words
+from secure_fd.votes.codec import FloatArray, IntArray, Released, Sums
 
 BoolArray = NDArray[np.bool_]
 

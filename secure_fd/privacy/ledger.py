@@ -29,11 +29,11 @@ from msgspec import Struct
 from secure_fd.codec import Codec
 from secure_fd.crypto.primitives import SecretHolder, fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.knowledge import IntArray
 from secure_fd.privacy.accountants import sampled_cost
 from secure_fd.privacy.events import Composed, Event, Repeated, check_least
 from secure_fd.privacy.guarantee import figure
 from secure_fd.storage import Entry, Store
+from secure_fd.votes.codec import IntArray
 
 SIMULATION: Final = "simulation"
 """The name of a ledger that is for no real data."""

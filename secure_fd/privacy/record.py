@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from secure_fd.crypto.primitives import fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.knowledge import FloatArray, IntArray, UnitArray
 from secure_fd.privacy.accountants import accountant_for, cost, sampled_cost
 from secure_fd.privacy.base import CountedGuard, SharedNoise
 from secure_fd.privacy.calibration import calibrate
@@ -45,9 +44,10 @@ from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import MAX_SIGMA, Random, discrete_gaussian, room_for, unmet_by
 from secure_fd.secagg.graph import corrupt_of, threshold
 from secure_fd.secagg.session import NoiseTerms
+from secure_fd.votes.codec import FloatArray, IntArray, UnitArray
 
 if TYPE_CHECKING:
-    from secure_fd.selection.density import ReferenceSettings
+    from secure_fd.selection.density_ratio import ReferenceSettings
 
 Features = NDArray[np.float64] | NDArray[np.float32]
 
@@ -557,7 +557,7 @@ class PooledRecordUnit(SharedNoise):
             if (honest, session) != (None, None):
                 raise ConfigurationError("honest", honest, f"not of a {self.name}: leave it out")
             honest, session = 1, b""  # each release is complete by itself, in any session
-        from secure_fd.selection.density import ReferenceSettings  # with torch, so not above
+        from secure_fd.selection.density_ratio import ReferenceSettings  # with torch, so not above
 
         clients, plain = len(records), features or ReferenceSettings()
         corrupt = corrupt_of(clients)

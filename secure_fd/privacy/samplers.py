@@ -14,7 +14,7 @@ import numpy as np
 
 from secure_fd.crypto.primitives import Keystream, SecretHolder, draw
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import FloatArray, IntArray, WordArray
+from secure_fd.votes.codec import FloatArray, IntArray, WordArray
 
 Random = Callable[[int], bytes]
 """Gives exactly as many bytes as it is asked for, uniform and unpredictable."""

@@ -29,7 +29,6 @@ from secure_fd.crypto.primitives import (
     SecretHolder,
 )
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.knowledge import UnitArray, WordArray
 from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import (
@@ -58,6 +57,7 @@ from secure_fd.secagg.session import (
     message_type,
 )
 from secure_fd.secagg.setup import ClientSetup, Enrolment
+from secure_fd.votes.codec import UnitArray, WordArray
 
 
 class ClientState(Enum):

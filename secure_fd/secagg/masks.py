@@ -26,10 +26,10 @@ from secure_fd.crypto.primitives import (
     scratch_words,
 )
 from secure_fd.errors import PeerError
-from secure_fd.knowledge import WordArray
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.messages import SEALED_BYTES, Prepare
 from secure_fd.secagg.session import Group, Place, RoundScope
+from secure_fd.votes.codec import WordArray
 
 
 def pair_stream(

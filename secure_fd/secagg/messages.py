@@ -42,7 +42,6 @@ from secure_fd.crypto.primitives import (
 )
 from secure_fd.crypto.shamir import ELEMENT_BYTES
 from secure_fd.errors import PeerError
-from secure_fd.knowledge import WordArray
 from secure_fd.secagg.session import (
     HEADER_BYTES,
     Group,
@@ -56,6 +55,7 @@ from secure_fd.secagg.session import (
     frame,
     set_bytes,
 )
+from secure_fd.votes.codec import WordArray
 
 NONCE_BYTES: Final = 32
 _HASH_BYTES: Final = 32

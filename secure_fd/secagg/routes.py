@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from secure_fd.crypto import shamir
 from secure_fd.crypto.primitives import PUBLIC_BYTES
 from secure_fd.errors import MissingClientError
-from secure_fd.knowledge import IntArray
 from secure_fd.secagg.messages import SEALED_BYTES, Prepare
 from secure_fd.secagg.session import Group
+from secure_fd.votes.codec import IntArray
 
 Bytes = NDArray[np.uint8]
 SHARE: Final = shamir.ELEMENT_BYTES

@@ -28,7 +28,6 @@ import numpy as np
 
 from secure_fd.crypto.primitives import AgreementKey, Authenticator, SecretHolder
 from secure_fd.errors import GarbledSumError, LocalError, MissingClientError, PeerError
-from secure_fd.knowledge import UnitArray
 from secure_fd.secagg import messages
 from secure_fd.secagg.memory import Keep, Memory
 from secure_fd.secagg.routes import OpenedShares, Routes
@@ -45,6 +44,7 @@ from secure_fd.secagg.session import (
 )
 from secure_fd.secagg.setup import ServerSetup, input_authenticator
 from secure_fd.secagg.unmasking import Unmasking
+from secure_fd.votes.codec import UnitArray
 
 
 class ServerState(Enum):

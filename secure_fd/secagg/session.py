@@ -27,10 +27,10 @@ from secure_fd.crypto.primitives import (
     low_order,
 )
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.knowledge import MODULUS_BITS, NO_LIMITS, LaneLayout, Limits
 from secure_fd.secagg import graph
 from secure_fd.secagg.graph import default_degree, threshold
 from secure_fd.secagg.graph import threshold as least_threshold
+from secure_fd.votes.codec import MODULUS_BITS, NO_LIMITS, LaneLayout, Limits
 
 _HEADER: Final = struct.Struct(">HHIQ32s")
 HEADER_BYTES: Final = _HEADER.size

@@ -16,7 +16,6 @@ import numpy as np
 from secure_fd.crypto import shamir
 from secure_fd.crypto.primitives import Keystream
 from secure_fd.errors import GarbledSumError, PeerError
-from secure_fd.knowledge import WordArray
 from secure_fd.secagg.masks import (
     commit_seed,
     mask_words,
@@ -29,6 +28,7 @@ from secure_fd.secagg.masks import (
 from secure_fd.secagg.messages import Prepare
 from secure_fd.secagg.routes import SHARE, OpenedShares
 from secure_fd.secagg.session import Group, RoundScope
+from secure_fd.votes.codec import WordArray
 
 _STREAMS_AT_ONCE: Final = 512
 """Ciphers that are open at a time: memory must not grow with the number of pairs."""

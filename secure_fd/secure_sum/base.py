@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from secure_fd.exchange import Sum
-from secure_fd.knowledge import UnitArray
 from secure_fd.secagg.session import RoundTerms
+from secure_fd.votes.codec import UnitArray
+from secure_fd.wire import Sum
 
 
 class Stage(StrEnum):

@@ -24,11 +24,15 @@ import numpy as np
 
 from secure_fd.crypto import primitives as crypto
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
-from secure_fd.exchange import Kind, Sum, read_header
-from secure_fd.extras import extra
-from secure_fd.knowledge import LaneLayout, UnitArray, WordArray
+from secure_fd.optional import extra
 from secure_fd.secagg import session as wire
 from secure_fd.secure_sum.base import Stage, WithoutSetUp
+from secure_fd.votes.codec import LaneLayout, UnitArray, WordArray
+from secure_fd.wire import (
+    Kind,
+    Sum,
+    read_header,
+)
 
 with extra("he"):
     import tenseal

@@ -17,8 +17,6 @@ from secure_fd.crypto.primitives import (
     quantum_safe_available,
 )
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.exchange import Sum
-from secure_fd.knowledge import UnitArray
 from secure_fd.secagg import messages
 from secure_fd.secagg.client import Client, ClientRound
 from secure_fd.secagg.graph import COMPLETE_UP_TO, SECURITY_BITS, SEED_BYTES
@@ -37,6 +35,8 @@ from secure_fd.secagg.session import (
 )
 from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupStage, SetupState
 from secure_fd.secure_sum.base import Stage, Traffic
+from secure_fd.votes.codec import UnitArray
+from secure_fd.wire import Sum
 
 _STAGES: Final = {
     ServerState.PREPARE: Stage.PREPARE,

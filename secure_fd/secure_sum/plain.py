@@ -7,10 +7,14 @@ from typing import ClassVar
 import numpy as np
 
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
-from secure_fd.exchange import Kind, Sum, read_header
-from secure_fd.knowledge import LaneLayout, UnitArray, WordArray
 from secure_fd.secagg.session import Place, RoundTerms, frame
 from secure_fd.secure_sum.base import SecureSum, Stage, WithoutSetUp
+from secure_fd.votes.codec import LaneLayout, UnitArray, WordArray
+from secure_fd.wire import (
+    Kind,
+    Sum,
+    read_header,
+)
 
 
 class PlainClient:

@@ -1,18 +1,32 @@
 """Recorder of the inputs that reach the server of a sum, for attacks on what it sees."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from secure_fd.crypto.primitives import WORD
-from secure_fd.exchange import Kind, Seen
-from secure_fd.knowledge import LaneLayout, WordArray
 from secure_fd.secagg.session import HEADER_BYTES, MessageType, RoundTerms
 from secure_fd.secure_sum.base import Stage, SumServer
+from secure_fd.votes.codec import LaneLayout, WordArray
+from secure_fd.wire import Kind, Sum
 
 _PLAIN: Final = Kind.INPUT.to_bytes(2, "big")
 _MASKED: Final = MessageType.MASKED.to_bytes(2, "big")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """One sum as the server saw it.
+
+    payloads: by client, the words of its input, where a record is kept. readable: whether these
+    are values in clear.
+    """
+
+    result: Sum
+    payloads: Mapping[int, WordArray] = field(repr=False)
+    readable: bool
 
 
 class RecordedSum:

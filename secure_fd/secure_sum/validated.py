@@ -10,12 +10,12 @@ from typing import ClassVar
 
 from secure_fd.crypto.primitives import AgreementKey, IdentityKey, RandomBytes, SecretHolder, draw
 from secure_fd.errors import ConfigurationError, PeerError
-from secure_fd.exchange import Sum
-from secure_fd.knowledge import UnitArray
 from secure_fd.prio3.parties import Helper, Leader, VoteClient, joint_sum
 from secure_fd.prio3.session import MIN_VOTES, VoteSession
 from secure_fd.secagg.session import SESSION_BYTES, Roster, RoundTerms
 from secure_fd.secure_sum.base import Stage, WithoutSetUp
+from secure_fd.votes.codec import UnitArray
+from secure_fd.wire import Sum
 
 
 class ProvenClient(SecretHolder):

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import FloatArray
+from secure_fd.votes.codec import FloatArray
 
 
 def gaussian_kernel(a: FloatArray, b: FloatArray, width: float) -> FloatArray:

@@ -9,7 +9,7 @@ records.
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.knowledge import FloatArray
+from secure_fd.votes.codec import FloatArray
 
 _HALF = 0.5
 """Of what is typical: less is nobody's. Chosen on seeds 0 to 2 of MNIST-5k, where it keeps out 98 %

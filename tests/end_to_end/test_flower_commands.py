@@ -2,7 +2,7 @@
 
 import pytest
 
-from secure_fd.flower.roster import read
+from secure_fd.deployment.roster import read
 from tests.flower_federation import image_folders
 from tests.programs import ended
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from secure_fd.flower.serve import lives
+from secure_fd.deployment.serve import lives
 from tests.flower_processes import SITES, federation
 
 pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')

@@ -89,7 +89,7 @@ def test_the_console_script_works_beside_them(python, project):
 
 
 def test_a_foreign_package_is_named_and_not_executed(python, project):
-    asked = "from secure_fd.extras import import_ours; import_ours('experiments.cli')"
+    asked = "from secure_fd.optional import import_ours; import_ours('experiments.cli')"
     status, shown = run(project, python, "-c", asked)
     assert status == 1
     assert "ConfigurationError: experiments: " in shown.splitlines()[-1]

@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 
 from secure_fd.crypto.primitives import SERVER
-from secure_fd.knowledge import WordArray
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import Floors, Group, MessageType, RoundScope, RoundTerms, Session
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
+from secure_fd.votes.codec import WordArray
 from tests.secagg_cohort import Cohort, Round, SetUp
 
 TERMS: Final = RoundTerms(index=3, length=40, bound=4)

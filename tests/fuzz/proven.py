@@ -7,12 +7,12 @@ import numpy as np
 
 from secure_fd.crypto.primitives import AgreementKey, IdentityKey, insecure_bytes
 from secure_fd.errors import PeerError
-from secure_fd.knowledge import Limits
 from secure_fd.prio3 import messages as wire
 from secure_fd.prio3.field import decode, encode
 from secure_fd.prio3.parties import Helper, Leader, VoteClient
 from secure_fd.prio3.session import VoteRound, VoteSession
 from secure_fd.secagg.session import Roster, RoundTerms
+from secure_fd.votes.codec import Limits
 from tests.fuzz.decoders import BrokenPropertyError, Target, decoder, outcome_of
 from tests.fuzz.machines import Bench
 

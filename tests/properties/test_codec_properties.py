@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_fd.knowledge import HARD_LEVELS, SOFT_LEVELS, KnowledgeCodec, Released, one_hot
 from secure_fd.methods.fedavg import ParameterCodec
+from secure_fd.votes.codec import HARD_LEVELS, SOFT_LEVELS, KnowledgeCodec, Released, one_hot
 
 
 @st.composite

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import WordArray
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.votes.codec import WordArray
 from tests.secagg_cohort import Cohort
 from tests.summing import Summed, summed
 

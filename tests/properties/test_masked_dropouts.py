@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_fd.knowledge import WordArray
 from secure_fd.secagg.session import Floors
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedClient, MaskedServer, MaskedSum
+from secure_fd.votes.codec import WordArray
 from tests.secagg_cohort import Cohort
 from tests.summing import ORDER, summed, total_of
 

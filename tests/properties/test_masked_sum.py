@@ -9,11 +9,11 @@ import pytest
 
 from secure_fd.crypto.primitives import insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import KnowledgeCodec, Released, WordArray, one_hot
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms
 from secure_fd.secure_sum.base import SecureSum, Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
+from secure_fd.votes.codec import KnowledgeCodec, Released, WordArray, one_hot
 from tests.summing import summed
 
 CODEC = KnowledgeCodec(n_classes=10, levels=4095)

@@ -13,13 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import UnitArray
 from secure_fd.privacy.samplers import SeededRandom, discrete_gaussian
 from secure_fd.secagg.session import MAX_BOUND, NO_NOISE, NoiseTerms
 from secure_fd.secure_sum.base import SecureSum, Stage
 from secure_fd.secure_sum.homomorphic import HomomorphicSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
+from secure_fd.votes.codec import UnitArray
 from tests.summing import Summed, summed, total_of
 
 Vectors = dict[int, UnitArray]

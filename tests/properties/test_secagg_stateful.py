@@ -34,7 +34,6 @@ from hypothesis.stateful import (
 from secure_fd.crypto import shamir
 from secure_fd.crypto.primitives import RandomBytes
 from secure_fd.errors import LocalError, MissingClientError, PeerError
-from secure_fd.knowledge import WordArray
 from secure_fd.secagg import messages
 from secure_fd.secagg.client import MAX_SETUPS, ClientRound, ClientState, _Held
 from secure_fd.secagg.masks import NO_SHARES, RoundSecrets
@@ -43,6 +42,7 @@ from secure_fd.secagg.server import ServerRound, ServerState
 from secure_fd.secagg.session import HEADER_BYTES as HEADER
 from secure_fd.secagg.session import MessageType, Place, RoundTerms, encode_set
 from secure_fd.secagg.unmasking import Unmasking
+from secure_fd.votes.codec import WordArray
 from tests.secagg_cohort import Cohort, flip, listed, random_values, sign_story
 
 N, THRESHOLD, CORRUPT, NOBODY = 7, 5, 2, 99

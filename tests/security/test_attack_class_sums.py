@@ -23,19 +23,20 @@ from attacks.statistics import Claim, gaussian_auc
 from attacks.tracing import ONE_HOLDER, Blocks, Tracing
 from attacks.view import View, client_view, server_view
 from secure_fd.data.federated import ClientData, FederatedData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import MissingCapabilityError
-from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit, PooledShares, pooled_sums
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.recipes import Schedule, Sizes
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.selection.density import ReferenceSettings, Same, shared_reference
-from secure_fd.simulation import fresh_networks
+from secure_fd.selection.density_ratio import ReferenceSettings, Same, shared_reference
+from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.simulate import fresh_networks
+from secure_fd.training.recipes import Schedule
 
 SIZE = 400
 SMALL = ReferenceSettings(ranks=(40,), n_features=SIZE)

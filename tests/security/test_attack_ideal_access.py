@@ -31,10 +31,10 @@ from experiments.runs import RowRun, data_of, protection_of, run_row, warm_up
 from experiments.scenes.extraction import choice_oracle, injection_oracle
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
-from secure_fd.knowledge import Ensemble
-from secure_fd.knowledge import one_hot as rows_of
 from secure_fd.privacy.base import Protection
-from secure_fd.transcript import Transcript
+from secure_fd.protocol.transcript import Transcript
+from secure_fd.votes.codec import Ensemble
+from secure_fd.votes.codec import one_hot as rows_of
 from tests.attack_games import TRAINING, answered, linear, mlp, part, prior, private_network
 from tests.attack_games import inverted_truth as truth
 from tests.attack_games import known as public

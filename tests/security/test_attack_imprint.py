@@ -10,14 +10,14 @@ from attacks.on_run import public_of
 from attacks.one_update import MLP, OneUpdate, SetUp, one_update
 from attacks.updates_attack import UpdateInversion
 from attacks.view import Capability, Public
-from secure_fd import models
 from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.errors import MissingCapabilityError
-from secure_fd.models import flatten
 from secure_fd.privacy.dp_sgd import PrivateSGD
-from secure_fd.recipes import Sizes
+from secure_fd.training import models
+from secure_fd.training.models import flatten
 
 SEED, BATCH = 20, 8
 

@@ -21,8 +21,8 @@ from attacks.inversion import (
 from attacks.prior import PriorSettings, train_prior
 from attacks.view import Public, client_view, outsider_view, server_view
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
-from secure_fd.knowledge import Ensemble, one_hot
-from secure_fd.transcript import ParameterRound, Transcript
+from secure_fd.protocol.transcript import ParameterRound, Transcript
+from secure_fd.votes.codec import Ensemble, one_hot
 from tests.attack_games import TRAINING, answered, mlp, part, prior, private_network
 from tests.attack_games import inverted_truth as truth
 from tests.attack_games import known as public

@@ -14,8 +14,14 @@ from attacks.view import Public, View, client_view, server_view
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError, MissingCapabilityError
-from secure_fd.federation import Federation, participants_of
-from secure_fd.knowledge import (
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.protocol.transcript import ParameterRound, Transcript
+from secure_fd.secure_sum.base import SecureSum
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
+from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.training.recipes import SGD
+from secure_fd.votes.codec import (
     FloatArray,
     KnowledgeCodec,
     LaneLayout,
@@ -23,12 +29,6 @@ from secure_fd.knowledge import (
     WordArray,
     one_hot,
 )
-from secure_fd.methods.fedavg import FedAvg
-from secure_fd.recipes import SGD
-from secure_fd.secure_sum.base import SecureSum
-from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.transcript import ParameterRound, Transcript
 from tests import attack_games as games
 from tests.attack_games import add_round
 from tests.summing import summed

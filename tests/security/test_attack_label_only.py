@@ -14,7 +14,7 @@ from attacks.fit import Fit, fit, label_function
 from attacks.label_only import LabelOnlyGap
 from attacks.view import Capability, LabelFunction, LabelOracle, Public, outsider_view
 from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError
-from secure_fd.transcript import Transcript
+from secure_fd.protocol.transcript import Transcript
 from tests import attack_games as games
 
 digits = partial(games.digits, 8)

@@ -9,7 +9,7 @@ from torch import Tensor
 from attacks.label_shadows import ProbeSettings, ShadowedLabels
 from attacks.view import Capability, LabelOracle, View, outsider_view
 from secure_fd.errors import BudgetError, ConfigurationError, MissingCapabilityError
-from secure_fd.transcript import Transcript
+from secure_fd.protocol.transcript import Transcript
 from tests.security.test_attack_membership import (
     CLIENTS,
     PROXIES,

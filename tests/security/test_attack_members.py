@@ -27,18 +27,19 @@ from attacks.on_run import POSITIVE, Run, attack
 from attacks.statistics import auc_bound
 from attacks.view import Public, View
 from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
-from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit
-from secure_fd.recipes import SGD, Schedule, Sizes
-from secure_fd.simulation import fresh_networks
-from secure_fd.transcript import ParameterRound, Transcript
+from secure_fd.protocol.transcript import ParameterRound, Transcript
+from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.simulate import fresh_networks
+from secure_fd.training.recipes import SGD, Schedule
 from tests.attack_games import digits, perceptron
 
 CHANCE = 4 * 0.037

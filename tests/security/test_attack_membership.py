@@ -26,8 +26,8 @@ from attacks.membership import (
 from attacks.scoring import score_scores
 from attacks.view import Capability, Oracle, Public, View, outsider_view, server_view
 from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError
-from secure_fd.knowledge import Ensemble
-from secure_fd.transcript import Transcript
+from secure_fd.protocol.transcript import Transcript
+from secure_fd.votes.codec import Ensemble
 from tests import attack_games as games
 from tests.attack_games import answered
 

@@ -16,7 +16,7 @@ from experiments.privacy_compare import Settings, plan
 from experiments.runs import data_of
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.privacy.dp_sgd import PrivateSGD
-from secure_fd.transcript import Transcript
+from secure_fd.protocol.transcript import Transcript
 
 PLAN = plan(Settings(clients=3, quick=True), None).terms
 PRIVATE = PrivateSGD(4.0, 1e-5, PLAN.rounds)

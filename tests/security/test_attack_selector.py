@@ -25,12 +25,12 @@ from attacks.view import Capability, Oracle, Public, View, server_view
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError, MissingCapabilityError
-from secure_fd.knowledge import Contribution, Released, one_hot
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.selection.client import KulsifSelector
-from secure_fd.transcript import Transcript
+from secure_fd.protocol.transcript import Transcript
+from secure_fd.selection.selectors import KulsifSelector
+from secure_fd.votes.codec import Contribution, Released, one_hot
 
 EPSILON, DELTA = 4.0, 1e-5
 CLASSES, RECORDS = 3, 40

@@ -22,8 +22,13 @@ from attacks.view import Public, client_view, server_view
 from attacks.votes import WHOLE, RecordedClear, RecordedLabels, Said, named, statements
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError, MissingCapabilityError, MissingClientError, PeerError
-from secure_fd.federation import Dropouts
-from secure_fd.knowledge import (
+from secure_fd.privacy.label import LabelUnit
+from secure_fd.protocol.transcript import Transcript
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.simulation.federation import Dropouts
+from secure_fd.votes.codec import (
     Contribution,
     IntArray,
     KnowledgeCodec,
@@ -33,11 +38,6 @@ from secure_fd.knowledge import (
     WordArray,
     one_hot,
 )
-from secure_fd.privacy.label import LabelUnit
-from secure_fd.secagg.session import RoundTerms
-from secure_fd.secure_sum.base import Stage
-from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.transcript import Transcript
 from tests.attack_games import add_round
 from tests.secagg_cohort import Cohort
 from tests.small_federation import BRIEF, all_proxies, faults, federation, run

@@ -11,18 +11,18 @@ import pytest
 
 from attacks.audit.setting import replaced
 from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import BudgetError, LocalError, PeerError
-from secure_fd.exchange import ClientHalf, ClientTurn
-from secure_fd.federation import Federation
-from secure_fd.knowledge import LaneLayout, UnitArray, WordArray
-from secure_fd.recipes import Sizes
+from secure_fd.protocol.messages import ClientHalf, ClientTurn
+from secure_fd.protocol.server import Server
 from secure_fd.secagg.session import HEADER_BYTES, RoundTerms
 from secure_fd.secure_sum.base import SecureSum, Stage, SumClient
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.server import Server
+from secure_fd.simulation.federation import Federation
+from secure_fd.votes.codec import LaneLayout, UnitArray, WordArray
 from tests.small_federation import faults, federation, run
 
 Fault = Callable[[bytes], Sequence[bytes]]
@@ -76,7 +76,7 @@ MASKED = [stage for stage in Stage if stage is not Stage.PREPARE]
 @pytest.mark.parametrize("stage", [None, *MASKED])
 def test_a_bad_message_costs_its_sender_the_round(seven, monkeypatch, stage, fault):
     """In clear (no stage), and in each stage under masks; it is back in the next round."""
-    monkeypatch.setattr("secure_fd.server.LIMIT", LIMIT)
+    monkeypatch.setattr("secure_fd.protocol.server.LIMIT", LIMIT)
     at = stage or Stage.INPUT
     made = of_seven(seven, summed(stage is not None), at)
     made.fit(1)

@@ -4,17 +4,17 @@ import os
 
 import pytest
 
-from secure_fd.broadcasts import (
+from secure_fd.crypto.primitives import SERVER, SIGNATURE_BYTES, IdentityKey, IdentityPublic
+from secure_fd.errors import PeerError
+from secure_fd.protocol.broadcasts import (
     BROADCAST_BYTES,
     Listener,
     Teller,
 )
-from secure_fd.crypto.primitives import SERVER, SIGNATURE_BYTES, IdentityKey, IdentityPublic
-from secure_fd.errors import PeerError
-from secure_fd.exchange import Kind
-from secure_fd.federation import Federation
+from secure_fd.protocol.server import Outbound, Server
 from secure_fd.secagg.session import HEADER_BYTES, Place, frame
-from secure_fd.server import Outbound, Server
+from secure_fd.simulation.federation import Federation
+from secure_fd.wire import Kind
 from tests.small_federation import BRIEF, CPU, federation, participants, run
 
 SESSION = bytes(32)

@@ -10,8 +10,6 @@ from torch import nn
 from attacks.view import Capability, Public, View, server_view
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError, PeerError
-from secure_fd.federation import Federation
-from secure_fd.knowledge import LaneLayout, WordArray
 from secure_fd.methods.base import WeighedVotes
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import VoteClient
@@ -19,6 +17,8 @@ from secure_fd.privacy.label import LabelUnit
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
+from secure_fd.simulation.federation import Federation
+from secure_fd.votes.codec import LaneLayout, WordArray
 from tests.small_federation import all_proxies, federation, participants, run, verdict
 
 ROUNDS = 3

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from secure_fd.flower import keys
+from secure_fd.deployment import keys
 from tests.flower_processes import Federation, federation
 
 pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')

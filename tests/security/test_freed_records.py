@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.federation import Federation
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.record import LocalRecordUnit
-from secure_fd.recipes import Sizes
-from secure_fd.selection.density import FreedWithOwner, ReferenceSettings
+from secure_fd.selection.density_ratio import FreedWithOwner, ReferenceSettings
+from secure_fd.simulation.federation import Federation
 from tests.small_federation import BRIEF, federation, participants
 
 SMALL = ReferenceSettings(ranks=(5,), n_features=20)

@@ -9,9 +9,9 @@ import pytest
 
 from secure_fd.crypto.primitives import Authenticator, Purpose, fields
 from secure_fd.errors import GarbledSumError, PeerError
-from secure_fd.knowledge import WordArray
 from secure_fd.secagg import messages
 from secure_fd.secagg.session import Group, RoundScope, encode_set
+from secure_fd.votes.codec import WordArray
 from tests.secagg_cohort import (
     Cohort,
     Round,

@@ -12,10 +12,10 @@ import pytest
 from secure_fd.crypto import shamir
 from secure_fd.crypto.primitives import Purpose, RandomBytes, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.knowledge import WordArray
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import RoundSecrets, open_vault, round_key
 from secure_fd.secagg.session import Place, RoundTerms
+from secure_fd.votes.codec import WordArray
 from tests.secagg_cohort import ALL, LATER, Clients, Cohort, Stage, assert_dead, closed_in, still
 from tests.secagg_lying_server import LyingServer, Told
 

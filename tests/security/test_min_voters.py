@@ -13,26 +13,27 @@ from torch import Tensor
 import secure_fd as fd
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.errors import ConfigurationError, PeerError
-from secure_fd.exchange import Share, Sum
-from secure_fd.federation import Federation
-from secure_fd.knowledge import answered, contributors
 from secure_fd.methods.base import CountedVotes, Opinion
 from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.min_voters import Voters
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.voters import Voters
 from secure_fd.methods.votes import VoteClient, VoteServer
 from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
+from secure_fd.protocol.messages import Share
+from secure_fd.protocol.server import Server
+from secure_fd.protocol.transcript import DistillationRound
 from secure_fd.secagg.session import NoiseTerms
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.homomorphic import HomomorphicSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.validated import Prio3Sum
-from secure_fd.server import Server
+from secure_fd.simulation.federation import Federation
 from secure_fd.storage import Store
-from secure_fd.transcript import DistillationRound
+from secure_fd.votes.codec import answered, contributors
+from secure_fd.wire import Sum
 from tests.security.test_party_restarts import kept, reborn
 from tests.small_federation import alike, ensembles, faults, federation, run, same_ensembles
 

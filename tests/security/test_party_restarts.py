@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secure_fd.client import Client
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.federation import Federation
 from secure_fd.methods.base import Own
 from secure_fd.methods.votes import VoteClient
-from secure_fd.server import Server
+from secure_fd.protocol.client import Client
+from secure_fd.protocol.server import Server
+from secure_fd.simulation.federation import Federation
 from secure_fd.storage import Store
 from tests.small_federation import federation
 

@@ -9,20 +9,21 @@ import pytest
 
 from attacks.liars import LIAR, LenientSum, Lie, Poisoned, honest
 from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
-from secure_fd.exchange import Share
-from secure_fd.federation import Federation, exchange_of
-from secure_fd.knowledge import IntArray, UnitArray, WordArray
-from secure_fd.methods.budget import within
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.recipes import SGD, Schedule, Sizes
+from secure_fd.protocol.messages import Share
+from secure_fd.protocol.transcript import RoundReport
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.validated import Prio3Sum
-from secure_fd.transcript import RoundReport
+from secure_fd.simulation.federation import Federation, exchange_of
+from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.votes.budget import within
+from secure_fd.votes.codec import IntArray, UnitArray, WordArray
 from tests.small_federation import CPU, participants
 
 CLIENTS = 10

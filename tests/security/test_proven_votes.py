@@ -15,8 +15,6 @@ from secure_fd.errors import (
     MissingClientError,
     PeerError,
 )
-from secure_fd.exchange import Sum
-from secure_fd.knowledge import IntArray, Limits, UnitArray
 from secure_fd.prio3 import messages as wire
 from secure_fd.prio3 import parties
 from secure_fd.prio3.field import FieldArray, add, encode
@@ -28,6 +26,8 @@ from secure_fd.secagg.session import NoiseTerms, Roster, RoundCounter, RoundTerm
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.validated import Prio3Sum
+from secure_fd.votes.codec import IntArray, Limits, UnitArray
+from secure_fd.wire import Sum
 from tests.summing import summed
 
 N, ROWS, CLASSES, BOUND, BUDGET = 5, 4, 3, 3, 8

@@ -10,18 +10,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secure_fd.broadcasts import Teller
-from secure_fd.client import Client
 from secure_fd.crypto.primitives import SERVER, IdentityKey
 from secure_fd.errors import PeerError
-from secure_fd.exchange import UNOPENED, ClientTurn, Kind, Share, Void
-from secure_fd.federation import Federation
-from secure_fd.knowledge import UnitArray
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.protocol.broadcasts import Teller
+from secure_fd.protocol.client import Client
+from secure_fd.protocol.messages import (
+    UNOPENED,
+    ClientTurn,
+    Share,
+    Void,
+)
+from secure_fd.protocol.server import Outbound, Server
 from secure_fd.secagg.session import MessageType, Place, RoundTerms, frame
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.server import Outbound, Server
+from secure_fd.simulation.federation import Federation
 from secure_fd.storage import Store
+from secure_fd.votes.codec import UnitArray
+from secure_fd.wire import Kind
 from tests.small_federation import BRIEF, CPU, participants
 
 SESSION = bytes(32)

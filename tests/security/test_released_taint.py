@@ -16,26 +16,26 @@ import pytest
 import torch
 
 from attacks.audit.setting import replaced
-from secure_fd.client import Client
 from secure_fd.data.federated import ClientData, FederatedData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import LocalError
-from secure_fd.exchange import Share
-from secure_fd.knowledge import IntArray, UnitArray
 from secure_fd.methods import heads
 from secure_fd.methods.base import Setting
 from secure_fd.methods.heads import PooledHeads
-from secure_fd.models import flatten
 from secure_fd.privacy.base import Protection
 from secure_fd.privacy.record import Features, LocalRecordUnit, PooledGuard, PooledRecordUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.recipes import Sizes
+from secure_fd.protocol.client import Client
+from secure_fd.protocol.messages import Share
 from secure_fd.secure_sum.base import SecureSum, Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.selection.density import ReferenceSettings
+from secure_fd.selection.density_ratio import ReferenceSettings
+from secure_fd.training.models import flatten
+from secure_fd.votes.codec import IntArray, UnitArray
 from tests.small_federation import faults, federation, record_unit
 
 SMALL = ReferenceSettings(ranks=(20,), n_features=100)

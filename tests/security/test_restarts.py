@@ -7,11 +7,11 @@ from functools import cache
 import pytest
 
 from secure_fd.errors import LocalError, MissingClientError, PeerError
-from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg.client import Client
 from secure_fd.secagg.memory import Memory
 from secure_fd.secagg.server import Server, ServerState
 from secure_fd.secagg.session import RoundTerms
+from secure_fd.votes.codec import IntArray, WordArray
 from tests.lossy_network import UP, World, kind_of, lose, nothing
 from tests.secagg_cohort import Cohort, Round, random_values
 

@@ -19,7 +19,6 @@ from secure_fd.crypto.primitives import (
     Keystream,
 )
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.knowledge import WordArray
 from secure_fd.secagg import client as round_module
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg import messages
@@ -36,6 +35,7 @@ from secure_fd.secagg.session import (
     frame,
 )
 from secure_fd.secagg.setup import SetupState
+from secure_fd.votes.codec import WordArray
 from tests.secagg_cohort import (
     ALL,
     TERMS,

@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 
 from attacks.one_update import Lie
-from secure_fd import models
 from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.federation import Federation, participants_of
-from secure_fd.knowledge import IntArray, KnowledgeCodec
 from secure_fd.methods.fedavg import FedAvg, ParameterCodec, model_bytes, read_model
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.models import flatten
-from secure_fd.recipes import SGD, Schedule, Sizes
-from secure_fd.transcript import RoundReport
+from secure_fd.protocol.transcript import RoundReport
+from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.training import models
+from secure_fd.training.models import flatten
+from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.votes.codec import IntArray, KnowledgeCodec
 from tests.told_apart import OverheardSum, TwoStories, all_is, dead_layer, hash_left_out
 
 TARGET, AT, CLIENTS = 0, 0, 10

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from secure_fd import models
-from secure_fd.adversarial import AdversarialSettings
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError
-from secure_fd.federation import AnyMethod, Federation, participants_of
-from secure_fd.knowledge import FloatArray
+from secure_fd.methods.adversarial import AdversarialSettings
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.privacy import dp_sgd
@@ -20,9 +17,12 @@ from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.events import Gaussian
 from secure_fd.privacy.ledger import Booking, BudgetLedger
 from secure_fd.privacy.samplers import FloatGaussian
-from secure_fd.recipes import SGD, Schedule
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.simulation import simulate
+from secure_fd.simulation.federation import AnyMethod, Federation, participants_of
+from secure_fd.simulation.simulate import simulate
+from secure_fd.training import models
+from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.votes.codec import FloatArray
 
 DELTA = 1e-5
 SETTINGS = PrivateSGD(4.0, DELTA, steps=2, batch=30)

@@ -10,21 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secure_fd.client import Client
 from secure_fd.data.federated import FederatedData
-from secure_fd.federation import Federation, participants_of
-from secure_fd.knowledge import IntArray, UnitArray
 from secure_fd.methods.base import Own
 from secure_fd.methods.heads import HeadClient, PooledHeads
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.record import PooledRecordUnit
-from secure_fd.recipes import Schedule
+from secure_fd.protocol.client import Client
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedClient, MaskedSum
-from secure_fd.selection.density import ReferenceSettings
-from secure_fd.simulation import fresh_networks
+from secure_fd.selection.density_ratio import ReferenceSettings
+from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.simulate import fresh_networks
 from secure_fd.storage import Store
+from secure_fd.training.recipes import Schedule
+from secure_fd.votes.codec import IntArray, UnitArray
 from tests.security.test_party_restarts import put_back
 from tests.small_federation import faults
 

@@ -14,9 +14,9 @@ from secure_fd.crypto.primitives import (
     derive_key,
     scratch_words,
 )
-from secure_fd.knowledge import WordArray
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg.session import RoundScope, RoundTerms
+from secure_fd.votes.codec import WordArray
 from tests.secagg_cohort import Cohort
 from tests.uniform_words import drop_contexts, looks_uniform
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, chi2_contingency, chisquare, ncx2, norm
 
-from secure_fd.knowledge import FloatArray, IntArray
 from secure_fd.privacy.record import UNITS, Bounded, PooledPlan, PooledShares
 from secure_fd.privacy.samplers import SeededRandom, discrete_gaussian
+from secure_fd.votes.codec import FloatArray, IntArray
 
 SIGMAS = [0.6, 1.0, 4.0, 15.5, 37.5, 1.158 * 2.0**16, 2.0**19]
 SAMPLES = 20_000

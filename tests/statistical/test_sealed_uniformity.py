@@ -15,11 +15,11 @@ import pytest
 
 from secure_fd.crypto import primitives as aead
 from secure_fd.crypto.primitives import TAG_BYTES, AgreementKey, Sealer
-from secure_fd.knowledge import WordArray
 from secure_fd.secagg import masks as secrets
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import RoundSecrets, prepare
 from secure_fd.secagg.session import Place
+from secure_fd.votes.codec import WordArray
 from tests.secagg_cohort import Cohort
 from tests.uniform_words import looks_uniform
 

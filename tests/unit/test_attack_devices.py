@@ -13,7 +13,7 @@ from attacks import prior as priors
 from attacks.base import Labelled
 from attacks.fit import QUICK, device_of, fit, on_device, predict
 from attacks.updates import Mismatch, Recipe, Search
-from secure_fd import models
+from secure_fd.training import models
 
 META = torch.device("meta")
 IMAGES, LABELS = torch.rand(4, 1, 28, 28), torch.zeros(4, dtype=torch.int64)

@@ -20,16 +20,16 @@ from attacks.generator import (
     Search,
 )
 from attacks.view import Public, client_view, outsider_view, server_view
-from secure_fd import models
-from secure_fd.adversarial import AdversarialSettings, Generator
 from secure_fd.data.federated import FederatedData, seen_through
 from secure_fd.data.patches import PatchMap, PatchSettings
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
-from secure_fd.federation import Federation, participants_of
+from secure_fd.methods.adversarial import AdversarialSettings, Generator
 from secure_fd.methods.dafkd import DaFKD
-from secure_fd.models import flatten
-from secure_fd.recipes import Schedule
-from secure_fd.transcript import GeneratorRound, Transcript
+from secure_fd.protocol.transcript import GeneratorRound, Transcript
+from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.training import models
+from secure_fd.training.models import flatten
+from secure_fd.training.recipes import Schedule
 from tests.attack_games import digits as written
 from tests.attack_games import mlp
 

@@ -18,7 +18,7 @@ from attacks.ideal import (
 )
 from attacks.view import Oracle, Public, server_view
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.knowledge import Ensemble
+from secure_fd.votes.codec import Ensemble
 from tests.attack_games import answered, linear
 
 SMALL = IdealSettings(epochs=3, batch=8, generator_steps=4, latent=6, channels=2)

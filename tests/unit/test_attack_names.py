@@ -7,11 +7,12 @@ from typing import NoReturn
 import pytest
 
 from attacks import ATTACKS, ON_A_RUN
-from secure_fd.data.federated import FederatedData, Sizes, federate
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
-from secure_fd.simulation import simulate
+from secure_fd.simulation.simulate import simulate
 
 ROOT = Path(__file__).parents[2]
 

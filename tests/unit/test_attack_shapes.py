@@ -22,8 +22,8 @@ from attacks.updates import Recipe
 from attacks.updates_attack import AnalyticInversion, OptimisedInversion
 from attacks.view import Capability, LabelOracle, Public, outsider_view, server_view
 from secure_fd.errors import LocalError, MissingCapabilityError
-from secure_fd.models import flatten
-from secure_fd.transcript import ParameterRound, Transcript
+from secure_fd.protocol.transcript import ParameterRound, Transcript
+from secure_fd.training.models import flatten
 from tests.attack_games import perceptron
 
 SHAPES = {"colour": (3, 16, 16), "vectors": (24,)}

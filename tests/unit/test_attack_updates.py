@@ -36,10 +36,10 @@ from attacks.view import Public, View, server_view
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
-from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
-from secure_fd.models import Standardise, flatten
-from secure_fd.recipes import SGD
+from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.training.models import Standardise, flatten
+from secure_fd.training.recipes import SGD
 from tests.attack_games import perceptron
 
 SIDE, CLASSES = 8, 3

@@ -27,7 +27,7 @@ from secure_fd.errors import (
     LocalError,
     MissingCapabilityError,
 )
-from secure_fd.transcript import ParameterRound, Transcript
+from secure_fd.protocol.transcript import ParameterRound, Transcript
 from tests.attack_games import add_round
 
 WORDS = {0: np.array([1, 0], dtype=np.uint64), 1: np.array([0, 1], dtype=np.uint64)}

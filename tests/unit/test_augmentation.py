@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from secure_fd import training as augmentation_module
 from secure_fd.errors import ConfigurationError
-from secure_fd.training import augmentation, mirrored, shifted, turned
+from secure_fd.training import trainer as augmentation_module
+from secure_fd.training.trainer import augmentation, mirrored, shifted, turned
 
 COUNT = 400
 

@@ -7,16 +7,16 @@ from torch import nn
 
 from experiments.rivals.edgefd import EdgeFD
 from secure_fd.data.federated import ClientData
-from secure_fd.knowledge import Sums
 from secure_fd.methods.as_published import SelectiveFDAsPublished
 from secure_fd.methods.base import Labels
 from secure_fd.methods.ds_fl import DSFL
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.models import flatten
-from secure_fd.recipes import SGD
-from secure_fd.selection.client import KulsifSelector
-from secure_fd.training import Trainer, predict
+from secure_fd.selection.selectors import KulsifSelector
+from secure_fd.training.models import flatten
+from secure_fd.training.recipes import SGD
+from secure_fd.training.trainer import Trainer, predict
+from secure_fd.votes.codec import Sums
 from tests.small_federation import (
     CPU,
     all_proxies,

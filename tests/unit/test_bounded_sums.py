@@ -9,9 +9,9 @@ import pytest
 
 import secure_fd.privacy.record
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import IntArray
 from secure_fd.privacy.record import UNITS, Bounded, PooledPlan, PooledShares
 from secure_fd.privacy.samplers import Random, SeededRandom
+from secure_fd.votes.codec import IntArray
 
 VALUES: IntArray = np.arange(-6, 6).reshape(3, 4)
 

@@ -34,7 +34,7 @@ from secure_fd.privacy.ledger import Booking, ledger_of
 from secure_fd.privacy.record import PooledGuard, PooledPlan, PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.selection.density import ReferenceSettings
+from secure_fd.selection.density_ratio import ReferenceSettings
 from tests.small_federation import STILL, federation, record_unit
 
 DELTA = 1e-5

@@ -12,8 +12,6 @@ from attacks.view import Capability, Public, server_view
 from experiments.measures import diagnose
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import PeerError
-from secure_fd.federation import Federation, Participant
-from secure_fd.knowledge import FloatArray, KnowledgeCodec, Released, Sums
 from secure_fd.methods.class_means import (
     class_means,
     class_targets,
@@ -23,11 +21,13 @@ from secure_fd.methods.class_means import (
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
-from secure_fd.models import flatten
-from secure_fd.recipes import SGD, Schedule
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.training import Trainer, predict
+from secure_fd.simulation.federation import Federation, Participant
+from secure_fd.training.models import flatten
+from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.training.trainer import Trainer, predict
+from secure_fd.votes.codec import FloatArray, KnowledgeCodec, Released, Sums
 from tests.small_federation import BRIEF, CPU, alike, faults, federation, parameters, run
 from tests.unit.toy import network, toy
 

@@ -13,7 +13,6 @@ from scipy.stats import chi2
 
 from secure_fd.crypto.primitives import insecure_bytes
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.knowledge import Contribution, FloatArray, IntArray, Sums, one_hot
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.base import IN_CLEAR
 from secure_fd.privacy.calibration import epsilon
@@ -22,6 +21,7 @@ from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
+from secure_fd.votes.codec import Contribution, FloatArray, IntArray, Sums, one_hot
 from tests.small_federation import faults, federation, parameters, run
 
 DELTA = 1e-5

@@ -25,7 +25,7 @@ from experiments.rows import RowSpec
 from experiments.study import SCHEMA, Result, Results
 from experiments.tables import Table
 from secure_fd.data.sources import load
-from secure_fd.recipes import SGD, Schedule
+from secure_fd.training.recipes import SGD, Schedule
 
 CLASSES, EACH = 3, 40
 ATTACKS = ("label-distribution", *OF_UPDATES[:2], "tracing", *PLAYED)

@@ -15,8 +15,8 @@ from experiments.privacy_compare import STUDY, Plan, Settings, cells, plan, row_
 from experiments.rows import RowSpec
 from experiments.runs import selective
 from experiments.study import Store
+from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.errors import ConfigurationError
-from secure_fd.recipes import IMAGE_SETS
 
 CLEAR_ROWS = ["fedavg", "independent", "fedmd-soft", "selective-fd-soft", "selective-fd-hard"]
 MASKED_ROWS = ["fedavg", "fedavg-masks", *CLEAR_ROWS[1:], "selective-fd-hard-masks"]

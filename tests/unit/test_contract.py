@@ -12,12 +12,9 @@ from torch import nn
 from experiments.rivals.afl import AFL
 from experiments.rivals.by_network import SelectiveByNetwork
 from experiments.rivals.edgefd import EdgeFD
-from secure_fd.adversarial import AdversarialSettings
-from secure_fd.client import Client
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
-from secure_fd.federation import AnyMethod, Federation
-from secure_fd.knowledge import FloatArray, proxy_bytes
+from secure_fd.methods.adversarial import AdversarialSettings
 from secure_fd.methods.as_published import SelectiveFDAsPublished
 from secure_fd.methods.dafkd import DaFKD, FedDF
 from secure_fd.methods.ds_fl import DSFL
@@ -31,14 +28,17 @@ from secure_fd.methods.pls import PLS
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.dp_sgd import PrivateSGD
-from secure_fd.recipes import SGD, Schedule
+from secure_fd.protocol.client import Client
+from secure_fd.protocol.server import Server
 from secure_fd.secagg.setup import ServerSetup
 from secure_fd.secure_sum.base import SecureSum, Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.selection.client import KulsifSelector, ProxyRatioSelector
-from secure_fd.server import Server
-from secure_fd.simulation import simulate
+from secure_fd.selection.selectors import KulsifSelector, ProxyRatioSelector
+from secure_fd.simulation.federation import AnyMethod, Federation
+from secure_fd.simulation.simulate import simulate
+from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.votes.codec import FloatArray, proxy_bytes
 from tests.small_federation import CPU, SMALL, Faults, faults, federation, networks, parameters
 
 RIVALS = AdversarialSettings(latent=4, hidden=16, judge=16, sums=2, steps=2, batch=16)

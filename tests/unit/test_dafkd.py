@@ -10,21 +10,22 @@ from torch import nn
 from attacks.on_run import public_of
 from attacks.view import Capability, client_view, server_view
 from experiments.measures import diagnose
-from secure_fd import models, simulate
-from secure_fd.adversarial import AdversarialSettings
+from secure_fd import simulate
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, PeerError
-from secure_fd.exchange import Share
-from secure_fd.federation import Federation
-from secure_fd.knowledge import UnitArray
+from secure_fd.methods.adversarial import AdversarialSettings
 from secure_fd.methods.dafkd import DaFKD, DaFKDClient, FedDF
 from secure_fd.privacy import dp_sgd
 from secure_fd.privacy.dp_sgd import PrivateSGD
-from secure_fd.recipes import Recipe, Schedule
+from secure_fd.protocol.messages import Share
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.selection.client import ProxyRatioSelector
+from secure_fd.selection.selectors import ProxyRatioSelector
+from secure_fd.simulation.federation import Federation
+from secure_fd.training import models
+from secure_fd.training.recipes import Recipe, Schedule
+from secure_fd.votes.codec import UnitArray
 from tests import small_federation
 
 SMALL = AdversarialSettings(latent=4, hidden=16, judge=16, sums=2, steps=2, batch=16)

@@ -9,10 +9,10 @@ import torch
 from PIL import Image
 
 from secure_fd.data.federated import federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import Split, parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
-from secure_fd.recipes import Sizes
 
 CLASSES = ("normal", "pneumonia", "covid")
 HOSPITALS = Split("hospitals")

@@ -14,11 +14,11 @@ from PIL import Image
 from secure_fd.data import sources
 from secure_fd.data import sources as folders
 from secure_fd.data.federated import federate
+from secure_fd.data.image_sets import Sizes, image_set
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import proxy_bytes
-from secure_fd.recipes import Sizes, image_set
+from secure_fd.votes.codec import proxy_bytes
 
 Bytes = NDArray[np.uint8]
 TRAIN, TEST = (4, 3), (2, 1)  # rows and columns of tiles in each fake mosaic

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from secure_fd.data.federated import ClientData, FederatedData, check_disjoint, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, parse_split, partition
 from secure_fd.data.sources import Source
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.recipes import Sizes
 
 PER_CLASS = 100
 SIZES = Sizes(proxies=20, test=10, held_out=10)  # 60 of a class are left to the clients

@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from secure_fd.data.federated import federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
+from secure_fd.data.vision import torchvision
 from secure_fd.errors import ConfigurationError
-from secure_fd.recipes import Sizes
-from secure_fd.simulation import simulate
-from secure_fd.vision import torchvision
+from secure_fd.simulation.simulate import simulate
 
 N_TRAIN, N_TEST = 500, 100
 

@@ -11,7 +11,7 @@ from experiments.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
 from experiments.rows import FLEET, Cell, Privacy
 from experiments.study import Result
 from secure_fd.errors import LocalError
-from secure_fd.recipes import Schedule
+from secure_fd.training.recipes import Schedule
 
 PLAIN = Cell(
     image_set="digits",

@@ -10,7 +10,7 @@ from scipy import stats
 from secure_fd.crypto import primitives as draw
 from secure_fd.crypto.primitives import draw_indices, joint_seed, public_nonces
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import IntArray
+from secure_fd.votes.codec import IntArray
 
 SEED = joint_seed(public_nonces(7, 3))
 POPULATION, COUNT, ROUNDS = 12, 4, 6_000

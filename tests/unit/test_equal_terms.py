@@ -19,7 +19,7 @@ from experiments.rows import Cell
 from experiments.study import SCHEMA, Result, Results, write_results
 from experiments.variants import centralised
 from secure_fd.errors import ConfigurationError
-from secure_fd.recipes import Schedule
+from secure_fd.training.recipes import Schedule
 
 PLACES = [("mnist", "strong"), ("fashion_mnist", "iid"), ("chest_xray", HOSPITALS)]
 TUNED = [key for key, row in ROWS.items() if row.settings]

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from secure_fd.data.federated import FederatedData
-from secure_fd.federation import Dropouts, Federation
-from secure_fd.knowledge import FloatArray, Sums
 from secure_fd.methods.base import CountedVotes
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.simulation.federation import Dropouts, Federation
+from secure_fd.votes.codec import FloatArray, Sums
 from tests.small_federation import (
     Scripted,
     all_proxies,

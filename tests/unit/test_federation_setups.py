@@ -3,14 +3,14 @@
 import pytest
 from torch import nn
 
-from secure_fd.client import Client
 from secure_fd.data.federated import federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.federation import Federation, participants_of
-from secure_fd.recipes import Sizes
+from secure_fd.protocol.client import Client
 from secure_fd.secagg.session import MessageType
 from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.simulation.federation import Federation, participants_of
 from tests.known_words import KnownWords
 
 ALL = (0, 1, 2, 3)

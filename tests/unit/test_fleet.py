@@ -24,7 +24,7 @@ from secure_fd.privacy.base import IN_CLEAR
 from secure_fd.privacy.calibration import epsilon as price
 from secure_fd.privacy.client import ClientUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.selection.density import ProxyReference, ReferenceSettings
+from secure_fd.selection.density_ratio import ProxyReference, ReferenceSettings
 
 DELTA = 1e-5
 

@@ -16,17 +16,14 @@ import numpy as np
 import pytest
 
 from secure_fd.crypto.primitives import proxy_commitment
-from secure_fd.endings import USAGE_ERROR
-from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.exchange import Sum
-from secure_fd.flower import keys
-from secure_fd.flower.commands import Init, MakeRoster, main
-from secure_fd.flower.enrol import enrol
-from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
-from secure_fd.flower.join import Desk, site_of
-from secure_fd.flower.parties import Agreement
-from secure_fd.flower.records import count_records, proxies_in, records_in
-from secure_fd.flower.roster import (
+from secure_fd.deployment import keys
+from secure_fd.deployment.commands import Init, MakeRoster, main
+from secure_fd.deployment.enrol import enrol
+from secure_fd.deployment.envelope import Answer, AnswerState, Push, PushKind
+from secure_fd.deployment.join import Desk, site_of
+from secure_fd.deployment.parties import Agreement
+from secure_fd.deployment.records import count_records, proxies_in, records_in
+from secure_fd.deployment.roster import (
     Roster,
     SiteEntry,
     Terms,
@@ -35,8 +32,11 @@ from secure_fd.flower.roster import (
     render_site,
     site_entry,
 )
-from secure_fd.flower.serve import JOURNAL, Place, serve
-from secure_fd.flower.serving import serve_rounds
+from secure_fd.deployment.serve import JOURNAL, Place, serve
+from secure_fd.deployment.serving import serve_rounds
+from secure_fd.endings import USAGE_ERROR
+from secure_fd.errors import ConfigurationError, LocalError, PeerError
+from secure_fd.wire import Sum
 from tests.flower_federation import CLASSES, image_folders
 
 PUSH = Push(PushKind.CARRY, 5, (b"one", b"", b"three")).encode()
@@ -372,8 +372,8 @@ def joined(folder, roster, monkeypatch):
     path.write_text(render(replace(roster, hybrid=True)))
 
     def join(attend: Callable[..., None], *, hybrid: bool) -> int:
-        monkeypatch.setattr("secure_fd.flower.node.attend", attend)
-        monkeypatch.setattr("secure_fd.flower.join.quantum_safe_available", lambda: hybrid)
+        monkeypatch.setattr("secure_fd.deployment.node.attend", attend)
+        monkeypatch.setattr("secure_fd.deployment.join.quantum_safe_available", lambda: hybrid)
         return main(["--data", str(records), "--roster", str(path)], "secure-fd join")
 
     return join

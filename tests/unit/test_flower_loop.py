@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
-from secure_fd.flower.health import STATUS, Doing, Health
-from secure_fd.flower.loop import Arrived, Rounds
-from secure_fd.flower.roster import Terms
-from secure_fd.flower.site import CHALLENGE_BYTES
-from secure_fd.kept import state_of
-from secure_fd.models import flatten
+from secure_fd.deployment.envelope import Answer, AnswerState, Push, PushKind
+from secure_fd.deployment.health import STATUS, Doing, Health
+from secure_fd.deployment.loop import Arrived, Rounds
+from secure_fd.deployment.roster import Terms
+from secure_fd.deployment.site import CHALLENGE_BYTES
 from secure_fd.privacy.guarantee import Guarantee
-from secure_fd.recipes import Recipe
 from secure_fd.secure_sum.masked import RosterMasks
+from secure_fd.simulation.kept import state_of
 from secure_fd.storage import Store
-from secure_fd.training import Alone, Steps, Trainer
+from secure_fd.training.models import flatten
+from secure_fd.training.recipes import Recipe
+from secure_fd.training.trainer import Alone, Steps, Trainer
 from tests.flower_federation import Courier, World
 from tests.small_federation import BRIEF, alike
 
@@ -121,7 +121,7 @@ def test_rounds_of_many_sums_leave_one_network_to_all_and_its_twin_an_older_one(
     data, tmp_path, monkeypatch
 ):
     """Two rounds of DaFKD, three sums each; the twin is the site that the end never reaches."""
-    monkeypatch.setattr("secure_fd.flower.site.Alone", Watched)
+    monkeypatch.setattr("secure_fd.deployment.site.Alone", Watched)
     monkeypatch.setattr(Watched, "modes", [])
     method = "tests.small_dafkd:SmallDaFKD"
     terms = Terms(method, image_set="digits", rounds=ROUNDS, deadline=0.3)
@@ -146,7 +146,7 @@ def test_rounds_of_many_sums_leave_one_network_to_all_and_its_twin_an_older_one(
 def test_rounds_after_the_planned_sums_leave_a_network_at_every_site(tmp_path, monkeypatch, rounds):
     """Epsilon 4 pays for two sums; the rounds after them ask nothing and send the last result."""
     monkeypatch.setattr(
-        "secure_fd.flower.parties.named_recipe",
+        "secure_fd.deployment.parties.named_recipe",
         lambda *_: Recipe(2, replace(BRIEF, warmup_steps=0)),
     )
     three = alike(3, local=20)
@@ -166,7 +166,7 @@ def test_rounds_after_the_planned_sums_leave_a_network_at_every_site(tmp_path, m
 def brief(data, tmp_path, monkeypatch):
     """A federation that trains little, by method; heads and DaFKD make several sums a round."""
     schedule = replace(BRIEF, warmup_steps=0, remember=True)
-    monkeypatch.setattr("secure_fd.flower.parties.named_recipe", lambda *_: Recipe(9, schedule))
+    monkeypatch.setattr("secure_fd.deployment.parties.named_recipe", lambda *_: Recipe(9, schedule))
 
     def made(method: str) -> tuple[World, Courier]:
         world = World(data, tmp_path, Terms(method, image_set="digits", rounds=9, deadline=0.2))

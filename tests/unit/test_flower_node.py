@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
 
-from secure_fd.flower import node
+from secure_fd.deployment import node
 
 
 class Recorded:

@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
+from secure_fd.deployment.envelope import Answer, AnswerState, Push, PushKind
+from secure_fd.deployment.loop import Arrived
+from secure_fd.deployment.roster import Terms
 from secure_fd.errors import PeerError
-from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
-from secure_fd.flower.loop import Arrived
-from secure_fd.flower.roster import Terms
 from secure_fd.secagg.session import MessageType, Session
 from secure_fd.secagg.setup import ClientSetup
 from tests.flower_federation import Courier, World
@@ -126,7 +126,7 @@ def test_a_site_that_loses_a_set_up_of_a_later_epoch_is_back_within_two_rounds(
     data, tmp_path, kind, monkeypatch
 ):
     """Epochs of six sums: the set-up of the second is lost to site 2."""
-    monkeypatch.setattr("secure_fd.flower.roster.Session", partial(Session, epoch=6))
+    monkeypatch.setattr("secure_fd.deployment.roster.Session", partial(Session, epoch=6))
     world = World(data, tmp_path, Terms(METHOD, image_set="digits", rounds=9, deadline=0.5))
     courier = Faulty(world, kind=kind, sites=(2,), times=0)
     played = world.serve(courier).run(9)
@@ -154,7 +154,7 @@ def test_a_site_joins_another_set_up_until_it_begins_and_not_after(world):
 
 
 def test_mutant_that_makes_no_set_up_anew_loses_a_site(world, monkeypatch):
-    monkeypatch.setattr("secure_fd.flower.loop._REPAIRS", 0)
+    monkeypatch.setattr("secure_fd.deployment.loop._REPAIRS", 0)
     courier = Faulty(world, kind=MessageType.AGREED, sites=(2,))
     assert survivors(world, courier, 2) == [(0, 1, 3)] * 2
 

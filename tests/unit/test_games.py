@@ -17,7 +17,7 @@ from experiments.rows import RowSpec, Terms
 from secure_fd.data.partition import Split
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.privacy.record import LocalRecordUnit
-from secure_fd.recipes import Schedule
+from secure_fd.training.recipes import Schedule
 
 TERMS = Terms("digits", Split("strong"), 10, 2, Schedule(), epsilon=4.0)
 SOFT = RowSpec("selective-fd", "soft")

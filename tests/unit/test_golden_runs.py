@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 
 from secure_fd.data.federated import FederatedData
-from secure_fd.federation import AnyMethod, Federation
 from secure_fd.methods.ds_fl import DSFL
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
@@ -25,12 +24,13 @@ from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import VoteClient
-from secure_fd.models import flatten
-from secure_fd.recipes import SGD, Schedule
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.selection.client import ProxyRatioSelector
-from secure_fd.selection.density import ReferenceSettings
+from secure_fd.selection.density_ratio import ReferenceSettings
+from secure_fd.selection.selectors import ProxyRatioSelector
+from secure_fd.simulation.federation import AnyMethod, Federation
+from secure_fd.training.models import flatten
+from secure_fd.training.recipes import SGD, Schedule
 from tests.small_federation import BRIEF, faults, participants
 
 Norms = NDArray[np.float64]

@@ -13,7 +13,6 @@ from secure_fd import simulate
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.errors import PeerError
-from secure_fd.knowledge import FloatArray
 from secure_fd.methods.base import Exchange
 from secure_fd.methods.heads import (
     CANDIDATES,
@@ -27,16 +26,17 @@ from secure_fd.methods.heads import (
     simplex,
 )
 from secure_fd.methods.residuals import Search
-from secure_fd.recipes import SGD, Recipe, Schedule
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.selection.density import (
+from secure_fd.selection.density_ratio import (
     ProxyReference,
     Same,
     class_means,
     shared_reference,
 )
-from secure_fd.simulation import Simulation
+from secure_fd.simulation.simulate import Simulation
+from secure_fd.training.recipes import SGD, Recipe, Schedule
+from secure_fd.votes.codec import FloatArray
 from tests.small_federation import SMALL, STILL, faults, federation
 
 

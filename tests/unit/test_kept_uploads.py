@@ -8,12 +8,12 @@ from attacks.on_run import public_of
 from attacks.view import client_view, server_view
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError
-from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
-from secure_fd.recipes import SGD
+from secure_fd.protocol.transcript import ParameterRound, Transcript
 from secure_fd.secure_sum.base import SecureSum, Stage
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.transcript import ParameterRound, Transcript
+from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.training.recipes import SGD
 from tests.small_federation import faults, networks
 
 ROUNDS, PARAMETERS = 3, 7850

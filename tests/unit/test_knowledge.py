@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.knowledge import (
+from secure_fd.votes.codec import (
     HARD_LEVELS,
     SOFT_LEVELS,
     Contribution,

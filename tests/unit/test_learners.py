@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from secure_fd.data.images import Images
-from secure_fd.models import build, flatten
-from secure_fd.recipes import SGD, Schedule
-from secure_fd.training import Alone, Learner, Lesson, Steps, Trainer
+from secure_fd.training.models import build, flatten
+from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.training.trainer import Alone, Learner, Lesson, Steps, Trainer
 
 CPU = torch.device("cpu")
 STEPS = Schedule(warmup_steps=3, sgd=SGD(0.05, 8, 8, own_batch=2, momentum=0.9))

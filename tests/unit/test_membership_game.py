@@ -20,8 +20,8 @@ from attacks.membership import (
 from attacks.scoring import score_scores
 from attacks.view import Capability, Oracle, Public, client_view, outsider_view, server_view
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.knowledge import Ensemble, WordArray
-from secure_fd.transcript import Transcript
+from secure_fd.protocol.transcript import Transcript
+from secure_fd.votes.codec import Ensemble, WordArray
 from tests.attack_games import add_round
 
 

@@ -10,24 +10,24 @@ from torch import nn
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.federation import Federation, participants_of
-from secure_fd.knowledge import (
-    Ensemble,
-    FloatArray,
-    Sums,
-    contributors,
-)
 from secure_fd.methods.base import CountedVotes, WeighedVotes
 from secure_fd.methods.fedavg import FedAvg, FedAvgClient
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import Trust
-from secure_fd.models import flatten
-from secure_fd.recipes import SGD
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.selection.client import Selection
-from secure_fd.training import Trainer
+from secure_fd.selection.selectors import Selection
+from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.training.models import flatten
+from secure_fd.training.recipes import SGD
+from secure_fd.training.trainer import Trainer
+from secure_fd.votes.codec import (
+    Ensemble,
+    FloatArray,
+    Sums,
+    contributors,
+)
 from tests.small_federation import (
     BRIEF,
     Scripted,

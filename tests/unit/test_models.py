@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from secure_fd import models as resnets
+from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.models import (
+from secure_fd.training import models as resnets
+from secure_fd.training.models import (
     _REGISTRY,
     SHARED,
     Standardise,
@@ -19,7 +20,6 @@ from secure_fd.models import (
     heterogeneous,
     load_flat,
 )
-from secure_fd.recipes import IMAGE_SETS
 
 COUNTS = {
     # A convolution has out x in x k x k weights and out biases, a linear layer out x in and out.

@@ -14,12 +14,12 @@ from experiments.codec import encode
 from experiments.privacy_compare import STUDY, Settings, cells, plan
 from experiments.rows import RowSpec
 from experiments.runs import data_of, run_row
-from secure_fd import models
 from secure_fd.data.federated import FederatedData, content_of
 from secure_fd.data.folders import federation_in
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, parse_split
 from secure_fd.errors import ConfigurationError
+from secure_fd.training import models
 
 EACH = 22
 

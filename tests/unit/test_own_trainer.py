@@ -9,7 +9,7 @@ from examples.own_trainer import AdamWTrainer
 from secure_fd import Recipe, Schedule, Steps, federate, load, parse_split, simulate
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.fedavg import flatten
-from secure_fd.training import Alone
+from secure_fd.training.trainer import Alone
 
 STEPS = Schedule(warmup_steps=4, local_steps=1, proxy_steps=2, proxies_per_round=60)
 RECIPE = Recipe(2, STEPS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.knowledge import IntArray, LaneLayout, WordArray
+from secure_fd.votes.codec import IntArray, LaneLayout, WordArray
 
 
 def words_of(*numbers: int) -> WordArray:

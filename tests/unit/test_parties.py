@@ -7,22 +7,25 @@ import pytest
 import torch
 
 from examples.own_method import Majority
-from secure_fd.broadcasts import Listener, Teller
-from secure_fd.client import Client
 from secure_fd.crypto.primitives import SERVER, AgreementKey, IdentityKey
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
 from secure_fd.data.own import images_of
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.exchange import Ask, ClientTurn, Kind, ServerTurn, Share, read_header
-from secure_fd.federation import Federation
-from secure_fd.knowledge import Contribution
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.dp_sgd import PrivateSGD
-from secure_fd.recipes import Recipe, Schedule, ours, paper
+from secure_fd.protocol.broadcasts import Listener, Teller
+from secure_fd.protocol.client import Client
+from secure_fd.protocol.messages import (
+    Ask,
+    ClientTurn,
+    ServerTurn,
+    Share,
+)
+from secure_fd.protocol.server import Server
 from secure_fd.secagg.client import Client as SumParty
 from secure_fd.secagg.server import Server as SumServerParty
 from secure_fd.secagg.session import Place, Roster, Session, frame
@@ -30,8 +33,11 @@ from secure_fd.secure_sum.homomorphic import HomomorphicSum
 from secure_fd.secure_sum.masked import MaskedClient, MaskedServer, MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.validated import Prio3Sum
-from secure_fd.server import Server
-from secure_fd.simulation import simulate
+from secure_fd.simulation.federation import Federation
+from secure_fd.simulation.simulate import simulate
+from secure_fd.training.recipes import Recipe, Schedule, ours, paper
+from secure_fd.votes.codec import Contribution
+from secure_fd.wire import Kind, read_header
 from tests.small_federation import BRIEF, federation, parameters, participants, run
 
 CPU = torch.device("cpu")
@@ -59,7 +65,7 @@ def test_a_message_of_another_place_or_form_is_refused(data):
 
 
 def test_a_message_is_limited_in_length(monkeypatch):
-    monkeypatch.setattr("secure_fd.exchange.LIMIT", 60)
+    monkeypatch.setattr("secure_fd.wire.LIMIT", 60)
     with pytest.raises(PeerError, match=r"use .* to 60"):
         read_header(frame(Kind.TELL, Place(SESSION, 0), SERVER, bytes(40)), SESSION, SERVER)
 

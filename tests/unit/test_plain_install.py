@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from secure_fd.errors import MissingCapabilityError
-from secure_fd.extras import extra
+from secure_fd.optional import extra
 from tests.programs import printed
 
 ROOT = Path(__file__).parents[2]
@@ -79,8 +79,10 @@ def test_what_the_readme_and_the_comparison_need_is_installed():
         import sys
         import secure_fd as fd
         from experiments import comparison, page, plots, report, runs, workers
-        from secure_fd import cli, data, private_training, vision
-        from secure_fd.recipes import Recipe, Schedule
+        from secure_fd import cli, data
+        from secure_fd.training import dp_sgd as private_training
+        from secure_fd.data import vision
+        from secure_fd.training.recipes import Recipe, Schedule
 
         names = set(fd.__all__) - {"HomomorphicSum"}
         print(len(names) > 40, all(getattr(fd, name) for name in names))

@@ -15,8 +15,6 @@ from attacks.audit.setting import StandInForMasks
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.federation import Federation
-from secure_fd.knowledge import FloatArray
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.guarantee import PrivacyUnit
@@ -40,12 +38,19 @@ from secure_fd.privacy.record import (
     residual_units,
 )
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.recipes import Recipe
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.selection.density import ProxyReference, ReferenceSettings, Same, shared_reference
-from secure_fd.simulation import simulate
+from secure_fd.selection.density_ratio import (
+    ProxyReference,
+    ReferenceSettings,
+    Same,
+    shared_reference,
+)
+from secure_fd.simulation.federation import Federation
+from secure_fd.simulation.simulate import simulate
+from secure_fd.training.recipes import Recipe
+from secure_fd.votes.codec import FloatArray
 from tests.small_federation import SMALL, STILL, faults, federation, record_unit
 from tests.small_federation import run as run_of
 

@@ -20,7 +20,6 @@ from dp_accounting.pld.privacy_loss_distribution import (
     from_two_probability_mass_functions,
 )
 
-from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.client import ClientPlan, client_guarantee
 from secure_fd.privacy.dp_sgd import TrainingPlan, dp_sgd_guarantee
@@ -28,7 +27,8 @@ from secure_fd.privacy.guarantee import Guarantee, PrivacyUnit
 from secure_fd.privacy.label import LabelPlan, RandomizedResponse, label_guarantee
 from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit, pooled_guarantee
 from secure_fd.secure_sum.masked import masked_guarantee
-from secure_fd.selection.density import ReferenceSettings
+from secure_fd.selection.density_ratio import ReferenceSettings
+from secure_fd.votes.codec import FloatArray
 from tests.dp_sgd_bounds import dp_sgd_bounds
 from tests.unit.test_masked_guarantee import group_of
 

@@ -9,7 +9,6 @@ from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp, xlogy
 from scipy.stats import norm
 
-from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.accountants import (
     AnalyticGaussian,
     PrivacyLoss,
@@ -30,6 +29,7 @@ from secure_fd.privacy.events import (
     Response,
     SampledGaussian,
 )
+from secure_fd.votes.codec import FloatArray
 from tests.dp_sgd_bounds import dp_sgd_bounds
 
 DELTA = 1e-5

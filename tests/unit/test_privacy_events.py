@@ -8,7 +8,6 @@ import pytest
 from scipy.special import ndtr
 
 from secure_fd.errors import ConfigurationError, UnsupportedEventError
-from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.accountants import (
     ACCOUNTANTS,
     AnalyticGaussian,
@@ -31,6 +30,7 @@ from secure_fd.privacy.events import (
     SampledGaussian,
     primitives,
 )
+from secure_fd.votes.codec import FloatArray
 
 DELTA = 1e-5
 MIXED = Composed((SampledGaussian(1.0, 0.1), DiscreteGaussian(2.0)))

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.knowledge import one_hot
 from secure_fd.privacy.accountants import divergence
 from secure_fd.privacy.events import Response
 from secure_fd.privacy.label import LabelLedger, RandomizedResponse, sample_symbols
 from secure_fd.privacy.samplers import Random, words
+from secure_fd.votes.codec import one_hot
 
 WORD = 1 << 64
 

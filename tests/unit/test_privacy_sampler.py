@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.samplers import (
     MAX_SIGMA,
     TOTAL_VARIATION,
@@ -27,6 +26,7 @@ from secure_fd.privacy.samplers import (
     discrete_gaussian,
     words,
 )
+from secure_fd.votes.codec import FloatArray
 
 FULL: Final = 1 << 128
 

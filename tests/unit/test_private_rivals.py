@@ -34,11 +34,11 @@ from experiments.rival_heads import (
     shares,
     softmax,
 )
-from secure_fd.knowledge import FloatArray, one_hot
-from secure_fd.models import flatten
 from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.record import FEATURE_UNITS, UNITS
 from secure_fd.privacy.samplers import FloatGaussian, SeededRandom
+from secure_fd.training.models import flatten
+from secure_fd.votes.codec import FloatArray, one_hot
 from tests.unit.toy import network, toy
 
 NONE, TOGETHER = Budget(math.inf, DELTA), Budget(math.inf, DELTA, 10, 7)

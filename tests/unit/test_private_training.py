@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.models import flatten
 from secure_fd.privacy import dp_sgd
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD, TrainingPlan
 from secure_fd.privacy.samplers import FloatGaussian, Random, SeededRandom
-from secure_fd.private_training import PrivateGradient, PrivateTrainer
-from secure_fd.training import accuracy
+from secure_fd.training.dp_sgd import PrivateGradient, PrivateTrainer
+from secure_fd.training.models import flatten
+from secure_fd.training.trainer import accuracy
 from tests.unit.toy import network, toy
 
 CPU = torch.device("cpu")

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from secure_fd.errors import BudgetError, ConfigurationError
-from secure_fd.federation import Federation
-from secure_fd.knowledge import Contribution, IntArray
 from secure_fd.methods.base import WeighedVotes
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
@@ -16,6 +14,8 @@ from secure_fd.privacy.guarantee import PrivacyUnit
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.secure_sum.base import Stage
+from secure_fd.simulation.federation import Federation
+from secure_fd.votes.codec import Contribution, IntArray
 from tests.small_federation import (
     all_proxies,
     faults,

@@ -11,7 +11,6 @@ import pytest
 
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import Contribution, IntArray, Released, one_hot
 from secure_fd.privacy.base import Answer
 from secure_fd.privacy.label import (
     BoolArray,
@@ -23,6 +22,7 @@ from secure_fd.privacy.label import (
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.votes.codec import Contribution, IntArray, Released, one_hot
 from tests.small_federation import all_proxies, faults, federation, run
 
 

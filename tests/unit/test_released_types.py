@@ -8,10 +8,10 @@ import pytest
 from mypy import api
 
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import Contribution, KnowledgeCodec, Released
+from secure_fd.votes.codec import Contribution, KnowledgeCodec, Released
 
 REFUSED = """
-from secure_fd.knowledge import Contribution, IntArray, KnowledgeCodec, Released
+from secure_fd.votes.codec import Contribution, IntArray, KnowledgeCodec, Released
 from secure_fd.privacy.base import Answer, FromAnswers
 
 
@@ -29,7 +29,7 @@ def reads_a_contribution_as_released(honest: Contribution) -> Released:
 """
 
 ALLOWED = """
-from secure_fd.knowledge import IntArray, KnowledgeCodec
+from secure_fd.votes.codec import IntArray, KnowledgeCodec
 from secure_fd.privacy.base import Answer, Unguarded
 
 

@@ -14,9 +14,9 @@ from dp_accounting.pld.privacy_loss_distribution import (
     from_two_probability_mass_functions,
 )
 
-from secure_fd.knowledge import FloatArray
 from secure_fd.privacy.accountants import AnalyticGaussian, NearlyGaussian
 from secure_fd.privacy.events import Composed, DistributedGaussian, Event, Gaussian, Repeated
+from secure_fd.votes.codec import FloatArray
 
 DELTAS = (1e-9, 1e-5, 1e-2)
 SHIFTS = (0.05, 1.0, 4.0, 16.0)

@@ -27,8 +27,8 @@ from experiments.runs import Prepared, prepare, run_cell, runner_of
 from experiments.study import Result
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
-from secure_fd.models import flatten
-from secure_fd.recipes import SGD, Schedule
+from secure_fd.training.models import flatten
+from secure_fd.training.recipes import SGD, Schedule
 
 BASE = replace(
     default_cell("digits", "strong", 1, rounds=2, quick=True),

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from secure_fd import saved
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
-from secure_fd.federation import Federation, participants_of
 from secure_fd.methods.fedavg import FedAvg
-from secure_fd.models import flatten
-from secure_fd.recipes import Recipe
-from secure_fd.simulation import Simulation, simulate
-from secure_fd.transcript import Float32Array
+from secure_fd.protocol.transcript import Float32Array
+from secure_fd.simulation import saved
+from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.simulate import Simulation, simulate
+from secure_fd.training.models import flatten
+from secure_fd.training.recipes import Recipe
 from tests.small_dafkd import SmallDaFKD
 from tests.small_federation import BRIEF
 

@@ -5,9 +5,9 @@ import torch
 
 from attacks.base import Labelled, require_disjoint
 from experiments.scenes.figure8 import FIRST_PRIVATE, _direct, digits, some
-from secure_fd import models
 from secure_fd.data.images import concatenate
-from secure_fd.training import predict
+from secure_fd.training import models
+from secure_fd.training.trainer import predict
 
 
 def test_the_prior_sees_no_private_digit_and_nothing_overlaps():

@@ -13,17 +13,8 @@ from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
-from secure_fd.knowledge import FloatArray
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.selection.client import (
-    ClientSelector,
-    KulsifSelector,
-    ProxyRatioSelector,
-    Selection,
-    otsu_thresholds,
-    quantile_thresholds,
-)
-from secure_fd.selection.density import (
+from secure_fd.selection.density_ratio import (
     FourierFeatures,
     ProxyReference,
     RatioSolver,
@@ -31,6 +22,15 @@ from secure_fd.selection.density import (
     class_means,
     posterior,
 )
+from secure_fd.selection.selectors import (
+    ClientSelector,
+    KulsifSelector,
+    ProxyRatioSelector,
+    Selection,
+    otsu_thresholds,
+    quantile_thresholds,
+)
+from secure_fd.votes.codec import FloatArray
 
 
 @cache

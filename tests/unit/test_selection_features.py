@@ -7,7 +7,7 @@ from torch import Tensor
 
 from secure_fd.errors import LocalError
 from secure_fd.privacy.record import FEATURE_UNITS, feature_units, shrink
-from secure_fd.selection.density import (
+from secure_fd.selection.density_ratio import (
     FourierFeatures,
     ProxyReference,
     ReferenceSettings,

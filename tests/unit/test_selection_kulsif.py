@@ -9,9 +9,9 @@ import torch
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
-from secure_fd.knowledge import FloatArray
-from secure_fd.selection.client import KulsifSelector
 from secure_fd.selection.kulsif import Kulsif, gaussian_kernel
+from secure_fd.selection.selectors import KulsifSelector
+from secure_fd.votes.codec import FloatArray
 
 HALF = math.sqrt(1 / (2 * math.log(2)))
 """The width at which k(x, y) = 2^-(x - y)^2: a half at distance 1, a sixteenth at 2."""

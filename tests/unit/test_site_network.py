@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 import secure_fd as fd
-from secure_fd import site_network
 from secure_fd.data.federated import FederatedData
+from secure_fd.deployment import site_network
+from secure_fd.deployment.envelope import Answer, AnswerState, Push, PushKind
+from secure_fd.deployment.roster import Terms
+from secure_fd.deployment.site_network import SiteNetwork, load_site_network
 from secure_fd.errors import ConfigurationError
-from secure_fd.flower.envelope import Answer, AnswerState, Push, PushKind
-from secure_fd.flower.roster import Terms
 from secure_fd.methods.heads import HeadLearner, PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.models import flatten
-from secure_fd.selection.density import ReferenceSettings
-from secure_fd.site_network import SiteNetwork, load_site_network
-from secure_fd.training import Steps
+from secure_fd.selection.density_ratio import ReferenceSettings
+from secure_fd.training.models import flatten
+from secure_fd.training.trainer import Steps
 from tests.flower_federation import Courier, World
 from tests.small_federation import alike
 
@@ -62,7 +62,7 @@ class OneStep:
 
 @pytest.fixture
 def one_step(monkeypatch):
-    monkeypatch.setattr("secure_fd.flower.site.Alone", OneStep)
+    monkeypatch.setattr("secure_fd.deployment.site.Alone", OneStep)
 
 
 @pytest.mark.usefixtures("one_step")

@@ -12,7 +12,6 @@ from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import PeerError
-from secure_fd.federation import Federation
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import Known, Survey
@@ -21,9 +20,10 @@ from secure_fd.privacy.label import LabelUnit
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.selection.client import Familiar, ProxyRatioSelector
-from secure_fd.selection.density import ProxyReference, RatioHead, class_means
-from secure_fd.selection.own import FEWEST, UNTYPICAL, OwnRatios
+from secure_fd.selection.density_ratio import ProxyReference, RatioHead, class_means
+from secure_fd.selection.familiarity import FEWEST, UNTYPICAL, OwnRatios
+from secure_fd.selection.selectors import Familiar, ProxyRatioSelector
+from secure_fd.simulation.federation import Federation
 from tests.small_federation import BRIEF, all_proxies, faults, federation, run
 
 

@@ -8,14 +8,15 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from secure_fd import simulate
-from secure_fd.data.federated import FederatedData, Sizes, federate
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.federation import Federation, participants_of
-from secure_fd.flower.roster import Terms
+from secure_fd.deployment.roster import Terms
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.recipes import Recipe
-from secure_fd.training import Steps, threads_for
+from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.training.recipes import Recipe
+from secure_fd.training.trainer import Steps, threads_for
 from tests.flower_federation import Courier, World
 from tests.small_federation import BRIEF, networks
 

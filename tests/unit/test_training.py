@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from secure_fd.models import flatten
-from secure_fd.recipes import SGD
-from secure_fd.training import Trainer, accuracy, predict, predicted_labels
+from secure_fd.training.models import flatten
+from secure_fd.training.recipes import SGD
+from secure_fd.training.trainer import Trainer, accuracy, predict, predicted_labels
 from tests.unit.toy import network, toy
 
 CPU = torch.device("cpu")
@@ -74,7 +74,7 @@ def test_predictions_are_softmax_rows_whatever_the_batch(monkeypatch):
     labels = predicted_labels(model, images.pixels)
     assert torch.equal(labels, logits.argmax(dim=1))
     assert accuracy(model, images) == float((labels == images.labels).double().mean())
-    monkeypatch.setattr("secure_fd.training._PREDICT_BATCH", 7)
+    monkeypatch.setattr("secure_fd.training.trainer._PREDICT_BATCH", 7)
     assert np.allclose(predict(model, images.pixels), whole, atol=1e-6)
     assert torch.equal(predicted_labels(model, images.pixels), labels)
 

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from secure_fd.data.federated import federate
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
-from secure_fd.federation import Federation
-from secure_fd.methods.budget import units_of, within
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.recipes import Sizes
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.validated import Prio3Sum
+from secure_fd.simulation.federation import Federation
+from secure_fd.votes.budget import units_of, within
 from tests.small_federation import BRIEF, CPU, participants
 
 M, CLASSES, LEVELS = 40, 10, 3

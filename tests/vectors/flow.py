@@ -25,7 +25,6 @@ from secure_fd.crypto.primitives import (
     seal_capsule,
 )
 from secure_fd.errors import SecureFDError
-from secure_fd.knowledge import IntArray, WordArray
 from secure_fd.secagg import channel, masks, setup
 from secure_fd.secagg.client import Client, ClientRound
 from secure_fd.secagg.masks import RoundSecrets, commit_seed, self_stream
@@ -40,6 +39,7 @@ from secure_fd.secagg.session import (
     Session,
 )
 from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupStage, SetupState
+from secure_fd.votes.codec import IntArray, WordArray
 from tests.vectors.records import Delivery, Json, described, listed
 
 Keys = dict[bytes, tuple[bytes, bytes]]

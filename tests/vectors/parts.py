@@ -14,10 +14,10 @@ from secure_fd.crypto.primitives import (
     insecure_bytes,
     joint_seed,
 )
-from secure_fd.knowledge import LaneLayout
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.graph import committee, neighbours
 from secure_fd.secagg.session import Group, Place, Roster, Session
+from secure_fd.votes.codec import LaneLayout
 
 Json = dict[str, Any]
 raw = bytes.fromhex

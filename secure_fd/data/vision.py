@@ -1,0 +1,37 @@
+"""The one place that imports torchvision.
+
+A torchvision built for CUDA fails to import beside a CPU-only torch because two of its operators
+are not registered. Declaring their schemas first lets datasets, transforms and models work; a
+matching pair of builds never reaches that branch.
+"""
+
+import importlib
+from types import ModuleType
+
+import torch
+
+from secure_fd.optional import extra
+
+_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+_declared: list[torch.library.Library] = []  # a Library that is collected takes its schemas along
+
+
+def torchvision() -> ModuleType:
+    """The torchvision module.
+
+    Raises MissingCapabilityError where torchvision is not installed.
+    """
+    try:
+        with extra():
+            return importlib.import_module("torchvision")
+    except RuntimeError as error:  # "operator torchvision::nms does not exist"
+        if "torchvision::" not in str(error) or _declared:
+            raise
+    library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+    for schema in _SCHEMAS:
+        library.define(schema)  # type: ignore[no-untyped-call]
+    _declared.append(library)
+    return importlib.import_module("torchvision")

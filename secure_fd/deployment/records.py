@@ -1,0 +1,56 @@
+"""A site's own records and the public proxies, from folders of images."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from secure_fd.data.federated import ClientData
+from secure_fd.data.own import clients_of, images_in
+from secure_fd.deployment.roster import Roster
+from secure_fd.errors import ConfigurationError
+from secure_fd.votes.codec import proxy_pixels
+
+Pixels = np.ndarray[Any, np.dtype[np.uint8]]
+LEAST_IMAGES: Final = 20
+"""Of a site, as of a client of `compare --images`: selectors know no class of under ten records."""
+LEAST_RECORDS: Final = 18
+"""Training records that `LEAST_IMAGES` leave."""
+LEAST_NOISY_RECORDS: Final = 100
+"""The same under a record epsilon, whose noise outweighs what fewer records say."""
+
+
+def records_in(folder: Path, roster: Roster, number: int) -> ClientData:
+    """A site's records, one folder a class, scaled as the roster says; a tenth is validation.
+
+    Raises ConfigurationError where the training records are not as many as the roster counts.
+    """
+    unknown = sorted({path.name for path in folder.iterdir() if path.is_dir()} - {*roster.classes})
+    if unknown:
+        raise ConfigurationError("data", unknown[0], f"use {', '.join(roster.classes)}")
+    channels, size = roster.shape[0], roster.shape[-1]
+    images, _ = images_in(folder, size, channels=channels, classes=roster.classes)
+    n_classes, seed = len(roster.classes), 1000 * roster.terms.seed + number
+    [data] = clients_of([images], n_classes, seed=seed)
+    if len(data.train) != roster.records[number]:
+        allowed = f"the roster has {roster.records[number]} for this site"
+        raise ConfigurationError("data", len(data.train), allowed)
+    return data
+
+
+def count_records(folder: Path) -> int:
+    """Training records in a folder of one folder a class, as `records_in` will have them.
+
+    Raises ConfigurationError for fewer images than a site needs.
+    """
+    images, names = images_in(folder, 1)
+    if len(images) < LEAST_IMAGES:
+        raise ConfigurationError("data", len(images), f"use {LEAST_IMAGES} images or more")
+    [data] = clients_of([images], len(names))
+    return len(data.train)
+
+
+def proxies_in(folder: Path, size: int, channels: int) -> Pixels:
+    """Public images [P, channels, size, size], in the order of their files' names."""
+    images, _ = images_in(folder, size, channels=channels, folders=[folder])
+    return proxy_pixels(images.pixels)

@@ -1,0 +1,114 @@
+"""The network of a site as a file that stands alone: weights, architecture, class names, head."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from secure_fd.data.images import checked_pixels, in_range
+from secure_fd.errors import ConfigurationError
+from secure_fd.methods.base import LearningHalf
+from secure_fd.methods.heads import CANDIDATES, HeadLearner, PublicHead
+from secure_fd.simulation import saved
+from secure_fd.simulation.kept_values import damaged, decode, encode
+from secure_fd.training import models
+
+SCHEMA: Final = "secure-fd/site-network/1"
+_PRETRAINED: Final = "-pretrained"
+
+
+class SiteNetwork(nn.Module):
+    """What a site answers with: images [N, channels, H, W] in [0, 1] -> probabilities [N, C].
+
+    The scaling of pixels is part of `network`, which gives logits [N, C]. classes: names, in the
+    order of labels. shape: channels, height and width of an image. answers: "network"; of pooled
+    heads and AFL also "head", the linear head on public features, or "mean", the mean of both.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        classes: tuple[str, ...],
+        shape: tuple[int, ...],
+        answers: str = "network",
+        head: PublicHead | None = None,
+    ) -> None:
+        super().__init__()
+        self.network, self.classes, self.shape = network, classes, shape
+        self.answers, self._head = answers, head
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Probabilities [N, C] of each class.
+
+        Raises ConfigurationError for images of another shape, or with pixels outside of [0, 1].
+        """
+        pixels = checked_pixels("images", images)
+        if tuple(pixels.shape[1:]) != self.shape:
+            raise ConfigurationError("images", tuple(pixels.shape), f"use [N, *{list(self.shape)}]")
+        if not in_range(pixels):
+            raise ConfigurationError("images", "some pixels", "use numbers in [0, 1], and no NaN")
+        if self._head is None:
+            return torch.softmax(self.network(pixels), dim=1)
+        by_head = torch.from_numpy(self._head.answers(pixels.detach())).to(pixels)
+        if self.answers == "head":
+            return by_head
+        return (by_head + torch.softmax(self.network(pixels), dim=1)) / 2
+
+
+def write(
+    path: Path,
+    half: LearningHalf,
+    architecture: str,
+    classes: tuple[str, ...],
+    shape: tuple[int, ...],
+) -> None:
+    """Replace the file as a whole, mode 0600, with what a client answers with now."""
+    answers, head = half.exported() if isinstance(half, HeadLearner) else ("network", None)
+    content = {
+        "architecture": architecture,
+        "classes": list(classes),
+        "shape": list(shape),
+        "answers": answers,
+        "network": half.learner.model.state_dict(),
+        "head": None if head is None else encode(head),
+    }
+    saved.write(path, content, SCHEMA)
+
+
+def load_site_network(path: Path | str) -> SiteNetwork:
+    """The network of a site, from the file network.pt in its home, in evaluation mode.
+
+    It takes images [N, channels, H, W] in [0, 1] of `shape`, scales their pixels as the site did,
+    and gives the probabilities [N, C] of `classes`; its `network` gives the logits. Nothing in
+    the file is run. Raises ConfigurationError for a file that is missing or damaged.
+
+    >>> load_site_network("nowhere.pt")
+    Traceback (most recent call last):
+    secure_fd.errors.ConfigurationError: path: 'nowhere.pt' is not allowed; there is no such file
+    """
+    found = saved.read(Path(path), SCHEMA)
+    try:
+        return _made(found).eval()
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        if isinstance(error, ConfigurationError) and error.field == "path":
+            raise
+        raise damaged("it holds no network of a site") from error
+
+
+def _made(found: dict[str, Any]) -> SiteNetwork:
+    classes, shape = tuple(found["classes"]), tuple(found["shape"])
+    answers, head = found["answers"], found["head"]
+    if answers not in CANDIDATES or (head is None) is not (answers == "network"):
+        raise damaged("it does not say what the site answers with")
+    # The weights are in the file: nothing is to be downloaded for them.
+    network = models.build(found["architecture"].removesuffix(_PRETRAINED), len(classes), seed=0)
+    network.load_state_dict(found["network"])
+    known = None if head is None else decode(head)
+    if known is not None and not isinstance(known, PublicHead):
+        raise damaged("it holds no head")
+    made = SiteNetwork(network, classes, shape, answers, known).eval()
+    with torch.inference_mode():
+        if tuple(made(torch.zeros(1, *shape)).shape) != (1, len(classes)):
+            raise damaged("its parts do not fit")
+    return made

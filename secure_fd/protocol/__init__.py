@@ -1,0 +1,1 @@
+"""One round between a client and the server, without a transport."""

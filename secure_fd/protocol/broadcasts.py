@@ -1,0 +1,185 @@
+"""What the server tells everybody: chained by one running hash, and signed.
+
+    broadcast   header, position u32, signature [64], body
+    digest      at first the session's id; then SHA-256(digest || SHA-256(header, position, body))
+    signature   Ed25519, the server's, on session, position and the digest after this broadcast
+
+The digest is the subject of every sum, so that inputs of clients that were told different things do
+not add up. A signature covers everything up to its position: two of one session and position whose
+digests differ prove that the server sent different broadcasts. It costs 64 bytes a broadcast, one
+signature and, in each client, one check.
+"""
+
+import hashlib
+import struct
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from secure_fd.crypto.primitives import (
+    SERVER,
+    SIGNATURE_BYTES,
+    IdentityKey,
+    IdentityPublic,
+    fields,
+)
+from secure_fd.errors import PeerError
+from secure_fd.secagg.session import HEADER_BYTES, Place, frame
+from secure_fd.wire import Kind, read_header
+
+_POSITION: Final = struct.Struct(">I")
+_SIGNED_FROM: Final = HEADER_BYTES + _POSITION.size
+BROADCAST_BYTES: Final = _SIGNED_FROM + SIGNATURE_BYTES
+"""Bytes of a broadcast beside its body."""
+_LABEL: Final = b"secure-fd broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class SignedDigest:
+    """The server's word for all that it told up to one broadcast.
+
+    session: 32 bytes. position: of the broadcast, from 0. digest: the running hash after it.
+
+    >>> import os
+    >>> key = IdentityKey.generate(os.urandom)
+    >>> word = SignedDigest.sign(key, bytes(32), 0, bytes(32))
+    >>> word.check(key.public)
+    """
+
+    session: bytes
+    position: int
+    digest: bytes
+    signature: bytes = field(repr=False)
+
+    @classmethod
+    def sign(cls, key: IdentityKey, session: bytes, position: int, digest: bytes) -> Self:
+        """Of the server that holds `key`."""
+        return cls(session, position, digest, key.sign(_text(session, position, digest)))
+
+    def check(self, key: IdentityPublic) -> None:
+        """PeerError unless the server that `key` belongs to signed this."""
+        text = _text(self.session, self.position, self.digest)
+        key.verify(self.signature, text, f"broadcast {self.position}")
+
+
+def _text(session: bytes, position: int, digest: bytes) -> bytes:
+    return fields(_LABEL, session, _POSITION.pack(position), digest)
+
+
+class Told:
+    """Running hash of all that the server told everybody, in order, as one party knows it.
+
+    digest: 32 bytes. count: broadcasts so far.
+
+    >>> Told(bytes(32)).count
+    0
+    """
+
+    __slots__ = ("_session", "count", "digest")
+
+    def __init__(self, session: bytes) -> None:
+        self.digest, self.count, self._session = session, 0, session
+
+    @staticmethod
+    def _after(digest: bytes, header: bytes | memoryview, body: bytes | memoryview) -> bytes:
+        """The digest after one more broadcast. header: up to the position, which it includes.
+
+        The signature is left out: what was told is the same under any.
+        """
+        told = hashlib.sha256(header)
+        told.update(body)
+        return hashlib.sha256(digest + told.digest()).digest()
+
+    def recall(self, digest: bytes, count: int) -> None:
+        """Go on after so many broadcasts."""
+        self.digest, self.count = digest, count
+
+    def _take(self, digest: bytes) -> None:
+        self.digest, self.count = digest, self.count + 1
+
+
+class Teller(Told):
+    """The server's side: writes and signs broadcasts.
+
+    >>> import os
+    >>> key = IdentityKey.generate(os.urandom)
+    >>> teller, listener = Teller(bytes(32), key), Listener(bytes(32), key.public)
+    >>> listener.read(teller.write(Kind.TELL, 0, b"an ensemble"))
+    (<Kind.TELL: 34>, 0, b'an ensemble')
+    >>> teller.digest == listener.digest
+    True
+    """
+
+    __slots__ = ("_key",)
+
+    def __init__(self, session: bytes, key: IdentityKey) -> None:
+        super().__init__(session)
+        self._key = key
+
+    def write(self, kind: Kind, index: int, body: bytes) -> bytes:
+        """The next broadcast, taken into the hash."""
+        position = _POSITION.pack(self.count)
+        header = frame(kind, Place(self._session, index), SERVER, position)
+        digest = self._after(self.digest, header, body)
+        word = SignedDigest.sign(self._key, self._session, self.count, digest)
+        self._take(digest)
+        return header + word.signature + body
+
+
+class Listener(Told):
+    """A client's side: checks and reads broadcasts. server: the pinned key.
+
+    newest: the server's signature of the newest broadcast; None before the first.
+    """
+
+    __slots__ = ("_before", "_server", "newest")
+
+    def __init__(self, session: bytes, server: IdentityPublic) -> None:
+        super().__init__(session)
+        self._server, self._before = server, session
+        self.newest: SignedDigest | None = None
+
+    def has_read(self, data: bytes) -> bool:
+        """Whether this is the newest broadcast once more, byte for byte.
+
+        After `recall` none is known until the next one is read.
+        """
+        if self.newest is None or position_of(data) != self.count - 1:
+            return False
+        return self._word(data, self._before) == self.newest
+
+    def read(self, data: bytes) -> tuple[Kind, int, bytes]:
+        """(kind, index, body) of the next broadcast.
+
+        PeerError unless it follows the last one and the server signed it; nothing is taken then.
+        """
+        kind, index, _ = read_header(data, self._session, SERVER)
+        if position_of(data) != self.count:
+            raise PeerError(f"a broadcast does not follow the {self.count} before it")
+        if kind not in (Kind.SUBJECT, Kind.TELL, Kind.VOID):
+            raise PeerError(f"a message of type {kind} is no broadcast")
+        word = self._word(data, self.digest)
+        word.check(self._server)
+        self.newest = word
+        self._before = self.digest
+        self._take(word.digest)
+        return Kind(kind), index, data[BROADCAST_BYTES:]
+
+    def _word(self, data: bytes, digest: bytes) -> SignedDigest:
+        """Digest and signature of a broadcast that follows `digest`."""
+        view = memoryview(data)
+        after = self._after(digest, view[:_SIGNED_FROM], view[BROADCAST_BYTES:])
+        signature = data[_SIGNED_FROM:BROADCAST_BYTES]
+        return SignedDigest(self._session, position_of(data), after, bytes(signature))
+
+
+def position_of(data: bytes) -> int:
+    """Which broadcast this is, from 0; PeerError where it is too short to be one.
+
+    >>> import os
+    >>> teller = Teller(bytes(32), IdentityKey.generate(os.urandom))
+    >>> [position_of(teller.write(Kind.VOID, 0, b"")) for _ in range(2)]
+    [0, 1]
+    """
+    if len(data) < BROADCAST_BYTES:
+        raise PeerError(f"a broadcast of {len(data)} bytes is too short")
+    return int(_POSITION.unpack_from(data, HEADER_BYTES)[0])

@@ -1,0 +1,302 @@
+"""One participant: records, network, method half, protection and keys. Bytes in, bytes out.
+
+A courier hands messages over. Where `work` is due, it trains (or has it trained beside that of
+other clients) and calls `resume`; which records and which rate is the client's choice alone.
+
+A client refuses by raising. It then gives no answer in this round, and nothing that it was sent is
+taken but what it had read before; the next round finds it as it is.
+"""
+
+import hashlib
+import struct
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from secure_fd.crypto.primitives import SERVER, IdentityPublic
+from secure_fd.errors import LocalError, PeerError, SecureFDError
+from secure_fd.protocol.broadcasts import BROADCAST_BYTES, Listener, position_of
+from secure_fd.protocol.messages import (
+    OPENED,
+    UNOPENED,
+    ClientHalf,
+    ClientTurn,
+    Remembers,
+    Share,
+    Void,
+)
+from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
+from secure_fd.secure_sum.base import SumClient
+from secure_fd.wire import Kind, read_header
+
+if TYPE_CHECKING:
+    from secure_fd.storage import Store
+    from secure_fd.training.trainer import Steps
+
+_TOLD: Final = struct.Struct(">32s32sIIqqq??")
+
+
+class Client:
+    """A client of a federation. It knows no transport and no other client.
+
+    number: its place in the roster. session: 32 bytes that name the federation. server: the key by
+    which broadcasts must be signed. half: what its method does here. sums: its half of the secure
+    sum. noise: public terms of noise in the values. watch: entered around everything that the sum
+    does. file: what must outlive this process, written before anything that hangs on it leaves;
+    what an earlier process wrote is taken up: what it was told, asked, and has released. Network
+    and open round are not in it: the client comes back as one that was away, and takes in what it
+    was told as such a one does.
+
+    >>> from secure_fd import simulate
+    >>> simulate("digits", clients=3).federation.clients[2].number
+    2
+    """
+
+    def __init__(
+        self,
+        number: int,
+        session: bytes,
+        server: IdentityPublic,
+        half: ClientHalf,
+        sums: SumClient,
+        noise: NoiseTerms = NO_NOISE,
+        watch: AbstractContextManager[None] | None = None,
+        file: "Store | None" = None,
+    ) -> None:
+        self.number, self.half = number, half
+        self.work: Steps | None = None
+        self._session, self._sum, self._noise = session, sums, noise
+        self._watch = watch or nullcontext()
+        self._told = Listener(session, server)
+        self._inbox: deque[bytes] = deque()
+        self._turn: ClientTurn | None = None
+        self._subject: bytes | None = None
+        self._index = self._shared = self._gave = -1  # newest sum: announced, shared in, opened
+        self._loaded = -1  # newest sum that this process can answer messages of
+        self._awaited = False  # the result of the newest sum is still to come
+        self._counted = self._released = False  # newest share; a counted one of this round opened
+        self._first = 0  # broadcasts in the file are those from this position on
+        self._written = b""  # hash of the half's memory in the file
+        self._file = file
+        if file is not None:
+            self._recall(file)
+
+    @property
+    def position(self) -> int:
+        """How many broadcasts it has read: those from there on it has missed."""
+        return self._told.count
+
+    @property
+    def told(self) -> bytes:
+        """The running digest of all broadcasts that it has read, 32 bytes."""
+        return self._told.digest
+
+    def _recall(self, file: "Store") -> None:
+        """What an earlier process of this client wrote, if there was one."""
+        told, half = file.get("told"), file.get("half")
+        if told is None:
+            return
+        if len(told) != _TOLD.size:
+            raise LocalError("this state file is of an earlier version: make a new roster")
+        session, digest, count, self._first, *known = _TOLD.unpack(told)
+        if session != self._session:
+            raise LocalError("a state file belongs to another session")
+        self._index, self._shared, self._gave, self._awaited, self._released = known
+        self._told.recall(digest, count)
+        if half is not None and isinstance(self.half, Remembers):
+            try:
+                self.half.recall(half)
+            except PeerError as error:
+                raise LocalError("a state file is damaged, or of another method") from error
+        for position in range(self._first, count):
+            kept = file.get(f"broadcast {position}")
+            if kept is None:
+                raise LocalError(f"a state file lacks broadcast {position}")
+            kind, _, _ = read_header(kept, self._session, SERVER)
+            payload = kept[BROADCAST_BYTES:]
+            self._learn_of(Kind(kind), payload)
+            if kind == Kind.VOID:
+                self._give_back(payload)
+
+    def _learn_of(self, kind: Kind, payload: bytes) -> None:
+        """Take in a broadcast that came, or was read, when this client was not in the round."""
+        if kind is Kind.SUBJECT:
+            self._subject = payload
+        elif self._subject is not None:
+            self.half.missed(self._subject, payload if kind is Kind.TELL else None)
+
+    def _remember(self, broadcast: bytes | None = None) -> None:
+        """Write what was told, asked and released; it returns once it is on the disk.
+
+        Broadcasts of earlier rounds are dropped where the half's memory has what is left of them.
+        """
+        if self._file is None:
+            return
+        newest, first = self._told.count - 1, self._first
+        begins = broadcast and read_header(broadcast, self._session, SERVER)[0] == Kind.SUBJECT
+        if begins and isinstance(self.half, Remembers):
+            self._first = newest
+        read = (self._session, self._told.digest, self._told.count, self._first)
+        known = (self._index, self._shared, self._gave, self._awaited, self._released)
+        values = {"told": _TOLD.pack(*read, *known)}
+        if broadcast is not None:
+            values[f"broadcast {newest}"] = broadcast
+        if isinstance(self.half, Remembers):
+            memory = self.half.memory()
+            if (digest := hashlib.sha256(memory).digest()) != self._written:
+                values["half"], self._written = memory, digest
+        self._file.put(values, drop=(f"broadcast {k}" for k in range(first, self._first)))
+
+    def start(self) -> list[bytes]:
+        """Join the session and begin to learn alone."""
+        self._turn = self.half.begin()
+        with self._watch:
+            joined = self._sum.start()
+        return joined + self._go(partial(next, self._turn))
+
+    def alone(self) -> list[bytes]:
+        """Begin a round in which the server asks nothing."""
+        self._turn = self.half.round(b"")
+        return self._go(partial(next, self._turn))
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """Take one message of the server and give the answers; they wait while work is due.
+
+        Raises PeerError for a message that does not follow what this client was told, or that the
+        server did not sign; whatever the method or its protection refuses comes through.
+        """
+        self._inbox.append(data)
+        return self._pump()
+
+    def resume(self) -> list[bytes]:
+        """Go on after the work that was due is done."""
+        self.work = None
+        gone_on = [] if self._turn is None else self._go(partial(next, self._turn))
+        return gone_on + self._pump()
+
+    def _pump(self) -> list[bytes]:
+        sent: list[bytes] = []
+        while self._inbox and self.work is None:
+            sent += self._take(self._inbox.popleft())
+        return sent
+
+    def _take(self, data: bytes) -> list[bytes]:
+        kind, _, body = read_header(data, self._session, SERVER)
+        if kind < Kind.INPUT or kind in (Kind.CIPHER, Kind.REPORT):
+            return self._answer_sum(data)
+        if kind == Kind.MISSED:
+            self._catch_up(body)
+            return []
+        if self._told.has_read(data):
+            return []
+        read, payload = self._read(data)
+        if read is Kind.SUBJECT:
+            self._subject, self._turn = payload, self.half.round(payload)
+            return self._go(partial(next, self._turn))
+        if self._turn is None:
+            raise PeerError("an answer came where nothing was asked")
+        if read is Kind.VOID:
+            self._note_void(payload)
+            return self._go(partial(self._turn.throw, Void()))
+        return self._go(partial(self._turn.send, payload))
+
+    def _answer_sum(self, data: bytes) -> list[bytes]:
+        """Answer a message of the set-up, or of the newest sum while its result is awaited."""
+        self._check_takes_part()
+        with self._watch:
+            answers = self._sum.receive(data)
+        self._note_given()
+        return answers
+
+    def _check_takes_part(self) -> None:
+        """PeerError where this client is not in the newest sum, or the sum has its result already.
+
+        A sum that was called unopened is not counted, so nothing may open it afterwards.
+        """
+        if self._loaded != self._index or (self._index >= 0 and not self._awaited):
+            raise PeerError(f"a message of a sum came, and none is open after sum {self._index}")
+
+    def _note_given(self) -> None:
+        """Write that this client gives what opens its newest share, before that leaves."""
+        if self._sum.gave and self._gave != self._shared:
+            self._gave, self._released = self._shared, self._released or self._counted
+            self._remember()
+
+    def _read(self, broadcast: bytes) -> tuple[Kind, bytes]:
+        """Kind and body of the next broadcast; PeerError where it cannot follow, nothing read."""
+        kind, index, _ = read_header(broadcast, self._session, SERVER)
+        self._check_follows(kind, index, broadcast[BROADCAST_BYTES:])
+        read, _, payload = self._told.read(broadcast)
+        # A round that begins while a sum has no result yet does not undo that it was opened.
+        self._released = self._released and (read is not Kind.SUBJECT or self._awaited)
+        self._awaited = index > (self._shared if read is Kind.SUBJECT else self._index)
+        self._index = index
+        self._remember(broadcast)
+        self.half.announced(index, self._told.digest)
+        return read, payload
+
+    def _check_follows(self, kind: int, index: int, payload: bytes) -> None:
+        """PeerError for a second result of a sum, and for one of another sum than the newest."""
+        if kind in (Kind.TELL, Kind.VOID) and not self._awaited:
+            raise PeerError("an answer came where nothing was asked")
+        if index != self._index and (kind == Kind.VOID or index != self._index + 1):
+            raise PeerError(f"sum {index} does not follow sum {self._index}")
+        if kind == Kind.VOID and payload not in (OPENED, UNOPENED):
+            raise PeerError("a void sum is neither opened nor unopened")
+
+    @property
+    def _helped_to_open(self) -> bool:
+        """Whether it gave what opens the newest sum, or its counted share of this round."""
+        return self._released or 0 <= self._gave == self._index
+
+    def _catch_up(self, broadcast: bytes) -> None:
+        """Read an earlier broadcast; one that this client has already read changes nothing."""
+        if position_of(broadcast) < self._told.count:
+            return
+        kind, payload = self._read(broadcast)
+        self._turn = None
+        self._learn_of(kind, payload)
+        if kind is Kind.VOID:
+            self._note_void(payload)
+
+    def _note_void(self, payload: bytes) -> None:
+        """PeerError where it is called unopened after this client helped to open it."""
+        if payload == UNOPENED and self._helped_to_open:
+            raise PeerError("a sum that this client helped to open is called unopened")
+        self._give_back(payload)
+
+    def _give_back(self, payload: bytes) -> None:
+        """What was asked in a void sum that nobody opened may be asked once more."""
+        unread = payload == UNOPENED and not self._helped_to_open
+        if unread and self._subject is not None:
+            self.half.unopened(self._subject)
+
+    def _go(self, step: Callable[[], "Share | Steps"]) -> list[bytes]:
+        """Run the method's half until it has training or a share; a refusal ends its turn."""
+        try:
+            wanted = step()
+            if isinstance(wanted, Share):
+                return self._share(wanted)
+        except (StopIteration, Void):
+            self._turn = None
+            return []
+        except SecureFDError:
+            self._turn = None
+            raise
+        self.work = wanted
+        return []
+
+    def _share(self, share: Share) -> list[bytes]:
+        terms = RoundTerms(
+            *(self._index, len(share.values), share.bound),
+            *(self._told.digest, self._noise.of_members(share.members), share.limits),
+        )
+        self._shared, self._counted, self._loaded = self._index, share.counted, -1
+        self._remember()
+        with self._watch:
+            opening = self._sum.load(terms, share.values)
+        self._loaded = self._index
+        self._note_given()
+        return opening

@@ -1,0 +1,244 @@
+"""The other side: the method's rule, the sum's server half, the log. Bytes in, bytes out.
+
+`begin` opens a round, `receive` takes messages, `advance` closes a stage with the clients that
+answered: it relays what the sum needs, or broadcasts what the method makes of the sum.
+
+A bad message costs its sender the round, and nobody else. A sum that cannot be what clients that
+keep to the rules give makes the round void, as one does that too few answered.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+from secure_fd.crypto.primitives import SERVER, IdentityKey, IdentityPublic
+from secure_fd.errors import PeerError
+from secure_fd.protocol.broadcasts import BROADCAST_BYTES, Teller
+from secure_fd.protocol.messages import (
+    OPENED,
+    UNOPENED,
+    Ask,
+    ServerHalf,
+    ServerTurn,
+    Void,
+)
+from secure_fd.secagg.session import NO_NOISE, NoiseTerms, Place, RoundTerms, frame
+from secure_fd.secure_sum.base import SumServer
+from secure_fd.wire import (
+    LIMIT,
+    Kind,
+    Sum,
+    read_header,
+)
+
+Outbound = dict[int, list[bytes]]
+"""Messages by client, in the order in which they are to be read."""
+
+
+class Server:
+    """The server of a federation. It knows no transport.
+
+    clients: the roster's numbers. session: 32 bytes that name the federation. key: signs what all
+    are told; clients pin its public half. half: what its method does here. sums: its half of the
+    secure sum. noise: public terms of noise in the values. watch: entered around everything that
+    the sum does.
+
+    >>> from secure_fd import simulate
+    >>> simulate("digits", clients=3).federation.server.busy
+    False
+    """
+
+    def __init__(
+        self,
+        clients: tuple[int, ...],
+        session: bytes,
+        key: IdentityKey,
+        half: ServerHalf,
+        sums: SumServer,
+        noise: NoiseTerms = NO_NOISE,
+        watch: AbstractContextManager[None] | None = None,
+    ) -> None:
+        self.half, self.sums = half, sums
+        self.last: Sum | None = None
+        """The newest sum; None before any, and after a void one."""
+        self.results: tuple[Sum, ...] = ()
+        """The sums of this round, in order."""
+        self.void = False
+        """Whether the last round ended without its sum."""
+        self.why = ""
+        """Why it did, in a sentence."""
+        self.refused: dict[int, str] = {}
+        """By client that sent something bad in this round, what was wrong with it."""
+        self.key: IdentityPublic = key.public
+        """What clients pin."""
+        self._clients, self._session, self._noise = clients, session, noise
+        self._watch = watch or nullcontext()
+        self._told = Teller(session, key)
+        self._log: list[bytes] = []
+        self.dropped = 0
+        """Broadcasts before the first that is still in the log."""
+        self._has = dict.fromkeys(clients, 0)  # broadcasts that were handed to a client
+        self._had = dict(self._has)  # the same before the newest one
+        self._away: set[int] = set()
+        self._turn: ServerTurn | None = None
+        self._round = self._exchange = 0
+        self._counted = self._released = False  # newest sum; a counted one of this round opened
+
+    @property
+    def busy(self) -> bool:
+        """Whether a stage of the set-up or of a sum is open."""
+        return self.sums.busy
+
+    @property
+    def broadcasts(self) -> Sequence[bytes]:
+        """All broadcasts so far but those that were dropped, in order, as they were signed."""
+        return tuple(self._log)
+
+    @property
+    def _count(self) -> int:
+        return self.dropped + len(self._log)
+
+    @property
+    def told(self) -> list[tuple[int, int, bytes]]:
+        """All broadcasts so far but those that were dropped: kind, number of the sum, body."""
+        read = (read_header(data, self._session, SERVER)[:2] for data in self._log)
+        return [(*head, data[BROADCAST_BYTES:]) for head, data in zip(read, self._log, strict=True)]
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Rounds and sums that were begun."""
+        return self._round, self._exchange
+
+    def go_on_from(self, rounds: int, sums: int, digest: bytes, count: int) -> None:
+        """Stand where an earlier process stood after a round whose broadcasts all clients have.
+
+        Its half is restored apart. rounds, sums: that were begun. digest, count: of the broadcasts.
+        """
+        self._round, self._exchange, self.dropped = rounds, sums, count
+        self._told.recall(digest, count)
+        self._has = dict.fromkeys(self._clients, count)
+        self._had = dict(self._has)
+
+    @property
+    def digest(self) -> bytes:
+        """The running digest of all broadcasts, 32 bytes."""
+        return self._told.digest
+
+    def drop(self, count: int) -> None:
+        """Drop the broadcasts before this position, which every client has read."""
+        del self._log[: max(0, count - self.dropped)]
+        self.dropped = max(self.dropped, count)
+
+    def begin(self) -> Outbound:
+        """Open the next round, with everybody; nothing goes out where the method asks nothing."""
+        self.void, self.why, self.refused = False, "", {}
+        self.last, self.results, self._away, self._released = None, (), set(), False
+        self._turn, index = self.half.round(self._round), self._round
+        try:
+            out = self._go(partial(next, self._turn), Kind.SUBJECT)
+        finally:
+            self._round = index + 1
+        return out
+
+    def receive(self, sender: int, data: bytes) -> None:
+        """Take one message that the transport says `sender` sent.
+
+        A bad one is not taken and drops its sender for the round, with what was wrong in `refused`:
+        nothing more of it is read, and nothing is sent to it.
+        """
+        if sender in self.refused:
+            return
+        if len(data) > LIMIT:
+            self.refused[sender] = f"a message has {len(data)} bytes; use up to {LIMIT}"
+            return
+        try:
+            with self._watch:
+                self.sums.receive(sender, data)
+        except PeerError as error:
+            self.refused[sender] = str(error)
+
+    def returned(self, client: int, position: int) -> None:
+        """A client came back that has read so many broadcasts: it is owed the others."""
+        self._has[client] = min(position, self._count)
+
+    def owed(self, client: int) -> list[bytes]:
+        """The earlier broadcasts that a client has not been handed, to be handed to it now."""
+        place, had = Place(self._session, max(self._exchange - 1, 0)), self._has[client]
+        self._had[client], self._has[client] = had, self._count
+        missed = self._log[max(0, had - self.dropped) :]
+        return [frame(Kind.MISSED, place, SERVER, old) for old in missed]
+
+    def unreached(self, client: int) -> None:
+        """The transport could not hand over the last broadcast: send it again when it is back."""
+        self._has[client] = self._had[client]
+
+    def advance(self) -> Outbound:
+        """Close the stage: relays of the sum, or what the method makes of it."""
+        if self._turn is None:  # the set-up
+            with self._watch:
+                return {k: [data] for k, data in self.sums.advance().items()}
+        self._away |= self.sums.waiting | set(self.refused)
+        try:
+            with self._watch:
+                relayed = self.sums.advance()
+        except PeerError as error:  # too few answered, or what they sent does not add up
+            self._note_accused()
+            return self._fail(self._turn, str(error))
+        self._note_accused()
+        if self.sums.busy or self.sums.result is None:
+            return {k: [data] for k, data in relayed.items() if k not in self._away}
+        self.last, self._released = self.sums.result, self._released or self._counted
+        self.results += (self.last,)
+        return self._go(partial(self._turn.send, self.last), Kind.TELL)
+
+    def _note_accused(self) -> None:
+        """Leave out whose input turned out bad when the stage closed."""
+        self.refused |= self.sums.accused
+        self._away |= set(self.sums.accused)
+
+    @property
+    def _opened(self) -> bool:
+        """Whether clients may have given what opens the newest sum, or a counted one before it."""
+        return self.sums.opened or self._released
+
+    def _fail(self, turn: ServerTurn, why: str) -> Outbound:
+        """End the sum as void."""
+        self.void, self.last, self.why = True, None, why
+        if not self._opened:
+            self.half.unopened(self._round - 1)
+        return self._go(partial(turn.throw, Void()), Kind.VOID)
+
+    def _go(self, step: Callable[[], Ask], kind: Kind) -> Outbound:
+        """Run the method's half until it asks for a sum, or has its last message."""
+        try:
+            ask = step()
+        except StopIteration as ended:
+            return {} if ended.value is None else self._broadcast(kind, ended.value)
+        except Void:
+            return self._broadcast(kind, OPENED if self._opened else UNOPENED)
+        except PeerError as error:  # the method reads in the sum what no honest clients say
+            self.void, self.last, self.why = True, None, str(error)
+            return self._broadcast(Kind.VOID, OPENED)
+        index, self._exchange = self._exchange, self._exchange + 1
+        self._counted = ask.counted
+        out = self._broadcast(kind, ask.body, index)
+        told, noise = self._told.digest, self._noise.of_members(ask.members)
+        terms = RoundTerms(index, ask.length, ask.bound, told, noise, ask.limits)
+        with self._watch:
+            opening = self.sums.open(terms)
+        for k, data in opening.items():
+            if k not in self._away:  # it was not told of this sum
+                out.setdefault(k, []).append(data)
+        return out
+
+    def _broadcast(self, kind: Kind, body: bytes, index: int | None = None) -> Outbound:
+        at = self._exchange - 1 if index is None else index
+        data = self._told.write(kind, max(at, 0), body)
+        out: Outbound = {}
+        for k in self._clients:
+            if k not in self._away:
+                had = self._has[k]
+                out[k] = [*self.owed(k), data]
+                self._had[k], self._has[k] = had, self._count + 1
+        self._log.append(data)
+        return out

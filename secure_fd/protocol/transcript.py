@@ -1,0 +1,259 @@
+"""What a run tells of itself: exactly what each party saw, its bytes, its rounds and CPU time.
+
+An attack may be built from the transcript alone.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.recorded import Seen
+from secure_fd.votes.codec import Ensemble, IntArray, LaneLayout, UnitArray, WordArray
+
+if TYPE_CHECKING:
+    from secure_fd.selection.density_ratio import ReferenceSettings
+
+
+class Stopwatch:
+    """Runs inside `with`. seconds: of CPU so far, in this process and all of its threads."""
+
+    __slots__ = ("_start", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> None:
+        self._start = time.process_time()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.seconds += time.process_time() - self._start
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """One round in figures.
+
+    kept: share of the round's proxies that teach (of the classes that clients hold, where there
+    are no proxies). single: share of the answered proxies at which
+    one client gives nine tenths of the count or more, whose released vote no sum can hide.
+    bytes_up, bytes_down: mean over clients, from the start until now. survivors: the clients in
+    the sum. missing: clients and the stage from which on each was silent. refused: clients that
+    sent something bad, or that refused what they were sent, and why, in a sentence.
+
+    >>> RoundReport(0, 1.0, 0.0, 100.0, 200.0, survivors=(0, 1), missing=()).void
+    False
+    """
+
+    index: int
+    kept: float
+    single: float
+    bytes_up: float
+    bytes_down: float
+    survivors: tuple[int, ...]
+    missing: tuple[tuple[int, Stage], ...]
+    void: bool = False
+    """Whether too few answered, or what they sent is no sum: nobody was told anything."""
+    why: str = ""
+    """Of a void round, in a sentence."""
+    refused: tuple[tuple[int, str], ...] = ()
+
+
+Float32Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DistillationRound:
+    """One round of a distillation method, as it crossed the boundary.
+
+    uploads: by client, the integers [m * C] that the server could read, or None under masks.
+    payloads: by client, the words on the wire. total: [m * C] the sum. levels: units a vote.
+    ensemble: what the server sent back to every client. survivors: the clients in the sum, which
+    the server knows, and every client that stayed to the end.
+    """
+
+    index: int
+    proxy_indices: IntArray
+    levels: int
+    uploads: Mapping[int, UnitArray] | None = field(repr=False)
+    payloads: Mapping[int, WordArray] = field(repr=False)
+    total: UnitArray = field(repr=False)
+    ensemble: Ensemble = field(repr=False)
+    survivors: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, index: int, seen: Seen, ensemble: Ensemble, levels: int, n_clients: int, room: int = 0
+    ) -> "DistillationRound":
+        """The round of a sum of votes; room: for noise in each of its integers."""
+        total = seen.result.total
+        return cls(
+            index=index,
+            proxy_indices=ensemble.indices,
+            levels=levels,
+            uploads=uploads_of(seen, n_clients, levels, room, len(total)),
+            payloads=dict(seen.payloads),
+            total=total,
+            ensemble=ensemble,
+            survivors=seen.result.survivors,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ParameterRound:
+    """One round of FedAvg: the global parameters that every party holds after it, flattened.
+
+    uploads: by client, its parameters as the server read them, or None under masks. total: what the
+    server read of a sum of statistics, as the mean over its records.
+    """
+
+    index: int
+    uploads: Mapping[int, Float32Array] | None = field(repr=False)
+    payloads: Mapping[int, WordArray] = field(repr=False)
+    parameters: Float32Array = field(repr=False)
+    total: Float32Array | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GeneratorRound:
+    """A generator that every party holds: the one that made a round's x, parameters flattened.
+
+    uploads: by client, its generator in the newest sum as the server read it, or None under masks.
+    """
+
+    index: int
+    uploads: Mapping[int, Float32Array] | None = field(repr=False)
+    parameters: Float32Array = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SurveyRound:
+    """The sum in which clients said what they know, see `methods.survey`.
+
+    uploads: by client, its integers as the server read them, or None under masks. total: the sum.
+    """
+
+    index: int
+    uploads: Mapping[int, UnitArray] | None = field(repr=False)
+    total: UnitArray = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VotersRound:
+    """The sum that says how many clients answer each proxy, see `methods.voters`.
+
+    uploads: by client, its bits [m] as the server read them, or None under masks. counts: [m] the
+    sum. survivors: the clients in it.
+    """
+
+    index: int
+    proxy_indices: IntArray
+    uploads: Mapping[int, UnitArray] | None = field(repr=False)
+    counts: UnitArray = field(repr=False)
+    survivors: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Transcript:
+    """A run's rounds in order, the bytes that each client sent and received, and who was missing.
+
+    survivors: clients in the sum of each round that gave one. void_rounds: rounds that gave none.
+    missing: rounds in which a client fell silent, by client and stage, void rounds included.
+    refused: by client that sent something bad or refused, why it last was so. keep_uploads: whether
+    every round of shared parameters keeps what the server read of each client, and not the newest
+    alone, or which rounds do beside it; see `upload_bytes`.
+
+    >>> made = Transcript(2)
+    >>> made.broadcast(10)
+    >>> made.down.tolist()
+    [10, 10]
+    """
+
+    n_clients: int
+    keep_uploads: bool | Collection[int] = False
+    up: NDArray[np.int64] = field(init=False)
+    down: NDArray[np.int64] = field(init=False)
+    distillation: list[DistillationRound] = field(default_factory=list, repr=False)
+    parameters: list[ParameterRound] = field(default_factory=list, repr=False)
+    generated: list[DistillationRound] = field(default_factory=list, repr=False)
+    """Votes about samples of a generator: indices name no proxies, and no ensemble is sent."""
+    heads: list[ParameterRound] = field(default_factory=list, repr=False)
+    """Of methods that share statistics of records: what was sent, their sum, the head of it."""
+    features: "ReferenceSettings | None" = None
+    """Of the public map that these heads are on."""
+    generator: GeneratorRound | None = field(default=None, repr=False)
+    """The newest, of a method that has one."""
+    survey: SurveyRound | None = field(default=None, repr=False)
+    """Of a method that asks clients first what they know."""
+    voters: list[VotersRound] = field(default_factory=list, repr=False)
+    """Of a method that counts voters before it asks for votes."""
+    survivors: list[int] = field(default_factory=list)
+    void_rounds: int = 0
+    missing: Counter[tuple[int, Stage]] = field(default_factory=Counter)
+    refused: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.up = np.zeros(self.n_clients, dtype=np.int64)
+        self.down = np.zeros(self.n_clients, dtype=np.int64)
+
+    def close(self, survivors: Sequence[int] | None, missing: Mapping[int, Stage]) -> None:
+        """Count a round's survivors, None where it was void, and who was missing from it."""
+        if survivors is None:
+            self.void_rounds += 1
+        else:
+            self.survivors.append(len(survivors))
+        self.missing.update(missing.items())
+
+    def broadcast(self, size: int) -> None:
+        """Add one message of `size` bytes from the server to every client."""
+        self.down += size
+
+    def add_parameters(self, record: ParameterRound) -> None:
+        """Keep a FedAvg round; only the newest keeps its words on the wire, which are large.
+
+        Uploads of older rounds stay where they are asked for.
+        """
+        if self.parameters:
+            last = self.parameters[-1]
+            uploads = last.uploads if self._keeps(last.index) else None
+            self.parameters[-1] = ParameterRound(last.index, uploads, {}, last.parameters)
+        self.parameters.append(record)
+
+    def _keeps(self, index: int) -> bool:
+        keep = self.keep_uploads
+        return keep if isinstance(keep, bool) else index in keep
+
+    @property
+    def upload_bytes(self) -> int:
+        """Memory of all parameters that clients were read to send: 4 bytes each, client and round.
+
+        >>> ones = np.ones(10, dtype=np.float32)
+        >>> made = Transcript(2, keep_uploads=True)
+        >>> for index in range(3):
+        ...     made.add_parameters(ParameterRound(index, {0: ones, 1: ones}, {}, ones))
+        >>> made.upload_bytes
+        240
+        """
+        read = [kept.uploads for kept in self.parameters if kept.uploads is not None]
+        return sum(own.nbytes for uploads in read for own in uploads.values())
+
+
+def uploads_of(
+    seen: Seen, n_clients: int, bound: int, room: int, length: int
+) -> Mapping[int, UnitArray] | None:
+    """By survivor, the integers [length] of its input where the wire shows them; else None."""
+    if not seen.readable:
+        return None
+    layout = LaneLayout(n_clients, bound, room)
+    return {k: layout.unpack(seen.payloads[k], length) for k in seen.result.survivors}

@@ -1,0 +1,523 @@
+"""The courier for one process: it hands bytes between parties, trains, and evaluates.
+
+It knows no rule of any method, sum or protection. Another courier would carry the same bytes over
+a network. A client that refuses is silent to it for the rest of the round.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from secure_fd.crypto.primitives import IdentityKey, joint_seed, public_nonces
+from secure_fd.data.federated import ClientData
+from secure_fd.data.images import Images
+from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
+from secure_fd.methods.base import (
+    Exchange,
+    Method,
+    Own,
+    Setting,
+)
+from secure_fd.methods.class_means import ClassMeans, ClasswiseMethod
+from secure_fd.methods.min_voters import check_sum
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.votes import ProxyVotes, min_voters
+from secure_fd.privacy.base import NoProtection, Protection, Public
+from secure_fd.privacy.guarantee import Guarantee, weakest
+from secure_fd.protocol.client import Client
+from secure_fd.protocol.server import Outbound, Server
+from secure_fd.protocol.transcript import Float32Array, RoundReport, Stopwatch, Transcript
+from secure_fd.secure_sum.base import SecureSum, Stage, SumServer
+from secure_fd.secure_sum.plain import sum_for
+from secure_fd.secure_sum.recorded import RecordedSum
+from secure_fd.simulation.checks import (
+    check_networks,
+    check_proxies,
+    check_test,
+    classes_of,
+    device_of,
+)
+from secure_fd.training.recipes import Recipe, Schedule, ours, plain
+from secure_fd.training.trainer import (
+    Alone,
+    OnSteps,
+    Steps,
+    TrainingMode,
+    classes_held,
+    default_device,
+    threads_for,
+)
+from secure_fd.votes.codec import FloatArray, contributors, proxy_bytes
+
+__all__ = ["Federation", "Participant"]
+
+AnyMethod = Exchange | Method | ClasswiseMethod
+Train = Callable[[Sequence[Steps]], None]
+_LOG = logging.getLogger("secure_fd")
+_REFUSALS = (PeerError, LocalError, BudgetError)
+"""What a client raises where it does not go on, whoever is to blame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """What one client brings: a network of its own and its private records.
+
+    >>> from secure_fd import federate, load, models, parse_split
+    >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
+    >>> networks = [models.build("cnn-5-5-50", 10, seed=k) for k in range(3)]
+    >>> Participant(networks[0], data.clients[0]).data.classes
+    (0,)
+    """
+
+    model: nn.Module
+    data: ClientData
+
+
+_STAGES: Final = tuple(Stage)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropouts:
+    """Every client drops out of every round by itself, at a stage that is as likely as any other.
+
+    rate: chance in [0, 1) of one client in one round. seed: 0 or more; it decides the whole plan.
+
+    >>> Dropouts(0.0, seed=0).plan(0, 4)
+    {}
+    """
+
+    rate: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate < 1:
+            raise ConfigurationError("rate", self.rate, "use a number from 0 to less than 1")
+        if self.seed < 0:
+            raise ConfigurationError("seed", self.seed, "use 0 or more")
+
+    def plan(self, round_index: int, n_clients: int) -> dict[int, Stage]:
+        """By client that drops out of the round, the stage from which on it is silent."""
+        rng = np.random.default_rng((self.seed, round_index))
+        lost = rng.random(n_clients) < self.rate
+        stages = rng.integers(len(_STAGES), size=n_clients)
+        return {int(k): _STAGES[stages[k]] for k in np.flatnonzero(lost)}
+
+
+class Federation:
+    """Clients and a server of any method in one process, over the real bytes.
+
+    proxies: public pixels [P, ...]; a method that needs none is handed none. aggregation: how the
+    server sums (in clear by default). protection: what stands before the wire (nothing by default).
+    dropouts: simulated faults; a client that drops out is away for the rest of the round.
+    releases_per_pair: how often a client answers one proxy in all; None: once a round. A survey of
+    known proxies is one of these answers for each, and is not made before votes where it is 1.
+    proxies_bytes: of the images as they are sent, where clients see features of them. seed: of
+    training, and of the proxies' draw where clients do not draw them together. schedule: by default
+    the recipe of `recipe_of`. on_steps: progress callback of training. trainer: takes
+    the training steps that are due and runs each, whole (examples/own_trainer.py); by default equal
+    networks train together. serve: makes the server; another one may lie. keep_uploads:
+    whether the transcript keeps what the server read of shared parameters in every round, as an
+    attacker there would, and not in the newest alone; or in which rounds beside that one. See
+    `Transcript.upload_bytes`. record_inputs: whether it keeps the words of inputs at all.
+    on_round: hears every round's report, of which the logger "secure_fd" gets a line.
+
+    >>> from secure_fd import federate, load, models, parse_split
+    >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
+    >>> networks = [models.build("cnn-5-5-50", 10, seed=k) for k in range(3)]
+    >>> people = participants_of(networks, data.clients)
+    >>> run = Federation(people, data.proxies.pixels, SelectiveFD())
+    >>> run.method.name
+    'Selective-FD soft'
+    """
+
+    def __init__(
+        self,
+        participants: Sequence[Participant],
+        proxies: Tensor | None,
+        method: AnyMethod,
+        *,
+        aggregation: SecureSum | None = None,
+        protection: Protection | None = None,
+        schedule: Schedule | None = None,
+        dropouts: Dropouts | None = None,
+        releases_per_pair: int | None = None,
+        proxies_bytes: int | None = None,
+        seed: int = 0,
+        device: torch.device | str | None = None,
+        on_steps: OnSteps | None = None,
+        trainer: Train | None = None,
+        serve: Callable[..., Server] = Server,
+        keep_uploads: bool | Collection[int] = False,
+        record_inputs: bool = True,
+        on_round: Callable[[RoundReport], object] | None = None,
+    ) -> None:
+        networks, data = [p.model for p in participants], [p.data for p in participants]
+        n_classes, n = classes_of(networks, data), len(participants)
+        shape = tuple(data[0].train.pixels.shape[1:])
+        if seed < 0:
+            raise ConfigurationError("seed", seed, "use 0 or more")
+        if trainer is not None and not callable(trainer):
+            raise ConfigurationError("trainer", trainer, "use a callable that runs training steps")
+        self.method = exchange_of(method)
+        self.aggregation_time = Stopwatch()
+        """Inside the secure sum, of all its parties together."""
+        self.transcript = Transcript(n, keep_uploads)
+        self._device = default_device() if device is None else device_of(device)
+        self._participants = list(participants)
+        self._sum = sum_for(n, aggregation)
+        self._protection = protection or NoProtection()
+        self._protection.check_sum(self._sum)
+        check_sum(min_voters(getattr(self.method, "rule", None)), self._sum)
+        proxies = proxies if self.method.needs_proxies else None
+        if proxies is not None:
+            check_proxies(proxies, shape)
+        check_networks(networks, data, n_classes)
+        self.recipe = recipe_of(method, participants, proxies)
+        """What the rounds and the schedule are by default."""
+        self._dropouts = dropouts or Dropouts(0.0, seed=0)
+        self._proxies_bytes = proxies_bytes
+        self._setting = Setting(
+            n_clients=n,
+            n_classes=n_classes,
+            shape=shape,
+            proxies=None if proxies is None else proxies.to(self._device),
+            schedule=(schedule or self.recipe.schedule).fitted(count_of(proxies)),
+            records=tuple(len(own.train) for own in data),
+            seed=self._sum.seed or joint_seed(public_nonces(seed, n)),
+            releases=releases_per_pair,
+            protection=self._protection,
+        )
+        self.method.check(self._setting, self.models)
+        owns = [
+            Own(k, p.model, p.data, 1000 * seed + k, self._device)
+            for k, p in enumerate(participants)
+        ]
+        self._halves = [self.method.client(self._setting, own) for own in owns]
+        self._server_half = self.method.server(self._setting, participants[0].model)
+        self._train = trainer or Alone(on_steps)
+        self._parties(serve, record_inputs=record_inputs)
+        self._away: Mapping[int, Stage] = {}
+        self._silent: dict[int, Stage] = {}  # from which stage on a client that refused is silent
+        self._refusals: dict[int, str] = {}
+        self._answered = np.zeros(2)
+        self._training = TrainingMode(networks)
+        self._on_round = on_round
+        self._next = 0
+        self._begun = False
+
+    def _parties(self, serve: Callable[..., Server], *, record_inputs: bool) -> None:
+        session, watch, noise = (
+            self._sum.session,
+            self.aggregation_time,
+            self._protection.noise_terms,
+        )
+        key = IdentityKey.generate(os.urandom)
+        self.clients = [
+            Client(k, session, key.public, half, self._sum.client(k), noise, watch)
+            for k, half in enumerate(self._halves)
+        ]
+        everyone, sums = tuple(range(len(self.clients))), self._sum.server()
+        self._record = RecordedSum(sums, len(everyone), keep=record_inputs)
+        sums = cast(SumServer, self._record)
+        self.server = serve(everyone, session, key, self._server_half, sums, noise, watch)
+
+    @property
+    def models(self) -> list[nn.Module]:
+        """Every client's own network."""
+        return [participant.model for participant in self._participants]
+
+    @property
+    def global_parameters(self) -> Float32Array | None:
+        """[m] of the server's newest global model; None where the method has none."""
+        return self._server_half.report().parameters
+
+    @property
+    def protection(self) -> Protection:
+        """What stands before the wire."""
+        return self._protection
+
+    @property
+    def aggregation(self) -> SecureSum:
+        """How the server sums."""
+        return self._sum
+
+    def guarantee(self) -> Guarantee | None:
+        """What has been promised for everything released so far, the weakest claim of all clients.
+
+        None where nothing is.
+        """
+        claims = [claim for half in self._halves if (claim := half.guarantee()) is not None]
+        return weakest(claims) if claims else None
+
+    def accuracies(self, test: Images) -> list[float]:
+        """Every client's accuracy on images that no part of the run has seen.
+
+        Raises ConfigurationError for what is no `Images` of the records' shape.
+        """
+        check_test(test, self._setting.shape)
+        held = test.to(self._device)
+        with self._threads():
+            return [half.accuracy(held) for half in self._halves]
+
+    def fit(self, rounds: int | None = None) -> list[RoundReport]:
+        """Run so many rounds, by default the recipe's, and give their reports."""
+        return list(self.rounds(self.recipe.rounds if rounds is None else rounds))
+
+    def rounds(self, count: int) -> Iterator[RoundReport]:
+        """Run rounds; each is reported when every client has learnt from it.
+
+        A client that sends something bad, or refuses what it was sent, costs itself the round, and
+        the report names it; only where no client at all can begin, the first one's error is raised.
+
+        The first call warms up and prepares the protection. A later one goes on where the last
+        one ended: what was released stays released, and no round's number is used twice.
+        Between rounds and after them networks are in evaluation mode.
+        """
+        if not isinstance(count, int):
+            raise ConfigurationError("rounds", count, "use a whole number")
+        if count < 0:
+            raise ConfigurationError("rounds", count, "use 0 or more")
+        return self._rounds(count)
+
+    def _rounds(self, count: int) -> Iterator[RoundReport]:
+        if not self._begun:
+            with self._training, self._threads():
+                self._begin()
+        for _ in range(count):
+            with self._training, self._threads():
+                report = self._round()
+            self._tell(report)
+            yield report
+
+    def _threads(self) -> AbstractContextManager[None]:
+        return threads_for(self.models, self._setting.shape, self._device)
+
+    def _tell(self, report: RoundReport) -> None:
+        """What a round came to, and nothing that clients alone know."""
+        came = "void" if report.void else f"{report.kept:.0%} of what was asked teaches"
+        there = len(report.survivors), len(self.clients)
+        _LOG.info("round %d: %s; %d of %d clients in the sum", report.index, came, *there)
+        if self._on_round is not None:
+            self._on_round(report)
+
+    def _begin(self) -> None:
+        proxies = self._setting.proxies
+        if proxies is not None:
+            self._protection.agree(Public(len(proxies), self._setting.n_classes))
+            sent = self._proxies_bytes
+            self.transcript.broadcast(proxy_bytes(proxies) if sent is None else sent)
+        spent = self._sum.setup_traffic()
+        for k in range(len(self.clients)):
+            self.transcript.up[k] += spent.up.get(k, 0)
+            self.transcript.down[k] += spent.down.get(k, 0)
+        reasons = [
+            reason
+            for k, client in enumerate(self.clients)
+            if (reason := self._ask(k, client.start))
+        ]
+        if len(reasons) == len(self.clients):
+            raise reasons[0]
+        self._work()
+        self._until_idle()
+        self._begun = True
+
+    def _round(self) -> RoundReport:
+        index, self._next = self._next, self._next + 1
+        self._record.seen = []
+        self._away = self._dropouts.plan(index, len(self.clients))
+        self._silent, self._refusals = {}, {}
+        asked = self.server.begin()
+        self._carry(asked)
+        if not asked:
+            for client in self.clients:
+                self._ask(client.number, client.alone)
+            self._work()
+        self._until_idle()
+        return self._report(index)
+
+    def _until_idle(self) -> None:
+        while self.server.busy:
+            self._carry(self.server.advance())
+
+    def _carry(self, out: Outbound) -> None:
+        """Hand messages to clients one by one, so that one masked input exists at a time."""
+        stage, open_now = self.server.sums.stage, self.server.busy
+        for k, messages in sorted(out.items()):
+            if not self._reached(k, stage, open_now):
+                if not open_now or self._away.get(k) is Stage.PREPARE:
+                    self.server.unreached(k)
+                continue
+            for data in messages:
+                if k not in self._silent:
+                    self.transcript.down[k] += len(data)
+                    self._ask(k, partial(self.clients[k].receive, data))
+        self._work()
+
+    def _work(self) -> None:
+        """Train what is due, then let every client go on, until none has training left."""
+        while due := [client for client in self.clients if client.work is not None]:
+            self._train([client.work for client in due if client.work is not None])
+            for client in due:
+                self._ask(client.number, client.resume)
+
+    def _ask(self, client: int, step: Callable[[], Sequence[bytes]]) -> Exception | None:
+        """Let a client go on, and hand over its answers; what it raised, where it refused."""
+        stage = self.server.sums.stage
+        try:
+            replies = step()
+        except _REFUSALS as error:
+            self._silent[client], self._refusals[client] = stage, str(error)
+            return error
+        for data in replies:
+            if self._answers(client):
+                self.transcript.up[client] += len(data)
+                self.server.receive(client, data)
+        return None
+
+    def _answers(self, client: int) -> bool:
+        """Whether a client's message of the stage that is open reaches the server."""
+        limit = self._away.get(client)
+        return limit is None or _STAGES.index(self.server.sums.stage) < _STAGES.index(limit)
+
+    def _reached(self, client: int, stage: Stage, open_now: bool) -> bool:
+        """Whether a message reaches a client: one that fell silent hears no later stage."""
+        limit = self._away.get(client)
+        if limit is None:
+            return True
+        if limit is Stage.PREPARE:
+            return False
+        if open_now:
+            return _STAGES.index(stage) <= _STAGES.index(limit)
+        return self.server.void and _STAGES.index(stage) < _STAGES.index(limit)
+
+    def _report(self, index: int) -> RoundReport:
+        result, void = self.server.last, self.server.void
+        missing = self._missing(void)
+        survivors = () if result is None else result.survivors
+        for seen in self._record.seen:
+            self._server_half.record(index, seen, self.transcript)
+        if result is not None or void:
+            self.transcript.close(None if void else survivors, missing)
+        refused = self.server.refused | self._refusals
+        self.transcript.refused |= refused
+        single, some = self._alone(survivors)
+        self._answered += (single, some)
+        return RoundReport(
+            index=index,
+            kept=0.0 if void else self._kept(),
+            single=single / max(1, some),
+            bytes_up=float(self.transcript.up.mean()),
+            bytes_down=float(self.transcript.down.mean()),
+            survivors=survivors,
+            missing=tuple(missing.items()),
+            void=void,
+            why=self.server.why,
+            refused=tuple(sorted(refused.items())),
+        )
+
+    def _missing(self, void: bool) -> dict[int, Stage]:
+        """By client, ascending, the stage from which on it was silent, as the sum noticed it."""
+        noticed = self.server.sums.missing
+        if void and noticed:
+            return dict(sorted(noticed.items()))
+        silent = {**self._refused_since(), **self._away}
+        return {k: noticed.get(k, stage) for k, stage in sorted(silent.items())}
+
+    def _refused_since(self) -> dict[int, Stage]:
+        """By client that was not in the sum to its end, the stage in which it refused or was."""
+        noticed, last = self.server.sums.missing, self.server.last
+        there = () if last is None else last.survivors
+        bad = dict.fromkeys(self.server.refused, self.server.sums.stage)
+        return {k: s for k, s in (bad | self._silent).items() if k in noticed or k not in there}
+
+    def _kept(self) -> float:
+        """Share of the round's proxies, or of the classes that clients hold, that teaches."""
+        kept = self._server_half.report().kept
+        if kept is not None:
+            return kept
+        taught = np.concatenate([half.report().taught for half in self._halves])
+        return float(taught.mean()) if len(taught) else 0.0
+
+    def _alone(self, survivors: Sequence[int]) -> tuple[int, int]:
+        """At how many proxies one survivor gave nearly the whole count, and any of them some."""
+        units = [self._halves[k].report().units for k in survivors]
+        return contributors([own for own in units if own is not None], self._setting.n_classes)
+
+    @property
+    def single_contributors(self) -> float:
+        """Share of the answered proxies of all rounds at which one client gives the count, nearly.
+
+        No sum can hide such a client's answer, only whose it is. Known to nobody but the clients.
+        """
+        return float(self._answered[0] / max(1.0, self._answered[1]))
+
+    @property
+    def most_released(self) -> int:
+        """The most often that any client was asked about any proxy."""
+        return self._server_half.report().most_released
+
+    def selector_scores(self, client: int) -> FloatArray | None:
+        """[P] the client selector's scores, for evaluation; None where no selector was asked."""
+        return self._halves[client].scores()
+
+
+def exchange_of(method: AnyMethod) -> Exchange:
+    """A method as two halves, whether it is one, or decides on votes or on class means alone.
+
+    Raises ConfigurationError for anything else.
+    """
+    if isinstance(method, str | type):
+        allowed = "use an instance, as SelectiveFD() is; secure_fd.simulate takes names"
+        raise ConfigurationError("method", method, allowed)
+    if hasattr(method, "client") and hasattr(method, "server"):
+        return cast(Exchange, method)
+    if hasattr(method, "opinion") and hasattr(method, "ensemble"):
+        return ProxyVotes(cast(Method, method))
+    if hasattr(method, "contribution") and hasattr(method, "teaching"):
+        return ClassMeans(method)
+    raise ConfigurationError(
+        "method",
+        type(method).__name__,
+        "it needs client and server, or opinion and ensemble, or contribution and teaching",
+    )
+
+
+def participants_of(models: Sequence[nn.Module], data: Sequence[ClientData]) -> list[Participant]:
+    """Networks and records, client by client; ConfigurationError where their numbers differ.
+
+    >>> from secure_fd import federate, load, models, parse_split
+    >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
+    >>> networks = [models.build("cnn-5-5-50", 10, seed=k) for k in range(3)]
+    >>> len(participants_of(networks, data.clients))
+    3
+    """
+    if len(models) != len(data):
+        raise ConfigurationError("models", len(models), f"use one a client: {len(data)}")
+    return [Participant(model, own) for model, own in zip(models, data, strict=True)]
+
+
+def count_of(proxies: Tensor | None) -> int:
+    """How many there are; 0 for a method without proxies."""
+    return 0 if proxies is None else len(proxies)
+
+
+def recipe_of(
+    method: AnyMethod, participants: Sequence[Participant], proxies: Tensor | None
+) -> Recipe:
+    """The recipe by default: ours for Selective-FD, from the classes that clients hold.
+
+    Other methods take the paper's plain schedule.
+    """
+    if proxies is None or not isinstance(method, SelectiveFD):
+        return plain(count_of(proxies))
+    n_classes = participants[0].data.n_classes
+    held = classes_held([p.data.train for p in participants], n_classes)
+    return ours(n_classes, len(proxies), held)

@@ -1,0 +1,74 @@
+"""Networks in a file: mode 0600, and read without running code from it."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from secure_fd.errors import ConfigurationError
+from secure_fd.files import write_atomically
+from secure_fd.training.dp_sgd import PrivateTrainer
+
+if TYPE_CHECKING:
+    from secure_fd.simulation.federation import Federation
+
+SCHEMA: Final = "secure-fd/run/2"
+_MOST_BYTES: Final = 4 << 30
+_MARK: Final = b"PK\x03\x04"
+
+
+def write(path: Path, content: Mapping[str, Any], schema: str = SCHEMA) -> None:
+    """Write plain values and tensors, mode 0600, whole or not at all."""
+    made = {"schema": schema, **content}
+    write_atomically(path, lambda file: torch.save(made, file), mode=0o600)
+
+
+def read(path: Path, schema: str = SCHEMA) -> dict[str, Any]:
+    """Read what `write` wrote. Raises ConfigurationError for any other file."""
+    if not path.is_file():
+        raise ConfigurationError("path", str(path), "there is no such file")
+    size = path.stat().st_size
+    if size > _MOST_BYTES:
+        raise ConfigurationError("path", str(path), f"it has {size:,} bytes; 4 GiB are allowed")
+    with path.open("rb") as file:
+        if file.read(len(_MARK)) != _MARK:
+            raise ConfigurationError("path", str(path), "it is no file of this package")
+        file.seek(0)
+        try:
+            found = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:
+            raise ConfigurationError(
+                "path", str(path), f"it cannot be read ({type(error).__name__})"
+            ) from error
+    if not isinstance(found, dict) or found.get("schema") != schema:
+        raise ConfigurationError("path", str(path), f"it is not of the schema {schema}")
+    return found
+
+
+def start_from(run: "Federation", networks: Sequence[Mapping[str, torch.Tensor]]) -> None:
+    """Fill clients' networks, and the server's where clients share parameters.
+
+    Raises ConfigurationError where the server has one network and cannot start from these.
+    """
+    if run.global_parameters is not None:
+        _check_start(run, networks)
+        start = deepcopy(run.models[0])
+        start.load_state_dict(networks[0])
+        run._server_half.start_from(start)
+    for model, state in zip(run.models, networks, strict=True):
+        model.load_state_dict(state)
+
+
+def _check_start(run: "Federation", networks: Sequence[Mapping[str, torch.Tensor]]) -> None:
+    if run._begun:
+        allowed = "load networks before the first round: the server has sent its own by now"
+        raise ConfigurationError("run", "begun", allowed)
+    if any(isinstance(half.learner.trainer, PrivateTrainer) for half in run._halves):
+        allowed = "the server releases what it starts from, and epsilon does not cover a file"
+        raise ConfigurationError("networks", "DP-SGD", allowed)
+    names = [name for name, _ in run.models[0].named_parameters()]
+    if not all(torch.equal(own[name], networks[0][name]) for own in networks for name in names):
+        allowed = f"clients of {run.method.name} start from one network: use a file of equal ones"
+        raise ConfigurationError("networks", "different ones", allowed)

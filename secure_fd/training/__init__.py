@@ -1,0 +1,1 @@
+"""Training of networks: models, recipes, trainer and DP-SGD."""

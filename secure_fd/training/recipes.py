@@ -1,0 +1,302 @@
+"""Schedules as frozen dataclasses, named recipes, and what is known of each image set.
+
+No tensors here. A recipe is chosen from what a party can know: how many classes clients hold, and
+how many proxies there are; not from the name of a split.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from secure_fd.data.image_sets import image_set
+from secure_fd.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class SGD:
+    """Stochastic gradient descent, plain as in the paper unless there is momentum (Nesterov's).
+
+    Batches are in records. own_batch: private records that join every distillation batch, so that
+    a step minimises both losses of the paper's equation before (3) at once. smoothing: share of
+    every taught target that all classes divide, as ensembles err where private labels do not.
+
+    >>> SGD(learning_rate=0.05, momentum=0.9).local_batch
+    64
+    """
+
+    learning_rate: float = 0.1
+    local_batch: int = 64
+    distillation_batch: int = 512
+    own_batch: int = 0
+    momentum: float = 0.0
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.learning_rate < math.inf:
+            raise ConfigurationError(
+                "learning_rate", self.learning_rate, "use a finite number of 0 or more"
+            )
+        for name, least in (("local_batch", 1), ("distillation_batch", 1), ("own_batch", 0)):
+            if getattr(self, name) < least:
+                raise ConfigurationError(name, getattr(self, name), f"use {least} or more")
+        for name in ("momentum", "smoothing"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigurationError(name, getattr(self, name), "use a number in [0, 1)")
+
+
+_ASKED = 512
+"""Proxies of a round by default, where there are so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Steps as in the paper's supplement: 200 of warm-up, then 1 local and 10 proxy steps a round.
+
+    proxies_per_round: proxies that are answered in a round, by default 512, or all where there are
+    fewer. remember: clients learn from every ensemble that they were sent so far, not from the
+    newest round alone; it costs no message.
+    anneal_over: rounds in which the learning rate falls to zero along half a cosine, or None.
+    anneal_warmup: the rate falls to zero in the warm-up too, so that networks come to rest before
+    they first answer.
+    augment: name of the views through which batches are taken (see `augmentation`).
+
+    >>> Schedule(local_steps=2, proxy_steps=8).fedavg_steps
+    10
+    """
+
+    warmup_steps: int = 200
+    local_steps: int = 1
+    proxy_steps: int = 10
+    proxies_per_round: int = _ASKED
+    remember: bool = True
+    anneal_over: int | None = None
+    anneal_warmup: bool = False
+    augment: str = "none"
+    sgd: SGD = field(default_factory=SGD)
+
+    def __post_init__(self) -> None:
+        for name in ("warmup_steps", "local_steps", "proxy_steps"):
+            if getattr(self, name) < 0:
+                raise ConfigurationError(name, getattr(self, name), "use 0 or more")
+        if self.proxies_per_round < 1:
+            raise ConfigurationError("proxies_per_round", self.proxies_per_round, "use 1 or more")
+        if self.anneal_over is not None and self.anneal_over < 1:
+            raise ConfigurationError("anneal_over", self.anneal_over, "use 1 or more, or None")
+
+    def fitted(self, proxies: int) -> "Schedule":
+        """The same for so many proxies: all of them, where there are fewer than the default asks.
+
+        >>> Schedule().fitted(100).proxies_per_round
+        100
+        """
+        if self.proxies_per_round != _ASKED or not 0 < proxies < _ASKED:
+            return self
+        return replace(self, proxies_per_round=proxies)
+
+    def rate(self, round_index: int, done: float = 0.5) -> float:
+        """The learning rate of a round, counted from 0, when that share of it is done."""
+        if self.anneal_over is None:
+            return self.sgd.learning_rate
+        return self.sgd.learning_rate * _half_cosine((round_index + done) / self.anneal_over)
+
+    def rates(self, round_index: int, steps: int) -> Iterator[tuple[int, float]]:
+        """So many distillation steps of a round, in parts: their number and their rate."""
+        for part, done in _parts(steps):
+            yield part, self.rate(round_index, done)
+
+    @property
+    def warmup_rates(self) -> Iterator[tuple[int, float]]:
+        """The steps of the warm-up, in parts: their number and their rate."""
+        for part, done in _parts(self.warmup_steps):
+            falling = _half_cosine(done) if self.anneal_warmup else 1.0
+            yield part, self.sgd.learning_rate * falling
+
+    @property
+    def fedavg_steps(self) -> int:
+        """Local steps a round of FedAvg, as many as a distilling client takes in all."""
+        return self.local_steps + self.proxy_steps
+
+
+_MOST_AT_ONE_RATE = 25
+"""Steps at one learning rate while it falls."""
+
+
+def _parts(steps: int) -> Iterator[tuple[int, float]]:
+    """Steps in parts of nearly equal size, each with the share that is done at its middle."""
+    count = math.ceil(steps / _MOST_AT_ONE_RATE)
+    for index in range(count):
+        first, last = steps * index // count, steps * (index + 1) // count
+        yield last - first, (index + 0.5) / count
+
+
+def _half_cosine(done: float) -> float:
+    """From 1 to 0 as `done` goes from 0 to 1, and 0 beyond."""
+    return 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
+
+
+def schedule(name: str, split_kind: str) -> Schedule:
+    """The schedule for a set: in the IID split 5 local and 6 proxy steps, as the paper has it."""
+    known = image_set(name)
+    local, proxy = (5, 6) if split_kind == "iid" else (1, 10)
+    return Schedule(
+        local_steps=local,
+        proxy_steps=proxy,
+        proxies_per_round=known.proxies_per_round,
+        sgd=SGD(distillation_batch=known.distillation_batch),
+    )
+
+
+# Named recipes: how long and how clients train.
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """So many rounds of one schedule.
+
+    >>> Recipe(rounds=3, schedule=Schedule()).schedule.warmup_steps
+    200
+    """
+
+    rounds: int
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class _Tuned:
+    """What was chosen for one image set, on pooled validation records and proxy labels of seed 0.
+
+    rounds: where clients hold some classes; proxies: that are answered in one of them.
+    views: see `augmentation`; whole_views, whole_steps, warmup: of the one round where clients hold
+    all classes.
+    """
+
+    rounds: int
+    proxies: int
+    views: str = "none"
+    whole_views: str = "none"
+    whole_steps: int = 2000
+    warmup: int = 1500
+
+
+_TUNED: Mapping[str, _Tuned] = {
+    "mnist": _Tuned(50, 1000, "shift", "turn"),
+    "fashion_mnist": _Tuned(40, 1000, whole_views="mirror"),
+    "cifar10_features": _Tuned(40, 2000, whole_steps=400),
+    "chest_xray": _Tuned(25, 750, whole_steps=250),
+    "mnist5k": _Tuned(30, 128, "turn", whole_steps=300, warmup=500),
+}
+_OTHER = _Tuned(30, 128, whole_steps=300, warmup=500)
+_BATCH = 128
+_MOST_OWN = 64
+_SMOOTHING = 0.1
+_ALL = 0.95
+"""From this share of the classes on, as if evenly held, a client counts as holding all."""
+
+
+def ours(
+    n_classes: int, n_proxies: int, held: float, *, image_set: str = "", rounds: int | None = None
+) -> Recipe:
+    """This package's recipe for Selective-FD.
+
+    held: classes that a client holds, as if evenly (1 / sum of squared shares), mean over clients;
+    one that holds each class in useful number counts with all (see `training.classes_held`).
+    image_set: a named one for which steps were tuned; any other takes those of the small sets.
+    rounds: by default the recipe's own; the learning rate falls to zero over them.
+
+    Nesterov momentum, a rate that falls to zero, random views where they keep a label, private
+    records in every distillation batch, as many as a client's classes would have in it, and no
+    warm-up: alone with one or two classes, networks run so far towards them that some never come
+    back. Where clients hold all classes it is the other way round: networks that learnt alone
+    first, and came to rest, label the proxies better than the selector does; so all proxies are
+    answered once, in one round, and learnt until the rate is zero.
+
+    >>> ours(10, 6000, 1.0, image_set="mnist").rounds
+    50
+    >>> ours(10, 6000, 10.0, image_set="mnist").schedule.warmup_steps
+    1500
+    """
+    known, whole = _TUNED.get(image_set, _OTHER), held >= _ALL * n_classes
+    count = rounds or (1 if whole else known.rounds)
+    own = min(_MOST_OWN, round(_BATCH * held / n_classes))
+    schedule = Schedule(
+        warmup_steps=known.warmup if whole else 0,
+        local_steps=0,
+        proxy_steps=known.whole_steps if whole else 10,
+        proxies_per_round=n_proxies if whole else min(known.proxies, n_proxies),
+        anneal_over=count,
+        anneal_warmup=whole,
+        augment=known.whole_views if whole else known.views,
+        sgd=SGD(
+            0.05,
+            distillation_batch=_BATCH,
+            own_batch=own,
+            momentum=0.9,
+            smoothing=_SMOOTHING if whole else 0.0,
+        ),
+    )
+    return Recipe(count, schedule)
+
+
+def few_rounds(rounds: int = 5) -> Recipe:
+    """DaFKD's and FedDF's: few rounds of many local steps, after each of which a server distils.
+
+    >>> few_rounds().schedule.fedavg_steps
+    200
+    """
+    sgd = SGD(0.02, distillation_batch=_BATCH, momentum=0.9)
+    return Recipe(rounds, Schedule(warmup_steps=0, local_steps=200, proxy_steps=0, sgd=sgd))
+
+
+_TAUGHT = {"mnist": "bend", "mnist5k": "bend", "digits": "bend", "fashion_mnist": "nudge"}
+"""Views that keep a label; none for other sets. They were not compared with others here."""
+
+
+def one_lesson(n_proxies: int, *, image_set: str = "", sums: int = 4) -> Recipe:
+    """For methods that label all proxies once, by a head, after so many sums.
+
+    200 steps below 900 proxies, 1,500 from 5,000 on, else 500, under views, at a rate that ends at
+    zero.
+
+    >>> one_lesson(6000, image_set="mnist").schedule.proxy_steps
+    1500
+    """
+    schedule = Schedule(
+        warmup_steps=0,
+        local_steps=0,
+        proxy_steps=200 if n_proxies < _FEW else 1500 if n_proxies >= _MANY else 500,
+        anneal_over=1,
+        augment=_TAUGHT.get(image_set, "none"),
+        sgd=SGD(0.05, distillation_batch=_BATCH, momentum=0.9),
+    )
+    return Recipe(sums, schedule)
+
+
+_FEW, _MANY = 900, 5000
+
+
+def plain(n_proxies: int = 0) -> Recipe:
+    """For methods without a recipe of their own. n_proxies: 0 for those without proxies.
+
+    >>> plain().rounds
+    30
+    """
+    return Recipe(30, Schedule().fitted(n_proxies))
+
+
+def paper(n_classes: int, n_proxies: int, held: float, *, rounds: int = 500) -> Recipe:
+    """The steps and the rate of Shao, Wu and Zhang (2023), supplement.
+
+    200 steps of warm-up, then 1 local and 10 proxy steps a round (5 and 6 where clients hold all
+    classes), plain SGD at .1 in batches of 512, on the round's proxies alone.
+
+    >>> paper(10, 6000, 1.0).schedule.sgd.distillation_batch
+    512
+    """
+    local, proxy = (5, 6) if held >= _ALL * n_classes else (1, 10)
+    schedule = Schedule(
+        local_steps=local,
+        proxy_steps=proxy,
+        proxies_per_round=min(512, n_proxies),
+        remember=False,
+    )
+    return Recipe(rounds, schedule)

@@ -1,0 +1,1 @@
+"""Predictions as bounded integers: packing, budget, survey and smallest number of voters."""
