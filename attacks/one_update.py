@@ -23,7 +23,7 @@ from attacks.updates_attack import (
     references,
 )
 from attacks.view import Public, View, server_view
-from secure_fd.crypto.primitives import IdentityKey
+from secure_fd.crypto.keys import IdentityKey
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.data.images import Images

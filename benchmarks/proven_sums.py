@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from secure_fd.crypto.primitives import AgreementKey, IdentityKey
+from secure_fd.crypto.keys import AgreementKey, IdentityKey
 from secure_fd.prio3.field import ELEMENT_BYTES, add, ntt
 from secure_fd.prio3.parties import Helper, Leader, VoteClient
 from secure_fd.prio3.session import VoteRound, VoteSession

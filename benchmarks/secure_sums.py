@@ -37,12 +37,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES128
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from secure_fd.crypto.primitives import (
-    AgreementKey,
-    IdentityKey,
-    insecure_bytes,
-    quantum_safe_available,
-)
+from secure_fd.crypto.keys import AgreementKey, IdentityKey, insecure_bytes, quantum_safe_available
 from secure_fd.crypto.shamir import combine, draw_element, split, weights_at_zero
 from secure_fd.errors import ConfigurationError
 from secure_fd.protocol.transcript import Stopwatch

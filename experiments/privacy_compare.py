@@ -184,7 +184,7 @@ class Plan:
 
 def _check_quantum_safe(settings: Settings) -> None:
     """Raises MissingCapabilityError where the library has no ML-KEM-768: no silent fallback."""
-    from secure_fd.crypto.primitives import quantum_safe_available  # loads cryptography
+    from secure_fd.crypto.keys import quantum_safe_available  # loads cryptography
 
     if not settings.secure_agg:
         raise ConfigurationError("require_pq", True, "it goes with --secure-agg")

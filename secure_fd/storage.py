@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 from filelock import FileLock, Timeout
 
-from secure_fd.crypto.primitives import SecretHolder, fields
+from secure_fd.crypto.keys import SecretHolder, fields
 from secure_fd.errors import ConfigurationError, LocalError, SecureFDError
 
 Kind: TypeAlias = Literal["state", "ledger"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from secure_fd.crypto.primitives import VERSION
+from secure_fd.crypto.keys import VERSION
 from secure_fd.errors import PeerError
 from secure_fd.secagg.session import HEADER_BYTES
 from secure_fd.votes.codec import UnitArray

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from secure_fd.crypto.primitives import IdentityKey, proxy_commitment, quantum_safe_available
+from secure_fd.crypto.keys import IdentityKey, quantum_safe_available
+from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.federated import FederatedData
 from secure_fd.deployment import keys
 from secure_fd.deployment.join import ledger_of

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import (
+from secure_fd.crypto.keys import (
     SIGNATURE_BYTES,
     AgreementKey,
     IdentityKey,

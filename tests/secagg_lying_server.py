@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import Keystream
+from secure_fd.crypto.keys import Keystream
 from secure_fd.errors import PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel

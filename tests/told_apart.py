@@ -15,7 +15,7 @@ import numpy as np
 
 from attacks.audit.setting import replaced
 from attacks.one_update import Lie, OneStory
-from secure_fd.crypto.primitives import SERVER, IdentityKey
+from secure_fd.crypto.keys import SERVER, IdentityKey
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.protocol.broadcasts import BROADCAST_BYTES, Teller, Told
 from secure_fd.protocol.server import Outbound

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from secure_fd.crypto.primitives import AgreementKey, RandomBytes, derive_key
+from secure_fd.crypto.keys import AgreementKey, RandomBytes, derive_key
 from secure_fd.secagg import client as round_module
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg import masks as secrets

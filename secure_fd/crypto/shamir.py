@@ -13,7 +13,7 @@ from itertools import accumulate
 from operator import mul
 from typing import Final
 
-from secure_fd.crypto.primitives import RandomBytes, draw
+from secure_fd.crypto.keys import RandomBytes, draw
 from secure_fd.errors import LocalError, PeerError
 
 PRIME: Final = 2**255 - 19

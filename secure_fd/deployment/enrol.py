@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from secure_fd.crypto.primitives import proxy_commitment, quantum_safe_available
+from secure_fd.crypto.keys import quantum_safe_available
+from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.image_sets import own_name
 from secure_fd.deployment import keys
 from secure_fd.deployment.parties import Agreement

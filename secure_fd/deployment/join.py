@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from secure_fd.crypto.primitives import quantum_safe_available
+from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.deployment import keys
 from secure_fd.deployment.parties import Agreement
 from secure_fd.deployment.records import proxies_in, records_in

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from secure_fd.crypto.primitives import AgreementKey, IdentityKey, SecretHolder
+from secure_fd.crypto.keys import AgreementKey, IdentityKey, SecretHolder
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.storage import Store
 

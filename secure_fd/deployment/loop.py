@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from secure_fd.crypto.primitives import SIGNATURE_BYTES, IdentityKey
+from secure_fd.crypto.keys import SIGNATURE_BYTES, IdentityKey
 from secure_fd.deployment.checkpoints import Checkpoints
 from secure_fd.deployment.envelope import Answer, AnswerState, Push, PushKind
 from secure_fd.deployment.health import Clock, Doing, Health

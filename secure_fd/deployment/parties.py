@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from secure_fd.crypto.primitives import IdentityKey
+from secure_fd.crypto.keys import IdentityKey
 from secure_fd.data.federated import ClientData
 from secure_fd.deployment.roster import Roster
 from secure_fd.errors import ConfigurationError

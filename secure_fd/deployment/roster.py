@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from cryptography import x509
 
-from secure_fd.crypto.primitives import IdentityPublic, proxy_commitment
+from secure_fd.crypto.keys import IdentityPublic
+from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.image_sets import image_set, own_shape
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON

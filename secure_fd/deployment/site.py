@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from secure_fd.crypto.primitives import IdentityKey, fields
+from secure_fd.crypto.keys import IdentityKey, fields
 from secure_fd.data.federated import ClientData
 from secure_fd.deployment import site_network
 from secure_fd.deployment.envelope import PROCESS_BYTES, Answer, AnswerState, Push, PushKind

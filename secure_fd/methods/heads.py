@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from secure_fd.crypto.primitives import fields
+from secure_fd.crypto.keys import fields
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, PeerError

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secure_fd.crypto.primitives import draw_indices
+from secure_fd.crypto.public_draws import draw_indices
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
 from secure_fd.methods.base import (
     LearningHalf,

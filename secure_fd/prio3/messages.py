@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from secure_fd.crypto.primitives import (
+from secure_fd.crypto.keys import (
     PUBLIC_BYTES,
     SERVER,
     SIGNATURE_BYTES,

@@ -15,13 +15,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from secure_fd.crypto.primitives import (
-    AgreementKey,
-    IdentityKey,
-    RandomBytes,
-    SecretHolder,
-    draw,
-)
+from secure_fd.crypto.keys import AgreementKey, IdentityKey, RandomBytes, SecretHolder, draw
 from secure_fd.errors import (
     GarbledSumError,
     LocalError,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from secure_fd.crypto.primitives import (
+from secure_fd.crypto.keys import (
     EVERYONE,
     MAX_CLIENT,
     PUBLIC_BYTES,

@@ -27,7 +27,7 @@ import numpy as np
 from msgspec import Struct
 
 from secure_fd.codec import Codec
-from secure_fd.crypto.primitives import SecretHolder, fields
+from secure_fd.crypto.keys import SecretHolder, fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.privacy.accountants import sampled_cost
 from secure_fd.privacy.events import Composed, Event, Repeated, check_least

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Self, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.crypto.primitives import fields
+from secure_fd.crypto.keys import fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.privacy.accountants import accountant_for, cost, sampled_cost
 from secure_fd.privacy.base import CountedGuard, SharedNoise

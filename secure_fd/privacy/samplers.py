@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from secure_fd.crypto.primitives import Keystream, SecretHolder, draw
+from secure_fd.crypto.keys import Keystream, SecretHolder, draw
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.votes.codec import FloatArray, IntArray, WordArray
 

@@ -15,13 +15,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from secure_fd.crypto.primitives import (
-    SERVER,
-    SIGNATURE_BYTES,
-    IdentityKey,
-    IdentityPublic,
-    fields,
-)
+from secure_fd.crypto.keys import SERVER, SIGNATURE_BYTES, IdentityKey, IdentityPublic, fields
 from secure_fd.errors import PeerError
 from secure_fd.secagg.session import HEADER_BYTES, Place, frame
 from secure_fd.wire import Kind, read_header

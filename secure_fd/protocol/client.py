@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from secure_fd.crypto.primitives import SERVER, IdentityPublic
+from secure_fd.crypto.keys import SERVER, IdentityPublic
 from secure_fd.errors import LocalError, PeerError, SecureFDError
 from secure_fd.protocol.broadcasts import BROADCAST_BYTES, Listener, position_of
 from secure_fd.protocol.messages import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from secure_fd.crypto.primitives import SERVER, IdentityKey, IdentityPublic
+from secure_fd.crypto.keys import SERVER, IdentityKey, IdentityPublic
 from secure_fd.errors import PeerError
 from secure_fd.protocol.broadcasts import BROADCAST_BYTES, Teller
 from secure_fd.protocol.messages import (

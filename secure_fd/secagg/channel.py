@@ -8,7 +8,7 @@ one epoch, so a channel moves a bounded number of steps.
 import hashlib
 from typing import Final, Self
 
-from secure_fd.crypto.primitives import KEY_BYTES, Purpose, Sealer, SecretHolder, derive_key
+from secure_fd.crypto.keys import KEY_BYTES, Purpose, Sealer, SecretHolder, derive_key
 from secure_fd.errors import LocalError
 from secure_fd.secagg.session import Place, Session
 

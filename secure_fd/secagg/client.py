@@ -21,13 +21,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from typing import Final
 
-from secure_fd.crypto.primitives import (
-    SERVER,
-    Authenticator,
-    IdentityKey,
-    RandomBytes,
-    SecretHolder,
-)
+from secure_fd.crypto.keys import SERVER, Authenticator, IdentityKey, RandomBytes, SecretHolder
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from secure_fd.crypto.primitives import Keystream, derive_key, fields
+from secure_fd.crypto.keys import Keystream, derive_key, fields
 from secure_fd.errors import ConfigurationError
 
 COMPLETE_UP_TO: Final = 300

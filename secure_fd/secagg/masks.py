@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import (
+from secure_fd.crypto.keys import (
     BLOCK_WORDS,
     EVERYONE,
     KEY_BYTES,

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from secure_fd.codec import Codec
-from secure_fd.crypto.primitives import KEY_BYTES, SecretHolder
+from secure_fd.crypto.keys import KEY_BYTES, SecretHolder
 from secure_fd.errors import LocalError
 from secure_fd.secagg.channel import STATE_BYTES
 from secure_fd.secagg.session import Group, Session

@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from secure_fd.crypto.primitives import (
+from secure_fd.crypto.keys import (
     CAPSULE_BYTES,
     CAPSULE_PUBLIC_BYTES,
     EVERYONE,

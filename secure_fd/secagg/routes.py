@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import PUBLIC_BYTES
+from secure_fd.crypto.keys import PUBLIC_BYTES
 from secure_fd.errors import MissingClientError
 from secure_fd.secagg.messages import SEALED_BYTES, Prepare
 from secure_fd.secagg.session import Group

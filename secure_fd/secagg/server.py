@@ -26,7 +26,7 @@ from typing import Final
 
 import numpy as np
 
-from secure_fd.crypto.primitives import AgreementKey, Authenticator, SecretHolder
+from secure_fd.crypto.keys import AgreementKey, Authenticator, SecretHolder
 from secure_fd.errors import GarbledSumError, LocalError, MissingClientError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.memory import Keep, Memory

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from secure_fd.crypto.primitives import (
+from secure_fd.crypto.keys import (
     EVERYONE,
     MAX_CLIENT,
     PUBLIC_BYTES,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from secure_fd.crypto.primitives import (
+from secure_fd.crypto.keys import (
     CAPSULE_SECRET_BYTES,
     EVERYONE,
     PUBLIC_BYTES,
@@ -32,9 +32,9 @@ from secure_fd.crypto.primitives import (
     derive_key,
     draw,
     fields,
-    joint_seed,
     seal_capsule,
 )
+from secure_fd.crypto.public_draws import joint_seed
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel

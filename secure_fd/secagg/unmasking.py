@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import Keystream
+from secure_fd.crypto.keys import Keystream
 from secure_fd.errors import GarbledSumError, PeerError
 from secure_fd.secagg.masks import (
     commit_seed,

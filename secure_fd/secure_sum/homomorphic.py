@@ -22,7 +22,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from secure_fd.crypto import primitives as crypto
+from secure_fd.crypto import keys as crypto
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
 from secure_fd.optional import extra
 from secure_fd.secagg import session as wire

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from secure_fd.crypto.primitives import (
+from secure_fd.crypto.keys import (
     SERVER,
     AgreementKey,
     IdentityKey,
@@ -13,9 +13,9 @@ from secure_fd.crypto.primitives import (
     SecretHolder,
     draw,
     insecure_bytes,
-    public_nonces,
     quantum_safe_available,
 )
+from secure_fd.crypto.public_draws import public_nonces
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.client import Client, ClientRound

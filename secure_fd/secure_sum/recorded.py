@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from secure_fd.crypto.primitives import WORD
+from secure_fd.crypto.keys import WORD
 from secure_fd.secagg.session import HEADER_BYTES, MessageType, RoundTerms
 from secure_fd.secure_sum.base import Stage, SumServer
 from secure_fd.votes.codec import LaneLayout, WordArray

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from secure_fd.crypto.primitives import AgreementKey, IdentityKey, RandomBytes, SecretHolder, draw
+from secure_fd.crypto.keys import AgreementKey, IdentityKey, RandomBytes, SecretHolder, draw
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.prio3.parties import Helper, Leader, VoteClient, joint_sum
 from secure_fd.prio3.session import MIN_VOTES, VoteSession

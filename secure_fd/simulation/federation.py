@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secure_fd.crypto.primitives import IdentityKey, joint_seed, public_nonces
+from secure_fd.crypto.keys import IdentityKey
+from secure_fd.crypto.public_draws import joint_seed, public_nonces
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError

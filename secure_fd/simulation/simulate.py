@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from secure_fd.crypto.primitives import proxy_commitment
+from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load

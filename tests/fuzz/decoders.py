@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import (
+from secure_fd.crypto.keys import (
     CAPSULE_BYTES,
     SERVER,
     TAG_BYTES,

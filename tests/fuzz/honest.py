@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from secure_fd.crypto.primitives import SERVER
+from secure_fd.crypto.keys import SERVER
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import Floors, Group, MessageType, RoundScope, RoundTerms, Session

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secure_fd.crypto.primitives import quantum_safe_available
+from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.errors import PeerError
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.server import ServerRound

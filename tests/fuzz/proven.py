@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from secure_fd.crypto.primitives import AgreementKey, IdentityKey, insecure_bytes
+from secure_fd.crypto.keys import AgreementKey, IdentityKey, insecure_bytes
 from secure_fd.errors import PeerError
 from secure_fd.prio3 import messages as wire
 from secure_fd.prio3.field import decode, encode

@@ -9,7 +9,7 @@ import tracemalloc
 
 import pytest
 
-from secure_fd.crypto.primitives import quantum_safe_available
+from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg.client import ClientRound, ClientState
 from secure_fd.secagg.server import ServerRound, ServerState

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from secure_fd.crypto.primitives import joint_seed
+from secure_fd.crypto.public_draws import joint_seed
 from secure_fd.secagg import graph
 from secure_fd.secagg.graph import committee, neighbours
 from tests.secagg_cohort import Cohort, Floors

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare, hypergeom
 
-from secure_fd.crypto.primitives import Keystream
+from secure_fd.crypto.keys import Keystream
 from secure_fd.errors import ConfigurationError
 from secure_fd.secagg import graph
 from secure_fd.secagg.graph import COMPLETE_UP_TO, default_degree, neighbours, threshold

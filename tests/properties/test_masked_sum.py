@@ -7,7 +7,7 @@ clients fall silent is in test_masked_dropouts.py.
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import insecure_bytes
+from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms
 from secure_fd.secure_sum.base import SecureSum, Stage

@@ -32,7 +32,7 @@ from hypothesis.stateful import (
 )
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import RandomBytes
+from secure_fd.crypto.keys import RandomBytes
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.client import MAX_SETUPS, ClientRound, ClientState, _Held

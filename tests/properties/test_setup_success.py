@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from secure_fd.crypto.primitives import AgreementKey, IdentityKey, insecure_bytes
+from secure_fd.crypto.keys import AgreementKey, IdentityKey, insecure_bytes
 from secure_fd.errors import MissingClientError
 from secure_fd.secagg import messages, setup
 from secure_fd.secagg.session import Floors, Group, Roster, Session

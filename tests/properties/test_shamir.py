@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import RandomBytes, insecure_bytes
+from secure_fd.crypto.keys import RandomBytes, insecure_bytes
 from secure_fd.crypto.shamir import (
     ELEMENT_BYTES,
     PRIME,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_fd.crypto.primitives import insecure_bytes
+from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.crypto.shamir import PRIME, correct, split
 from secure_fd.errors import LocalError
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from secure_fd.crypto.primitives import SERVER, SIGNATURE_BYTES, IdentityKey, IdentityPublic
+from secure_fd.crypto.keys import SERVER, SIGNATURE_BYTES, IdentityKey, IdentityPublic
 from secure_fd.errors import PeerError
 from secure_fd.protocol.broadcasts import (
     BROADCAST_BYTES,

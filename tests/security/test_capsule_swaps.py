@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from secure_fd.crypto.primitives import PUBLIC_BYTES, Purpose, quantum_safe_available, seal_capsule
+from secure_fd.crypto.keys import PUBLIC_BYTES, Purpose, quantum_safe_available, seal_capsule
 from secure_fd.errors import PeerError
 from secure_fd.secagg import messages, setup
 from secure_fd.secagg.channel import Channel

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from secure_fd.crypto.primitives import AgreementKey
+from secure_fd.crypto.keys import AgreementKey
 from secure_fd.errors import PeerError
 from secure_fd.secagg import client as client_module
 from secure_fd.secagg import masks as round_secrets

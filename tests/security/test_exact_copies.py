@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from secure_fd.crypto.primitives import quantum_safe_available
+from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.errors import PeerError, SecureFDError
 from secure_fd.secagg.client import ClientState
 from secure_fd.secagg.server import ServerState

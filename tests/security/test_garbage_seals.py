@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from secure_fd.crypto.primitives import TAG_BYTES
+from secure_fd.crypto.keys import TAG_BYTES
 from secure_fd.errors import MissingClientError, PeerError
 from secure_fd.secagg.client import ClientRound, ClientState
 from secure_fd.secagg.messages import SEALED_BYTES

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tenseal
 
-from secure_fd.crypto.primitives import EVERYONE, SERVER, insecure_bytes
+from secure_fd.crypto.keys import EVERYONE, SERVER, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg.session import Place, RoundTerms, encode_set, frame
 from secure_fd.secure_sum import homomorphic as he

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import Authenticator, Purpose, fields
+from secure_fd.crypto.keys import Authenticator, Purpose, fields
 from secure_fd.errors import GarbledSumError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.session import Group, RoundScope, encode_set

@@ -10,7 +10,7 @@ from collections.abc import Collection
 import pytest
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import Purpose, RandomBytes, insecure_bytes
+from secure_fd.crypto.keys import Purpose, RandomBytes, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import RoundSecrets, open_vault, round_key

@@ -8,7 +8,7 @@ exact, restarts included.
 
 import pytest
 
-from secure_fd.crypto.primitives import quantum_safe_available
+from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.errors import LocalError
 from secure_fd.secagg.client import MAX_SETUPS, Client, ClientRound
 from secure_fd.secagg.server import Server

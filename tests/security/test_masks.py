@@ -11,12 +11,7 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from secure_fd.crypto.primitives import (
-    AgreementKey,
-    Keystream,
-    derive_key,
-    insecure_bytes,
-)
+from secure_fd.crypto.keys import AgreementKey, Keystream, derive_key, insecure_bytes
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg.masks import pair_stream, self_stream
 from secure_fd.secagg.session import NoiseTerms, RoundScope, RoundTerms
@@ -34,7 +29,7 @@ def test_one_cipher_set_up_a_mask_and_side(n, monkeypatch):
         return Cipher(algorithm, mode)
 
     cohort = Cohort(n)
-    monkeypatch.setattr("secure_fd.crypto.primitives.Cipher", counted)
+    monkeypatch.setattr("secure_fd.crypto.keys.Cipher", counted)
     cohort.open(RoundTerms(0, 100_000, 2**55)).finish()
     assert len(made) == n * (n - 1) + n + n  # pairs and selves of the clients, selves again
     made.clear()

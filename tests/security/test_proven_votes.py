@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import AgreementKey, IdentityKey
+from secure_fd.crypto.keys import AgreementKey, IdentityKey
 from secure_fd.errors import (
     ConfigurationError,
     GarbledSumError,

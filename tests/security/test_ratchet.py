@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from secure_fd.crypto.primitives import Sealer
+from secure_fd.crypto.keys import Sealer
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.channel import STATE_BYTES, Channel

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import SERVER, IdentityKey
+from secure_fd.crypto.keys import SERVER, IdentityKey
 from secure_fd.errors import PeerError
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protocol.broadcasts import Teller

@@ -5,7 +5,7 @@ of a stage that differs from the first. An exact copy has no effect; see test_ex
 
 import pytest
 
-from secure_fd.crypto.primitives import quantum_safe_available
+from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.errors import PeerError
 from secure_fd.secagg.client import ClientState
 from secure_fd.secagg.server import ServerState

@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import AgreementKey
+from secure_fd.crypto.keys import AgreementKey
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg import masks as round_secrets
 from secure_fd.secagg.server import ServerRound, ServerState

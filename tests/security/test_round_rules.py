@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import AgreementKey, IdentityKey, RandomBytes, insecure_bytes
+from secure_fd.crypto.keys import AgreementKey, IdentityKey, RandomBytes, insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.secagg import client as client_module
 from secure_fd.secagg.channel import Channel

@@ -11,13 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import (
-    SIGNATURE_BYTES,
-    TAG_BYTES,
-    WORD,
-    Authenticator,
-    Keystream,
-)
+from secure_fd.crypto.keys import SIGNATURE_BYTES, TAG_BYTES, WORD, Authenticator, Keystream
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.secagg import client as round_module
 from secure_fd.secagg import masks as masking

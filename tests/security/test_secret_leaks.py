@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from secure_fd.crypto import primitives as prg
+from secure_fd.crypto import keys as prg
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import AgreementKey, Sealer, insecure_bytes
+from secure_fd.crypto.keys import AgreementKey, Sealer, insecure_bytes
 from secure_fd.errors import LocalError, PeerError, SecureFDError
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.masks import RoundSecrets

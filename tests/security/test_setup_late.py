@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import AgreementKey, Purpose, quantum_safe_available
+from secure_fd.crypto.keys import AgreementKey, Purpose, quantum_safe_available
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.client import Client, ClientRound

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from secure_fd.crypto.primitives import (
+from secure_fd.crypto.keys import (
     CAPSULE_BYTES,
     CAPSULE_SECRET_BYTES,
     CapsuleKey,

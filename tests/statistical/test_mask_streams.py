@@ -7,13 +7,7 @@ so over all seeds one of them would be rejected with probability 3e-5.
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import (
-    BLOCK_WORDS,
-    AgreementKey,
-    Keystream,
-    derive_key,
-    scratch_words,
-)
+from secure_fd.crypto.keys import BLOCK_WORDS, AgreementKey, Keystream, derive_key, scratch_words
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg.session import RoundScope, RoundTerms
 from secure_fd.votes.codec import WordArray

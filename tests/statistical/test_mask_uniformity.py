@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import AgreementKey
+from secure_fd.crypto.keys import AgreementKey
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import ClientRound

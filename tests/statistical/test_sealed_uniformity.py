@@ -13,8 +13,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from secure_fd.crypto import primitives as aead
-from secure_fd.crypto.primitives import TAG_BYTES, AgreementKey, Sealer
+from secure_fd.crypto import keys as aead
+from secure_fd.crypto.keys import TAG_BYTES, AgreementKey, Sealer
 from secure_fd.secagg import masks as secrets
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import RoundSecrets, prepare

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from cryptography.exceptions import UnsupportedAlgorithm
 
-from secure_fd.crypto.primitives import (
+from secure_fd.crypto.keys import (
     CAPSULE_BYTES,
     CAPSULE_PUBLIC_BYTES,
     TAG_BYTES,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from secure_fd.crypto.primitives import insecure_bytes
+from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.base import IN_CLEAR

@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from secure_fd.crypto import primitives as commitment
-from secure_fd.crypto.primitives import merkle_root, proxy_commitment
+from secure_fd.crypto import public_draws as commitment
+from secure_fd.crypto.public_draws import merkle_root, proxy_commitment
 from secure_fd.errors import LocalError
 
 # Leaves and roots of the reference implementation of RFC 6962 (certificate-transparency).

@@ -36,7 +36,7 @@ from experiments.privacy_compare import Settings, cells, plan
 from experiments.rows import SEEDED_NOISE, Attacks, RowSpec, Terms
 from experiments.runs import RowRun
 from experiments.study import Result
-from secure_fd.crypto.primitives import proxy_commitment
+from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.privacy.label import LabelUnit

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import (
+from secure_fd.crypto.keys import (
     BLOCK_WORDS,
     EVERYONE,
     MAX_CLIENT,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from secure_fd.crypto import primitives as draw
-from secure_fd.crypto.primitives import draw_indices, joint_seed, public_nonces
+from secure_fd.crypto import public_draws as draw
+from secure_fd.crypto.public_draws import draw_indices, joint_seed, public_nonces
 from secure_fd.errors import LocalError
 from secure_fd.votes.codec import IntArray
 
@@ -103,7 +103,7 @@ def test_moving_a_byte_from_one_nonce_to_the_next_changes_the_seed():
 def test_public_nonces_differ_by_client_and_seed():
     made = [nonce for seed in range(20) for nonce in public_nonces(seed, 20)]
     assert len(set(made)) == 400
-    assert {len(nonce) for nonce in made} == {draw.NONCE_BYTES}
+    assert {len(nonce) for nonce in made} == {32}
     assert public_nonces(1, 5) == public_nonces(1, 7)[:5]
 
 
@@ -120,5 +120,5 @@ def test_a_seed_without_every_nonce_is_refused(nonces):
 
 
 def test_the_draw_needs_no_torch():
-    code = "import sys, secure_fd.crypto.primitives; sys.exit('torch' in sys.modules)"
+    code = "import sys, secure_fd.crypto.public_draws; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import proxy_commitment
+from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.deployment import keys
 from secure_fd.deployment.commands import Init, MakeRoster, main
 from secure_fd.deployment.enrol import enrol

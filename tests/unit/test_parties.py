@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from examples.own_method import Majority
-from secure_fd.crypto.primitives import SERVER, AgreementKey, IdentityKey
+from secure_fd.crypto.keys import SERVER, AgreementKey, IdentityKey
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
 from secure_fd.data.own import images_of

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from secure_fd.crypto.primitives import draw_indices, joint_seed, public_nonces
+from secure_fd.crypto.public_draws import draw_indices, joint_seed, public_nonces
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import numpy as np
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import (
+from secure_fd.crypto.keys import (
     EVERYONE,
     SERVER,
     AgreementKey,

@@ -5,15 +5,8 @@ from typing import Any
 import numpy as np
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.primitives import (
-    WORD,
-    Purpose,
-    context,
-    derive_key,
-    draw_indices,
-    insecure_bytes,
-    joint_seed,
-)
+from secure_fd.crypto.keys import WORD, Purpose, context, derive_key, insecure_bytes
+from secure_fd.crypto.public_draws import draw_indices, joint_seed
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.graph import committee, neighbours
 from secure_fd.secagg.session import Group, Place, Roster, Session

@@ -6,7 +6,7 @@ does not give. By hand means HKDF with hmac, and AES-CTR and X25519 as the libra
 
 import pytest
 
-from secure_fd.crypto.primitives import BLOCK_WORDS, AgreementKey, Keystream, scratch_words
+from secure_fd.crypto.keys import BLOCK_WORDS, AgreementKey, Keystream, scratch_words
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg.masks import pair_stream, self_stream
 from secure_fd.secagg.session import Roster, RoundScope, RoundTerms, Session

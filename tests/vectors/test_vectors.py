@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from secure_fd.crypto.primitives import KEY_BYTES, Purpose, quantum_safe_available
+from secure_fd.crypto.keys import KEY_BYTES, Purpose, quantum_safe_available
 from secure_fd.secagg import graph
 from secure_fd.secagg.channel import Channel
 from tests.vectors import flow, independent, reader
