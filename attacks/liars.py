@@ -14,11 +14,18 @@ from torch import nn
 
 from attacks.audit.setting import replaced
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import Exchange, LearningHalf, Own, RecordingHalf, Setting
+from secure_fd.methods.base import Exchange, Own, Setting
 from secure_fd.methods.votes import VoteClient
 from secure_fd.prio3.field import FieldArray
 from secure_fd.prio3.votes import VoteRows
-from secure_fd.protocol.messages import ClientReport, ClientTurn, Share, Void
+from secure_fd.protocol.messages import (
+    ClientReport,
+    ClientRole,
+    ClientTurn,
+    ServerRole,
+    Share,
+    Void,
+)
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.base import SecureSum, SumClient
 from secure_fd.training.trainer import Steps
@@ -77,15 +84,15 @@ class Poisoned:
         """As the method's."""
         self.method.check(setting, models)
 
-    def client(self, setting: Setting, own: Own) -> LearningHalf:
+    def client(self, setting: Setting, own: Own) -> ClientRole:
         """The method's half, but the liar's."""
         half = self.method.client(setting, own)
         if own.number != LIAR:
             return half
         lying = _LyingHalf(half, setting.n_classes, self.labels, self.lie)
-        return cast(LearningHalf, lying)
+        return cast(ClientRole, lying)
 
-    def server(self, setting: Setting, initial: nn.Module) -> RecordingHalf:
+    def server(self, setting: Setting, initial: nn.Module) -> ServerRole:
         """The method's."""
         return self.method.server(setting, initial)
 
@@ -94,7 +101,7 @@ class Poisoned:
 class _LyingHalf:
     """A half that does what the method does, and votes as the lie says."""
 
-    half: LearningHalf
+    half: ClientRole
     classes: int
     labels: IntArray
     lie: Lie

@@ -30,7 +30,7 @@ from secure_fd.data.images import Images
 from secure_fd.methods.fedavg import FedAvg, ParameterCodec
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.samplers import Random, SeededRandom
-from secure_fd.protocol.messages import ServerHalf, ServerTurn
+from secure_fd.protocol.messages import ServerRole, ServerTurn
 from secure_fd.protocol.server import Server
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation, participants_of
@@ -47,10 +47,10 @@ _ONE_BATCH = "clients hold one batch: not sampled, it takes more noise for ε th
 
 
 @dataclass(slots=True)
-class Story:
+class Story(ServerRole):
     """A method's server half that lies in round `at`; truth: what it should have said."""
 
-    half: ServerHalf
+    half: ServerRole
     at: int
     lie: Lie
     truth: bytes | None = None
@@ -79,7 +79,7 @@ class OneStory(Server):
         clients: tuple[int, ...],
         session: bytes,
         key: IdentityKey,
-        half: ServerHalf,
+        half: ServerRole,
         *rest: Any,  # noqa: ANN401 - as the server's
         at: int,
         lie: Lie,

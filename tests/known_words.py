@@ -6,8 +6,8 @@ from typing import ClassVar, Final
 import numpy as np
 from torch import nn
 
-from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
-from secure_fd.protocol.messages import Ask, ClientTurn, ServerTurn, Share
+from secure_fd.methods.base import Own, Setting
+from secure_fd.protocol.messages import Ask, ClientRole, ClientTurn, ServerRole, ServerTurn, Share
 
 WORDS: Final = 64
 BOUND: Final = 2**40
@@ -22,16 +22,16 @@ class KnownWords:
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Any federation serves."""
 
-    def client(self, setting: Setting, own: Own) -> LearningHalf:
+    def client(self, setting: Setting, own: Own) -> ClientRole:
         """The half of one client."""
         return _Words(setting, own)
 
-    def server(self, setting: Setting, initial: nn.Module) -> RecordingHalf:  # noqa: ARG002
+    def server(self, setting: Setting, initial: nn.Module) -> ServerRole:  # noqa: ARG002
         """The server's half."""
         return _Sums()
 
 
-class _Words(LearningHalf):
+class _Words(ClientRole):
     def __init__(self, setting: Setting, own: Own) -> None:
         self.learner, self._number = own.learner(setting.schedule), own.number
 
@@ -44,7 +44,7 @@ class _Words(LearningHalf):
         yield Share(rng.integers(0, BOUND, WORDS, dtype=np.uint64), BOUND)
 
 
-class _Sums(RecordingHalf):
+class _Sums(ServerRole):
     def round(self, index: int) -> ServerTurn:
         yield Ask(index.to_bytes(8, "big"), WORDS, BOUND)
         return b"taken"

@@ -14,15 +14,7 @@ from secure_fd.crypto.keys import IdentityKey
 from secure_fd.data.federated import ClientData
 from secure_fd.deployment.roster import Roster
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import (
-    Exchange,
-    Labels,
-    LearningHalf,
-    Own,
-    RecordingHalf,
-    Setting,
-    SharesParameters,
-)
+from secure_fd.methods.base import Exchange, Labels, Own, Setting, SharesParameters
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
@@ -30,6 +22,7 @@ from secure_fd.privacy.base import NoProtection, Protection, Public
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.protocol.client import Client
+from secure_fd.protocol.messages import ClientRole, ServerRole
 from secure_fd.protocol.server import Server
 from secure_fd.secagg.client import Client as SumClientMember
 from secure_fd.secagg.server import Server as SumServerMember
@@ -99,27 +92,25 @@ class Agreement:
             protection=self.protection,
         )
 
-    def half(self, number: int, data: ClientData, seed: bytes) -> LearningHalf:
+    def half(self, number: int, data: ClientData, seed: bytes) -> ClientRole:
         """A site's half of the method."""
         own = Own(number, self.network(number), data, 1000 * self.roster.terms.seed + number, _CPU)
         setting = self.setting(seed)
         self.method.check(setting, [own.model])
         return self.method.client(setting, own)
 
-    def server_half(self, seed: bytes) -> RecordingHalf:
+    def server_half(self, seed: bytes) -> ServerRole:
         """The server's half of the method."""
         setting, initial = self.setting(seed), self.network(0)
         self.method.check(setting, [initial])
         return self.method.server(setting, initial)
 
-    def client(
-        self, number: int, half: LearningHalf, sums: SumClient, file: Store | None
-    ) -> Client:
+    def client(self, number: int, half: ClientRole, sums: SumClient, file: Store | None) -> Client:
         """A site's party."""
         roster, noise = self.roster, self.protection.noise_terms
         return Client(number, roster.session.id, roster.server, half, sums, noise, None, file)
 
-    def server(self, half: RecordingHalf, sums: SumServer, key: IdentityKey) -> Server:
+    def server(self, half: ServerRole, sums: SumServer, key: IdentityKey) -> Server:
         """The server's party. key: ConfigurationError where the roster pins another."""
         roster = self.roster
         if key.public.raw != roster.identity:

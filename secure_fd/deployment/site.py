@@ -21,8 +21,8 @@ from secure_fd.deployment import site_network
 from secure_fd.deployment.envelope import PROCESS_BYTES, Answer, AnswerState, Push, PushKind
 from secure_fd.deployment.parties import Agreement, kept_seed
 from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError, PeerError
-from secure_fd.methods.base import LearningHalf
 from secure_fd.protocol.client import Client
+from secure_fd.protocol.messages import ClientRole
 from secure_fd.secagg.client import Client as SumMember
 from secure_fd.secure_sum.masked import MaskedClient
 from secure_fd.storage import Store
@@ -67,7 +67,7 @@ class Site:
             memory=file.get("memory"),
         )
         self._sums = MaskedClient(self._member)
-        self._half: LearningHalf | None = None
+        self._half: ClientRole | None = None
         self._client: Client | None = None
         self._process = os.urandom(PROCESS_BYTES)
         self._at = -1
@@ -220,7 +220,7 @@ class Site:
         site_network.write(self._network_file, self.half, name, roster.classes, roster.shape)
 
     @property
-    def half(self) -> LearningHalf:
+    def half(self) -> ClientRole:
         """The method's half; LocalError before the session began."""
         if self._half is None:
             raise LocalError("there is no half before the session began")

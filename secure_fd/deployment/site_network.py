@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import checked_pixels, in_range
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import LearningHalf
 from secure_fd.methods.heads import CANDIDATES, HeadLearner, PublicHead
+from secure_fd.protocol.messages import ClientRole
 from secure_fd.simulation import saved
 from secure_fd.simulation.kept_values import damaged, decode, encode
 from secure_fd.training import models
@@ -58,7 +58,7 @@ class SiteNetwork(nn.Module):
 
 def write(
     path: Path,
-    half: LearningHalf,
+    half: ClientRole,
     architecture: str,
     classes: tuple[str, ...],
     shape: tuple[int, ...],

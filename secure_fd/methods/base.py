@@ -10,22 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData
-from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.base import NoProtection, Protection
-from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.protocol.messages import (
-    ClientHalf,
-    ClientReport,
-    ServerHalf,
-    ServerReport,
-)
-from secure_fd.protocol.transcript import Transcript
-from secure_fd.secure_sum.recorded import Seen
+from secure_fd.protocol.messages import ClientRole, ServerRole
 from secure_fd.selection.selectors import Familiar
 from secure_fd.training.recipes import Schedule
-from secure_fd.training.trainer import Learner, LocalTrainer, accuracy
+from secure_fd.training.trainer import Learner, LocalTrainer
 from secure_fd.votes.codec import (
     HARD_LEVELS,
     SOFT_LEVELS,
@@ -229,7 +220,7 @@ class Own:
 
 
 class Exchange(Protocol):
-    """A method as two halves that face each other.
+    """A method as two roles that face each other.
 
     >>> from secure_fd import FedAvg
     >>> method: Exchange = FedAvg()
@@ -248,11 +239,11 @@ class Exchange(Protocol):
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Raise ConfigurationError for a federation that the method cannot run in."""
 
-    def client(self, setting: Setting, own: Own) -> "LearningHalf":
-        """The half of one client."""
+    def client(self, setting: Setting, own: Own) -> ClientRole:
+        """Return the role of one client."""
 
-    def server(self, setting: Setting, initial: nn.Module) -> "RecordingHalf":
-        """The server's half. initial: a network as the first client's is at the start."""
+    def server(self, setting: Setting, initial: nn.Module) -> ServerRole:
+        """Return the server role. initial: a network as the first client's is at the start."""
 
 
 @runtime_checkable
@@ -278,64 +269,6 @@ class SharesParameters(Protocol):
 
         ledgers: by client, the budget of its data set; None where nobody keeps one.
         """
-
-
-class LearningHalf(ClientHalf, Protocol):
-    """A client half whose network a courier may train beside others. learner: network, records."""
-
-    learner: Learner
-
-    def announced(self, index: int, digest: bytes) -> None:  # noqa: ARG002 - most releases are for any sum
-        """By default a release may enter any sum."""
-        return
-
-    def missed(self, subject: bytes, message: bytes | None) -> None:  # noqa: ARG002 - it is not made up for
-        """By default a round teaches those that were in it."""
-        return
-
-    def unopened(self, subject: bytes) -> None:  # noqa: ARG002 - nothing is counted
-        """By default no releases are counted."""
-        return
-
-    def report(self) -> ClientReport:
-        """Of the last round; empty by default."""
-        return ClientReport()
-
-    def scores(self) -> FloatArray | None:
-        """[P] of this client's selector, for evaluation; None where none was asked."""
-        return None
-
-    def accuracy(self, test: Images) -> float:
-        """Of what this client leaves with, by default its network, on images that nobody saw."""
-        return accuracy(self.learner.model, test)
-
-    def guarantee(self) -> Guarantee | None:
-        """What this client was promised for all that it released; None where nothing is."""
-        return None
-
-
-class RecordingHalf(ServerHalf, Protocol):
-    """A server half that says what it saw of a round, and what it made of it."""
-
-    def start_from(self, network: nn.Module) -> None:  # noqa: ARG002 - it is not taken
-        """Start the run from this network, before round one, in the place of its own.
-
-        Raises ConfigurationError by default: a server of a global model has to implement it.
-        """
-        allowed = "it does not start from a network that was saved"
-        raise ConfigurationError("method", type(self).__name__, allowed)
-
-    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:  # noqa: ARG002 - nothing was seen
-        """Add a sum of round `index` to the transcript; by default nothing was seen."""
-        return
-
-    def unopened(self, index: int) -> None:  # noqa: ARG002 - nothing is counted
-        """By default no releases are counted."""
-        return
-
-    def report(self) -> ServerReport:
-        """After the last round; empty by default."""
-        return ServerReport()
 
 
 class Method(Protocol):

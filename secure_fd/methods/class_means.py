@@ -23,11 +23,13 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import PeerError
-from secure_fd.methods.base import Labels, LearningHalf, Own, RecordingHalf, Setting, levels
+from secure_fd.methods.base import Labels, Own, Setting, levels
 from secure_fd.protocol.messages import (
     Ask,
     ClientReport,
+    ClientRole,
     ClientTurn,
+    ServerRole,
     ServerTurn,
     Share,
     Void,
@@ -100,7 +102,7 @@ class ClassMeans:
         return ClassMeansServer(self.rule, setting)
 
 
-class ClassMeansClient(LearningHalf):
+class ClassMeansClient(ClientRole):
     """Mean predictions of its records of each class; learns labels and what others said of them."""
 
     def __init__(self, rule: ClasswiseMethod, setting: Setting, own: Own) -> None:
@@ -152,7 +154,7 @@ class ClassMeansClient(LearningHalf):
         return class_targets(lessons, self._rule.gamma).to(self.learner.device)
 
 
-class ClassMeansServer(RecordingHalf):
+class ClassMeansServer(ServerRole):
     """Sends the sum back as it is."""
 
     def __init__(self, rule: ClasswiseMethod, setting: Setting) -> None:

@@ -32,7 +32,7 @@ from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.methods.adversarial import AdversarialSettings, Adversary, Generator
-from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
+from secure_fd.methods.base import Own, Setting
 from secure_fd.methods.fedavg import (
     ParameterCodec,
     check_one_architecture,
@@ -46,8 +46,10 @@ from secure_fd.privacy.samplers import Random
 from secure_fd.protocol.messages import (
     Ask,
     ClientReport,
+    ClientRole,
     ClientTurn,
     ServerReport,
+    ServerRole,
     ServerTurn,
     Share,
     Void,
@@ -208,7 +210,7 @@ class _Terms:
         return made
 
 
-class DaFKDClient(LearningHalf):
+class DaFKDClient(ClientRole):
     """Trains network, discriminator and generator; shares parameters, then f_k(x) s_k(x)."""
 
     def __init__(self, terms: _Terms, own: Own) -> None:
@@ -348,7 +350,7 @@ class DaFKDClient(LearningHalf):
         _fill(self._own.model, self._network)
 
 
-class DaFKDServer(RecordingHalf):
+class DaFKDServer(ServerRole):
     """Means of parameters, alpha-weighted predictions, and the distillation of equation 8."""
 
     def __init__(self, terms: _Terms, initial: nn.Module) -> None:

@@ -15,15 +15,17 @@ import torch
 from torch import nn
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
+from secure_fd.methods.base import Own, Setting
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.ledger import BudgetLedger, ledger_of
 from secure_fd.privacy.samplers import Random
 from secure_fd.protocol.messages import (
     Ask,
+    ClientRole,
     ClientTurn,
     ServerReport,
+    ServerRole,
     ServerTurn,
     Share,
     Void,
@@ -188,7 +190,7 @@ class FedAvg:
         )
 
 
-class FedAvgClient(LearningHalf):
+class FedAvgClient(ClientRole):
     """Local steps from the global model; shares its parameters, weighted by its records."""
 
     def __init__(self, number: int, learner: Learner, codec: ParameterCodec, steps: int) -> None:
@@ -264,7 +266,7 @@ class FedAvgClient(LearningHalf):
         load_flat(self.learner.model, torch.from_numpy(self._model).to(self.learner.device))
 
 
-class FedAvgServer(RecordingHalf):
+class FedAvgServer(ServerRole):
     """The weighted mean."""
 
     def __init__(self, initial: Float32Array, codec: ParameterCodec) -> None:

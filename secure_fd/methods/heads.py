@@ -28,7 +28,7 @@ from secure_fd.crypto.keys import fields
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, PeerError
-from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
+from secure_fd.methods.base import Own, Setting
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.methods.residuals import LEAST, MOST, Search
 from secure_fd.methods.survey import BOUND, Known, Survey
@@ -36,8 +36,10 @@ from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.record import PooledRecordUnit, UnitCodec
 from secure_fd.protocol.messages import (
     Ask,
+    ClientRole,
     ClientTurn,
     ServerReport,
+    ServerRole,
     ServerTurn,
     Share,
     Void,
@@ -291,7 +293,7 @@ class MeanCodec:
         return np.asarray(summed * self.limit / weight)
 
 
-class HeadLearner(LearningHalf):
+class HeadLearner(ClientRole):
     """A client that is taught by a head: labels the proxies, and answers with what it leaves with.
 
     What it shares is for its children to say.
@@ -506,7 +508,7 @@ class HeadClient(HeadLearner):
             yield features, labels - np.clip(features @ head, LEAST, MOST)
 
 
-class HeadTeacher(RecordingHalf):
+class HeadTeacher(ServerRole):
     """A server that sends heads. before: integers of a share that come before its D x C sums."""
 
     def __init__(

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from secure_fd.methods.base import LearningHalf, Own, RecordingHalf, Setting
-from secure_fd.protocol.messages import ClientTurn, ServerTurn
+from secure_fd.methods.base import Own, Setting
+from secure_fd.protocol.messages import ClientRole, ClientTurn, ServerRole, ServerTurn
 from secure_fd.training.trainer import Learner
 
 
@@ -38,7 +38,7 @@ class Independent:
         return IndependentServer()
 
 
-class IndependentClient(LearningHalf):
+class IndependentClient(ClientRole):
     """Learns alone, and counts its rounds itself."""
 
     def __init__(self, learner: Learner) -> None:
@@ -55,7 +55,7 @@ class IndependentClient(LearningHalf):
         yield from self.learner.local(schedule.local_steps + schedule.proxy_steps)
 
 
-class IndependentServer(RecordingHalf):
+class IndependentServer(ServerRole):
     """Asks nothing, and says nothing."""
 
     def round(self, index: int) -> ServerTurn:  # noqa: ARG002 - all rounds are alike

@@ -22,14 +22,7 @@ from torch import Tensor, nn
 
 from secure_fd.crypto.public_draws import draw_indices
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
-from secure_fd.methods.base import (
-    LearningHalf,
-    Method,
-    Opinion,
-    Own,
-    RecordingHalf,
-    Setting,
-)
+from secure_fd.methods.base import Method, Opinion, Own, Setting
 from secure_fd.methods.min_voters import Voters, check_min_voters
 from secure_fd.methods.registry import RECORD_UNIT_METHODS
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -39,8 +32,10 @@ from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.protocol.messages import (
     Ask,
     ClientReport,
+    ClientRole,
     ClientTurn,
     ServerReport,
+    ServerRole,
     ServerTurn,
     Share,
     Void,
@@ -173,7 +168,7 @@ class _Terms:
         return _SUBJECT.pack(index, first, about)
 
 
-class VoteClient(LearningHalf):
+class VoteClient(ClientRole):
     """w_k(x) s_k(x) for the round's proxies; learns from the ensemble."""
 
     def __init__(self, rule: Method, setting: Setting, own: Own) -> None:
@@ -358,7 +353,7 @@ class VoteClient(LearningHalf):
         return self.opinion
 
 
-class VoteServer(RecordingHalf):
+class VoteServer(ServerRole):
     """Sums of votes, and the method's rule."""
 
     def __init__(self, rule: Method, setting: Setting) -> None:

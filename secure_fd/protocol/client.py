@@ -21,9 +21,8 @@ from secure_fd.protocol.broadcasts import BROADCAST_BYTES, Listener, position_of
 from secure_fd.protocol.messages import (
     OPENED,
     UNOPENED,
-    ClientHalf,
+    ClientRole,
     ClientTurn,
-    Remembers,
     Share,
     Void,
 )
@@ -59,7 +58,7 @@ class Client:
         number: int,
         session: bytes,
         server: IdentityPublic,
-        half: ClientHalf,
+        half: ClientRole,
         sums: SumClient,
         noise: NoiseTerms = NO_NOISE,
         watch: AbstractContextManager[None] | None = None,
@@ -105,7 +104,7 @@ class Client:
             raise LocalError("a state file belongs to another session")
         self._index, self._shared, self._gave, self._awaited, self._released = known
         self._told.recall(digest, count)
-        if half is not None and isinstance(self.half, Remembers):
+        if half is not None:
             try:
                 self.half.recall(half)
             except PeerError as error:
@@ -130,23 +129,22 @@ class Client:
     def _remember(self, broadcast: bytes | None = None) -> None:
         """Write what was told, asked and released; it returns once it is on the disk.
 
-        Broadcasts of earlier rounds are dropped where the half's memory has what is left of them.
+        Broadcasts of earlier rounds are dropped: the role's memory has what is left of them.
         """
         if self._file is None:
             return
         newest, first = self._told.count - 1, self._first
         begins = broadcast and read_header(broadcast, self._session, SERVER)[0] == Kind.SUBJECT
-        if begins and isinstance(self.half, Remembers):
+        if begins:
             self._first = newest
         read = (self._session, self._told.digest, self._told.count, self._first)
         known = (self._index, self._shared, self._gave, self._awaited, self._released)
         values = {"told": _TOLD.pack(*read, *known)}
         if broadcast is not None:
             values[f"broadcast {newest}"] = broadcast
-        if isinstance(self.half, Remembers):
-            memory = self.half.memory()
-            if (digest := hashlib.sha256(memory).digest()) != self._written:
-                values["half"], self._written = memory, digest
+        memory = self.half.memory()
+        if (digest := hashlib.sha256(memory).digest()) != self._written:
+            values["half"], self._written = memory, digest
         self._file.put(values, drop=(f"broadcast {k}" for k in range(first, self._first)))
 
     def start(self) -> list[bytes]:

@@ -1,7 +1,7 @@
-"""The one exchange that every method is, as values: what halves yield, and what crosses as bytes.
+"""The exchange that every method is: the base classes of its two roles, and what they yield.
 
-A method is two generators that face each other. The server's half yields what it asks and is sent a
-sum; the client's half yields what it shares, or training that is due, and is sent the server's next
+A method is two generators that face each other. The server role yields what it asks and is sent a
+sum; the client role yields what it shares, or training that is due, and is sent the server's next
 message. Nothing here does input or output.
 
     server   Ask(body)          client   Share(values), Steps(training)
@@ -10,25 +10,28 @@ message. Nothing here does input or output.
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
-from secure_fd.votes.codec import NO_LIMITS, Limits, UnitArray
+from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError
+from secure_fd.privacy.guarantee import Guarantee
+from secure_fd.protocol.transcript import Transcript
+from secure_fd.secure_sum.recorded import Seen
+from secure_fd.training.trainer import Learner, Steps, accuracy
+from secure_fd.votes.codec import NO_LIMITS, FloatArray, Limits, UnitArray
 from secure_fd.wire import Sum
-
-if TYPE_CHECKING:
-    from secure_fd.training.trainer import Steps
-
 
 OPENED: Final = b"\1"
 UNOPENED: Final = b"\0"
 """What a VOID message says: whether clients may have given what it takes to read the sum."""
 
 
-class Void(Exception):  # noqa: N818 - thrown into both halves as an event, not as a failure
-    """Thrown into both halves of a method where a sum did not come about.
+class Void(Exception):  # noqa: N818 - thrown into both roles as an event, not as a failure
+    """Thrown into both roles of a method where a round is aborted.
 
     >>> issubclass(Void, Exception)
     True
@@ -39,7 +42,7 @@ class Void(Exception):  # noqa: N818 - thrown into both halves as an event, not 
 class Share:
     """Integers [m] in [0, bound], within the limits, that a client hands to the sum.
 
-    counted: whether the client counts them as a release, which `ClientHalf.unopened` takes back.
+    counted: whether the client counts them as a release, which `ClientRole.unopened` takes back.
     members: inputs without which the sum is not opened, where a method needs more than the sum.
 
     >>> import numpy as np
@@ -75,7 +78,7 @@ class Ask:
     counted: bool = False
 
 
-ClientTurn = Generator["Share | Steps", bytes, None]
+ClientTurn = Generator[Share | Steps, bytes, None]
 """Yields shares and training; is sent the server's message after a share, nothing after steps."""
 ServerTurn = Generator[Ask, Sum, bytes | None]
 """Yields asks; is sent sums; returns the round's last message, or None for none."""
@@ -83,7 +86,7 @@ ServerTurn = Generator[Ask, Sum, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class ClientReport:
-    """What a client's half knows of its last round, for evaluation alone; nothing of it crosses.
+    """Figures of a client role's last round, for evaluation alone; none is sent.
 
     units: [m * C] integers of its votes before noise; None where it gave none. taught: by class
     that it holds, whether the round taught it something there; empty where proxies teach.
@@ -95,7 +98,7 @@ class ClientReport:
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What a server's half knows after a round.
+    """Figures of a server role after a round.
 
     kept: share of the round's proxies that teach; None where there are none. parameters: [m] of
     the newest global model, where there is one. most_released: the most often that clients were
@@ -107,49 +110,95 @@ class ServerReport:
     most_released: int = 0
 
 
-class ClientHalf(Protocol):
-    """What a method does at one client."""
+class ClientRole:
+    """Base class of what a method does at one client.
+
+    A method defines `begin` and `round`; the other methods have defaults. learner: the network and
+    the records of this client.
+    """
+
+    learner: Learner
 
     def begin(self) -> ClientTurn:
-        """Once, before the first round: training alone."""
+        """Train alone, once, before the first round."""
+        raise NotImplementedError
+
+    def round(self, subject: bytes) -> ClientTurn:
+        """Take part in the round that the server announced; `Void` is thrown in if it aborts."""
+        raise NotImplementedError
 
     def announced(self, index: int, digest: bytes) -> None:
         """Take the number of the newest sum, and the digest of all broadcasts up to this one.
 
-        No other sum has both. Called before the turn that answers the broadcast goes on.
+        No other sum has both. Called before the turn that answers the broadcast continues. By
+        default a release may enter any sum.
         """
 
-    def round(self, subject: bytes) -> ClientTurn:
-        """One round about the server's subject. `Void` is thrown in where a sum fails."""
-
     def missed(self, subject: bytes, message: bytes | None) -> None:
-        """A round that this client was not in to the end; message: None where it was void."""
+        """Take the result of a round that this client left early; message: None if it aborted.
+
+        By default only clients in the round learn from it.
+        """
 
     def unopened(self, subject: bytes) -> None:
-        """The round's sum is void, and nobody can have read it: it counts as no release."""
+        """Take back the release of an aborted round whose sum nobody can have read.
 
-
-@runtime_checkable
-class Remembers(Protocol):
-    """A half whose state outlives its process, its network apart.
-
-    Broadcasts of earlier rounds are dropped from the state file of such a client: what a later
-    round needs of them has to be in `memory`. Those of the newest round are read again through
-    `missed` after `recall`, also where `memory` has them already.
-    """
+        By default no releases are counted.
+        """
 
     def memory(self) -> bytes:
-        """What was released and asked so far, and the newest results; no records."""
+        """Return what must outlive the process beside the network: no records.
+
+        The state file drops broadcasts of earlier rounds, so `memory` has to hold what a later
+        round needs of them. After `recall` those of the newest round are read again through
+        `missed`, also where `memory` has them already.
+        """
+        return b""
 
     def recall(self, memory: bytes) -> None:
-        """Go on from what `memory` gave; LocalError or PeerError for other bytes."""
+        """Continue from what `memory` returned; LocalError or PeerError for other bytes."""
+
+    def report(self) -> ClientReport:
+        """Return figures of the last round; empty by default."""
+        return ClientReport()
+
+    def scores(self) -> FloatArray | None:
+        """Return the [P] scores of the client selector for evaluation; None without one."""
+        return None
+
+    def accuracy(self, test: Images) -> float:
+        """Return the accuracy of this client's final predictor, by default its network."""
+        return accuracy(self.learner.model, test)
+
+    def guarantee(self) -> Guarantee | None:
+        """Return the privacy guarantee of all releases so far; None without one."""
+        return None
 
 
-class ServerHalf(Protocol):
-    """What a method does at the server."""
+class ServerRole:
+    """Base class of what a method does at the server. A method defines `round`."""
 
     def round(self, index: int) -> ServerTurn:
-        """One round. `Void` is thrown in where a sum fails."""
+        """Run one round; `Void` is thrown in if its sum fails."""
+        raise NotImplementedError
 
     def unopened(self, index: int) -> None:
-        """The round's sum is void, and nothing of it was asked to be opened."""
+        """Take back the requests of an aborted round whose sum nobody can have read.
+
+        By default no releases are counted.
+        """
+
+    def start_from(self, network: nn.Module) -> None:  # noqa: ARG002 - a global model takes it
+        """Start the run from this network, before round one, in the place of the role's own.
+
+        Raises ConfigurationError by default: a server of a global model has to implement it.
+        """
+        allowed = "it does not start from a network that was saved"
+        raise ConfigurationError("method", type(self).__name__, allowed)
+
+    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
+        """Add a sum of round `index` to the transcript; nothing by default."""
+
+    def report(self) -> ServerReport:
+        """Return figures of the last round; empty by default."""
+        return ServerReport()

@@ -18,7 +18,7 @@ from secure_fd.protocol.messages import (
     OPENED,
     UNOPENED,
     Ask,
-    ServerHalf,
+    ServerRole,
     ServerTurn,
     Void,
 )
@@ -53,7 +53,7 @@ class Server:
         clients: tuple[int, ...],
         session: bytes,
         key: IdentityKey,
-        half: ServerHalf,
+        half: ServerRole,
         sums: SumServer,
         noise: NoiseTerms = NO_NOISE,
         watch: AbstractContextManager[None] | None = None,

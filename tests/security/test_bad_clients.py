@@ -15,7 +15,7 @@ from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import BudgetError, LocalError, PeerError
-from secure_fd.protocol.messages import ClientHalf, ClientTurn
+from secure_fd.protocol.messages import ClientRole, ClientTurn
 from secure_fd.protocol.server import Server
 from secure_fd.secagg.session import HEADER_BYTES, RoundTerms
 from secure_fd.secure_sum.base import SecureSum, Stage, SumClient
@@ -166,7 +166,7 @@ def test_a_value_beyond_the_bound_does_not_end_the_run(seven, masks):
 class Refusing:
     """A client's half that refuses from one round on; what it raises is given."""
 
-    def __init__(self, half: ClientHalf, error: Exception, after: int) -> None:
+    def __init__(self, half: ClientRole, error: Exception, after: int) -> None:
         self.half, self.error, self.left = half, error, after
 
     def begin(self) -> ClientTurn:
