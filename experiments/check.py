@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 import tyro
 
 from experiments.rows import own_function
-from secure_fd.endings import exit_status
+from secure_fd.cli import exit_status
 from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:

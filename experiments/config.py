@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from secure_fd.options import content, flag
+from secure_fd.cli import content, flag
 
 RUN = "run.toml"
 """The file of a run's settings, beside its results."""

@@ -15,7 +15,7 @@ from experiments.provenance import Code
 from experiments.studies import STUDIES
 from experiments.study import Results, Study, load, read_results
 from experiments.tables import markdown
-from secure_fd.endings import exit_status
+from secure_fd.cli import exit_status
 
 MODULES = tuple(f"experiments.{name}" for name in (*STUDIES, "attack_suite", "privacy_audit"))
 """Studies with a page of tables."""

@@ -18,9 +18,8 @@ from typing import Any, Final
 
 import tyro
 
-from secure_fd.endings import FAILED, USAGE_ERROR, exit_status
+from secure_fd.cli import FAILED, USAGE_ERROR, exit_status, expanded
 from secure_fd.errors import ConfigurationError
-from secure_fd.options import expanded
 
 _SHOWN: Final = ("reason", "push", "site", "node")
 """What a line of the log may have beside its text; never bytes of a message."""

@@ -14,9 +14,8 @@ from experiments.privacy_compare import STUDY, Settings, main
 from experiments.provenance import Code, code
 from experiments.study import check_same, claim_folder
 from secure_fd import cli
-from secure_fd.endings import FAILED, INTERRUPTED, USAGE_ERROR, exit_status
+from secure_fd.cli import FAILED, INTERRUPTED, USAGE_ERROR, exit_status, expanded
 from secure_fd.errors import ConfigurationError
-from secure_fd.options import expanded
 
 TINY = ["--dataset", "digits", "--clients", "3", "--rounds", "1", "--attacks", "none"]
 

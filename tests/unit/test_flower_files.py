@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from secure_fd.cli import USAGE_ERROR
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.deployment import keys
 from secure_fd.deployment.commands import Init, MakeRoster, main
@@ -34,7 +35,6 @@ from secure_fd.deployment.roster import (
 )
 from secure_fd.deployment.serve import JOURNAL, Place, serve
 from secure_fd.deployment.serving import serve_rounds
-from secure_fd.endings import USAGE_ERROR
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.wire import Sum
 from tests.flower_federation import CLASSES, image_folders

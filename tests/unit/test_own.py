@@ -9,7 +9,7 @@ from experiments import runs
 from experiments.comparison import attacked, run_of
 from experiments.privacy_compare import Settings, plan, row_specs
 from secure_fd import cli
-from secure_fd.endings import USAGE_ERROR
+from secure_fd.cli import USAGE_ERROR
 
 ROOT = Path(__file__).parents[2]
 METHOD = "examples.own_method:Majority"
