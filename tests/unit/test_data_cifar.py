@@ -1,7 +1,6 @@
 """CIFAR-10 as images and as features of them: a small fake folder, and the real one where given."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from secure_fd.data import sources
-from secure_fd.data import sources as folders
+from secure_fd.data import backbone, sources
 from secure_fd.data.federated import federate
 from secure_fd.data.image_sets import Sizes, image_set
 from secure_fd.data.partition import Split
@@ -49,20 +47,15 @@ def fake(tmp_path, monkeypatch):
     return tmp_path
 
 
-@dataclass(frozen=True)
-class Corners:
-    """A feature map of 12 numbers: the four corners of every channel."""
-
-    key: str = "corners"
-    width: int = 12
-
-    def __call__(self, pixels: Bytes) -> Bytes:
-        return pixels[:, :, ::31, ::31].reshape(len(pixels), 12)
-
-
 @pytest.fixture
 def corners(monkeypatch):
-    monkeypatch.setattr(sources, "EfficientNetLite0", Corners)
+    """Twelve features: the four corners of every channel."""
+
+    def features(pixels: Bytes) -> Bytes:
+        return pixels[:, :, ::31, ::31].reshape(len(pixels), 12)
+
+    monkeypatch.setattr(backbone, "WIDTH", 12)
+    monkeypatch.setattr(backbone, "efficientnet_lite0", features)
 
 
 def test_mosaics_are_read_tile_by_tile(fake):
@@ -142,7 +135,7 @@ def test_without_a_folder_torchvision_is_asked(monkeypatch):
         return SimpleNamespace(data=data[train], targets=[3] * len(data[train]))
 
     fake_module = SimpleNamespace(datasets=SimpleNamespace(CIFAR10=known))
-    monkeypatch.setattr(folders, "torchvision", lambda: fake_module)
+    monkeypatch.setattr(sources, "torchvision", lambda: fake_module)
     monkeypatch.delenv("SECURE_FD_DATA", raising=False)
     source = load("cifar10")
     assert (len(source.pool), source.pool.labels[0]) == (12, 3)

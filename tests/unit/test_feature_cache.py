@@ -17,10 +17,8 @@ Bytes = NDArray[np.uint8]
 
 @dataclass
 class RowSums:
-    """A map that counts the images it has seen, and may fail after some shards."""
+    """In the backbone's place: counts the images it has seen, and may fail after some shards."""
 
-    key: str = "row sums"
-    width: int = 8
     fails_after: int = 99
     seen: list[int] = field(default_factory=list)
 
@@ -34,6 +32,18 @@ class RowSums:
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch):
     monkeypatch.setattr(feature_cache, "SHARD", 10)
+    monkeypatch.setattr(feature_cache, "WIDTH", 8)
+
+
+@pytest.fixture
+def cached(monkeypatch):
+    """Features of images by another map."""
+
+    def features(pixels: Bytes, made_by: RowSums, folder: Path) -> Bytes:
+        monkeypatch.setattr(feature_cache, "efficientnet_lite0", made_by)
+        return cached_features(pixels, folder)
+
+    return features
 
 
 @pytest.fixture
@@ -41,44 +51,45 @@ def images():
     return np.random.default_rng(0).integers(0, 256, (34, 3, 8, 8), dtype=np.uint8)
 
 
-def test_features_are_made_once_and_read_in_order(tmp_path, images):
+def test_features_are_made_once_and_read_in_order(tmp_path, images, cached):
     first, second = RowSums(), RowSums()
-    made = cached_features(images, first, tmp_path / "new" / "folder")
+    made = cached(images, first, tmp_path / "new" / "folder")
     assert np.array_equal(made, RowSums()(images))
     assert (made.dtype, made.shape) == (np.uint8, (34, 8))
-    assert np.array_equal(cached_features(images, second, tmp_path / "new" / "folder"), made)
+    assert np.array_equal(cached(images, second, tmp_path / "new" / "folder"), made)
     assert (first.seen, second.seen) == ([10, 10, 10, 4], [])
 
 
-def test_an_interrupted_run_resumes_where_it_stopped(tmp_path, images):
+def test_an_interrupted_run_resumes_where_it_stopped(tmp_path, images, cached):
     stopped, resumed = RowSums(fails_after=2), RowSums()
     with pytest.raises(KeyboardInterrupt):
-        cached_features(images, stopped, tmp_path)
-    made = cached_features(images, resumed, tmp_path)
+        cached(images, stopped, tmp_path)
+    made = cached(images, resumed, tmp_path)
     assert resumed.seen == [10, 4]
     assert np.array_equal(made, RowSums()(images))
 
 
-def test_an_interrupted_write_leaves_no_file_that_is_read(tmp_path, images, monkeypatch):
+def test_an_interrupted_write_leaves_no_file_that_is_read(tmp_path, images, monkeypatch, cached):
     def half(stream: object, **_: Bytes) -> None:
         stream.write(b"PK half an archive")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(np, "savez_compressed", half)
-        cached_features(images, RowSums(), tmp_path)
+        cached(images, RowSums(), tmp_path)
     assert not list(tmp_path.glob("*.npz"))
-    assert np.array_equal(cached_features(images, RowSums(), tmp_path), RowSums()(images))
+    assert np.array_equal(cached(images, RowSums(), tmp_path), RowSums()(images))
 
 
-def test_what_features_are_made_from_decides_the_file(tmp_path, images):
-    cached_features(images, RowSums(), tmp_path)
+def test_what_features_are_made_from_decides_the_file(tmp_path, images, cached, monkeypatch):
+    cached(images, RowSums(), tmp_path)
     changed = images.copy()
     changed[15, 0, 0, 0] ^= 1
-    one_shard, other_map, reshaped = RowSums(), RowSums(key="row sums, version 2"), RowSums()
-    cached_features(changed, one_shard, tmp_path)
-    cached_features(images, other_map, tmp_path)
-    cached_features(images.reshape(34, 3, 8, 4, 2)[..., 0], reshaped, tmp_path)
+    one_shard, other_map, reshaped = RowSums(), RowSums(), RowSums()
+    cached(changed, one_shard, tmp_path)
+    cached(images.reshape(34, 3, 8, 4, 2)[..., 0], reshaped, tmp_path)
+    monkeypatch.setattr(feature_cache, "_MADE_BY", "row sums, version 2")
+    cached(images, other_map, tmp_path)
     assert (one_shard.seen, other_map.seen) == ([10], [10, 10, 10, 4])
     assert sum(reshaped.seen) == 34
     assert len(list(tmp_path.iterdir())) == 4 + 1 + 4 + 4
@@ -114,20 +125,20 @@ def _holding(**arrays: object) -> Callable[[Path], None]:
     ],
     ids=["cut", "flipped", "empty", "name", "shape", "dtype", "pickle"],
 )
-def test_a_damaged_file_is_named_and_refused(tmp_path, images, damage):
-    cached_features(images[:10], RowSums(), tmp_path)
+def test_a_damaged_file_is_named_and_refused(tmp_path, images, damage, cached):
+    cached(images[:10], RowSums(), tmp_path)
     (path,) = tmp_path.glob("*.npz")
-    cached_features(images[:10], RowSums(), tmp_path)
+    cached(images[:10], RowSums(), tmp_path)
     damage(path)
     with pytest.raises(ConfigurationError, match=r"SECURE_FD_CACHE.*delete it") as caught:
-        cached_features(images[:10], RowSums(), tmp_path)
+        cached(images[:10], RowSums(), tmp_path)
     assert str(path) in str(caught.value)
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path, images):
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, images, cached):
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(ConfigurationError, match="cannot be kept there"):
-        cached_features(images, RowSums(), tmp_path / "taken")
+        cached(images, RowSums(), tmp_path / "taken")
 
 
 def test_the_environment_chooses_the_folder(tmp_path, monkeypatch):
