@@ -27,7 +27,7 @@ from secure_fd.protocol.messages import (
     Void,
 )
 from secure_fd.secagg.session import RoundTerms
-from secure_fd.secure_sum.base import SecureSum, SumClient
+from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer, Traffic
 from secure_fd.training.trainer import Steps
 from secure_fd.votes.codec import IntArray, LaneLayout, UnitArray, WordArray
 
@@ -137,7 +137,7 @@ def _next(step: Callable[[], Share | Steps]) -> Share | Steps | None:
         return None
 
 
-class LenientSum:
+class LenientSum(SecureSum):
     """A secure sum whose liar packs whatever it wants; every other party is as it was.
 
     >>> from secure_fd import PlainSum
@@ -151,7 +151,14 @@ class LenientSum:
         self.guarantee, self.caveats = inner.guarantee, inner.caveats
         self.corrupt = inner.corrupt
         self.session, self.seed = inner.session, inner.seed
-        self.server, self.setup_traffic = inner.server, inner.setup_traffic
+
+    def server(self) -> SumServer:
+        """Return the inner sum's."""
+        return self._inner.server()
+
+    def setup_traffic(self) -> Traffic:
+        """Return the inner sum's."""
+        return self._inner.setup_traffic()
 
     def client(self, number: int) -> SumClient:
         """Its half; the liar's does not check what it packs."""

@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD, TrainingPlan
 from secure_fd.privacy.label import LabelLedger, RandomizedResponse
 from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.privacy.samplers import Random, words
+from secure_fd.secure_sum.base import SumPromise
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.votes.codec import FloatArray
@@ -101,16 +101,14 @@ def label_claim(setting: Setting) -> float:
 # Units that hide in a masked sum.
 
 
-@dataclass(frozen=True, slots=True)
-class StandInForMasks:
+class StandInForMasks(SumPromise):
     """Says that it hides, as a masked sum does, and sums nothing: masks are not what is audited."""
 
-    n_clients: int
-    name: ClassVar[str] = "stand-in"
-    guarantee: ClassVar[str] = "none: the auditor adds up what clients send"
-    hides: ClassVar[bool] = True
-    corrupt: ClassVar[int] = 0
-    caveats: ClassVar[tuple[str, ...]] = ()
+    name = "stand-in"
+    guarantee = "none: the auditor adds up what clients send"
+
+    def __init__(self, n_clients: int) -> None:
+        self.n_clients = n_clients
 
 
 def masked_unit(setting: Setting, plan: ClientPlan, random: Random) -> ClientUnit:

@@ -12,7 +12,7 @@ It begins after the newest checkpoint (`secure_fd.deployment.checkpoints`).
 import hashlib
 import struct
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from secure_fd.errors import LocalError, PeerError
 from secure_fd.protocol.server import Server
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.secagg.session import RoundTerms
-from secure_fd.secure_sum.base import Stage
+from secure_fd.secure_sum.base import SumServer
 from secure_fd.secure_sum.masked import MaskedServer
 from secure_fd.storage import Store
 from secure_fd.wire import Sum
@@ -57,19 +57,15 @@ class JournaledSum(MaskedServer):
         self._file.put({f"sum {self._index}": kept})
 
 
-class ReplayedSum:
+class ReplayedSum(SumServer):
     """The sums of earlier processes, read from the file; one that is not there is void."""
 
-    readable: ClassVar[bool] = False
-    stage: ClassVar[Stage] = Stage.UNMASK
-    missing: ClassVar[Mapping[int, Stage]] = {}
-    accused: ClassVar[Mapping[int, str]] = {}
+    busy = opened = False
+    result: Sum | None = None
+    waiting: frozenset[int] = frozenset()
 
     def __init__(self, file: Store) -> None:
         self._file, self._index = file, -1
-        self.busy = self.opened = False
-        self.result: Sum | None = None
-        self.waiting: set[int] = set()
 
     def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
         """Begin a sum."""

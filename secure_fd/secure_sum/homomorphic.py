@@ -16,9 +16,9 @@ overstates its length. They are added modulo each prime (Fan and Vercauteren 201
 import hashlib
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from functools import reduce
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from secure_fd.crypto import keys as crypto
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
 from secure_fd.optional import extra
 from secure_fd.secagg import session as wire
-from secure_fd.secure_sum.base import Stage, WithoutSetUp
+from secure_fd.secure_sum.base import SecureSum, Stage, SumClient, SumServer
 from secure_fd.votes.codec import LaneLayout, UnitArray, WordArray
 from secure_fd.wire import (
     Kind,
@@ -171,19 +171,17 @@ class _Round:
         return int.from_bytes(derived, "big") % PLAIN_MODULUS
 
 
-class EncryptedClient(crypto.SecretHolder):
+class EncryptedClient(SumClient, crypto.SecretHolder):
     """A client's half: it encrypts its values; a key holder opens the sum when its turn comes."""
 
     __slots__ = ("_counter", "_number", "_open", "_sums", "gave")
+
+    gave: bool
 
     def __init__(self, number: int, sums: "HomomorphicSum") -> None:
         self._number, self._sums, self._counter = number, sums, wire.RoundCounter()
         self._open: tuple[_Round, _Keys] | None = None
         self.gave = False
-
-    def start(self) -> list[bytes]:
-        """Keys are handed out elsewhere."""
-        return []
 
     def load(self, terms: wire.RoundTerms, values: UnitArray) -> list[bytes]:
         """Encrypt [length] values; LocalError for one above the bound, or a round that is spent."""
@@ -222,18 +220,16 @@ class EncryptedClient(crypto.SecretHolder):
         return [opened.message(self._number, given.astype("<u8").tobytes())]
 
 
-class EncryptedServer:
+class EncryptedServer(SumServer):
     """The server's half: it adds ciphertexts, and has the holder whose turn it is open the sum."""
 
-    readable: ClassVar[bool] = False
-    missing: ClassVar[Mapping[int, Stage]] = {}
-    accused: ClassVar[Mapping[int, str]] = {}
+    busy = False
+    stage = Stage.INPUT
+    result: Sum | None = None
+    waiting: Set[int] = frozenset()
 
     def __init__(self, session: bytes, n_clients: int) -> None:
         self._session, self._n_clients = session, n_clients
-        self.busy, self.stage = False, Stage.INPUT
-        self.result: Sum | None = None
-        self.waiting: set[int] = set()
         self._survivors: tuple[int, ...] = ()
 
     @property
@@ -280,7 +276,7 @@ class EncryptedServer:
         return {}
 
 
-class HomomorphicSum(WithoutSetUp, crypto.SecretHolder):
+class HomomorphicSum(SecureSum, crypto.SecretHolder):
     """Sums under BFV encryption: the server adds ciphertexts, a key holder opens the sum.
 
     n_clients: the cohort, numbered from 0, of 3 to 1024; clients 0, 1 and 2 hold the key.
@@ -293,12 +289,11 @@ class HomomorphicSum(WithoutSetUp, crypto.SecretHolder):
 
     __slots__ = (
         *("_clients", "_keys", "_last", "_random", "_server", "_spent"),
-        *("caveats", "n_clients", "session"),
+        *("caveats", "corrupt", "n_clients", "session"),
     )
 
-    name: ClassVar[str] = "he"
-    hides: ClassVar[bool] = True
-    guarantee: ClassVar[str] = (
+    name = "he"
+    guarantee = (
         "Clients 0, 1 and 2 hold the keys, handed to all where the server cannot read, and open "
         "one sum a round in turn. A server, even one that lies, with any of the other clients, "
         "learns sums of at least a majority and no more about any one input than they give away; "
@@ -319,8 +314,9 @@ class HomomorphicSum(WithoutSetUp, crypto.SecretHolder):
         if not MIN_CLIENTS <= n_clients <= MAX_CLIENTS:
             raise ConfigurationError("n_clients", n_clients, f"use {MIN_CLIENTS} to {MAX_CLIENTS}")
         self.n_clients, self._random, self._last = n_clients, random, -1
+        self.corrupt = n_clients - KEY_HOLDERS  # all clients but these
         foreign = "keys of tags come from a caller's randomness; nothing vouches for it"
-        self.caveats: tuple[str, ...] = () if random is os.urandom else (foreign,)
+        self.caveats = () if random is os.urandom else (foreign,)
         parameters = repr((DEGREE, PRIMES, PLAIN_MODULUS, n_clients)).encode()
         nonce = crypto.draw(random, wire.SESSION_BYTES)
         agreed = crypto.fields(b"secure-fd he", nonce, parameters, configuration, proxies)
@@ -342,11 +338,6 @@ class HomomorphicSum(WithoutSetUp, crypto.SecretHolder):
             return self._keys.public, self._keys.tags, self._keys
         own = {k: self._keys.tags[k] for k in (number, crypto.EVERYONE)}
         return self._keys.public, own, None
-
-    @property
-    def corrupt(self) -> int:
-        """All clients but the key holders."""
-        return self.n_clients - KEY_HOLDERS
 
     def client(self, number: int) -> EncryptedClient:
         """The half of client `number`."""

@@ -2,8 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from secure_fd.crypto.keys import (
     SERVER,
@@ -34,7 +33,14 @@ from secure_fd.secagg.session import (
     Session,
 )
 from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupStage, SetupState
-from secure_fd.secure_sum.base import Stage, Traffic
+from secure_fd.secure_sum.base import (
+    SecureSum,
+    Stage,
+    SumClient,
+    SumPromise,
+    SumServer,
+    Traffic,
+)
 from secure_fd.votes.codec import UnitArray
 from secure_fd.wire import Sum
 
@@ -75,7 +81,7 @@ def set_up(
     return collected.group, Traffic(up, down, stages)
 
 
-class MaskedClient(SecretHolder):
+class MaskedClient(SumClient, SecretHolder):
     """A client's half of the masked sum: set-up, then one round after another.
 
     A round of another epoch than the last set-up's begins with a set-up. So does one in which the
@@ -176,7 +182,7 @@ def invitation(session: Session) -> bytes:
     return messages.encode_members((), session)
 
 
-class MaskedServer:
+class MaskedServer(SumServer):
     """Server role of the masked sum: a set-up, or a round of the server's machine.
 
     A client that lost a message of the set-up has none, and joins in every round. The next round
@@ -184,10 +190,6 @@ class MaskedServer:
 
     server: enrolled already, or it begins with a set-up. anew: it begins with one in any case.
     """
-
-    readable: ClassVar[bool] = False
-    accused: ClassVar[Mapping[int, str]] = {}
-    """Empty: a bad input is refused when it comes."""
 
     def __init__(self, server: Server, *, anew: bool = False) -> None:
         self._server = server
@@ -323,7 +325,7 @@ class MaskedServer:
         return self._round
 
 
-class MaskedSum(SecretHolder):
+class MaskedSum(SecureSum, SecretHolder):
     """Sums under pairwise masks; the server adds words that are uniform to it.
 
     n_clients: the cohort, numbered from 0: three or more.
@@ -341,17 +343,11 @@ class MaskedSum(SecretHolder):
     """
 
     __slots__ = (
-        "_clients",
-        "_group",
-        "_public_seed",
-        "_server",
-        "_traffic",
-        "caveats",
-        "n_clients",
+        *("_clients", "_server", "_traffic"),
+        *("caveats", "corrupt", "guarantee", "n_clients", "seed", "session"),
     )
 
-    name: ClassVar[str] = "masks"
-    hides: ClassVar[bool] = True
+    name = "masks"
 
     def __init__(
         self,
@@ -373,7 +369,6 @@ class MaskedSum(SecretHolder):
         random = random if insecure_seed is None else insecure_bytes(insecure_seed)
         # The library takes no randomness for an encapsulation, so a seed cannot repeat it.
         offered = quantum_safe_available() and insecure_seed is None
-        self._public_seed = public_seed
         identities = {k: IdentityKey.generate(random) for k in range(n_clients)}
         key = AgreementKey.generate(random)
         session = Session(
@@ -391,72 +386,34 @@ class MaskedSum(SecretHolder):
             k: Client(k, identity, session, floors, random) for k, identity in identities.items()
         }
         nonces = {}
-        if self._public_seed is not None:
-            nonces = dict(enumerate(public_nonces(self._public_seed, self.n_clients)))
-        self._group, self._traffic = set_up(self._server, self._clients, nonces)
-
-    @property
-    def session(self) -> bytes:
-        """The id of the session, which commits to roster, proxies and configuration."""
-        return self._server.session.id
-
-    @property
-    def seed(self) -> bytes:
-        """The joint seed, from a nonce of every client, committed to before any was seen."""
-        return self._group.seed
+        if public_seed is not None:
+            nonces = dict(enumerate(public_nonces(public_seed, n_clients)))
+        group, self._traffic = set_up(self._server, self._clients, nonces)
+        self.session, self.seed, self.corrupt = session.id, group.seed, group.corrupt
+        self.guarantee = masked_guarantee(group, public_seed)
 
     def client(self, number: int) -> "MaskedClient":
-        """The half of client `number`, enrolled."""
+        """The client role of client `number`, enrolled."""
         return MaskedClient(self._clients[number])
 
     def server(self) -> "MaskedServer":
-        """The server's half, enrolled."""
+        """The server role, enrolled."""
         return MaskedServer(self._server)
 
     def setup_traffic(self) -> Traffic:
         """What the set-up moved."""
         return self._traffic
 
-    @property
-    def corrupt(self) -> int:
-        """The clients that its guarantee takes to be corrupt."""
-        return self._group.corrupt
 
-    @property
-    def guarantee(self) -> str:
-        """See SecureSum; it names thresholds and key agreement."""
-        return masked_guarantee(self._group, self._public_seed)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RosterMasks:
+class RosterMasks(SumPromise):
     """Promise of the masked sum of a roster, as it is known before the set-up: all clients join."""
 
-    session: Session
+    name = "masks"
 
-    name: ClassVar[str] = "masks"
-    hides: ClassVar[bool] = True
-    caveats: ClassVar[tuple[str, ...]] = ()
-    """A roster has keys and seeds of the operating system."""
-
-    @property
-    def n_clients(self) -> int:
-        """The whole roster."""
-        return len(self.session.roster)
-
-    @property
-    def corrupt(self) -> int:
-        """The clients that its guarantee takes to be corrupt."""
-        return self._group.corrupt
-
-    @property
-    def guarantee(self) -> str:
-        """See SecureSum; it names thresholds and key agreement."""
-        return masked_guarantee(self._group, None)
-
-    @property
-    def _group(self) -> Group:
-        return Group(self.session, tuple(self.session.roster), b"", bytes(SEED_BYTES))
+    def __init__(self, session: Session) -> None:
+        group = Group(session, tuple(session.roster), b"", bytes(SEED_BYTES))
+        self.n_clients, self.corrupt = len(session.roster), group.corrupt
+        self.guarantee = masked_guarantee(group, None)
 
 
 def masked_guarantee(group: Group, public_seed: int | None) -> str:

@@ -6,29 +6,26 @@ no vote; its machine stands beside the server's here, and the same bytes would p
 
 import os
 from collections.abc import Callable, Mapping
-from typing import ClassVar
 
 from secure_fd.crypto.keys import AgreementKey, IdentityKey, RandomBytes, SecretHolder, draw
-from secure_fd.errors import ConfigurationError, PeerError
+from secure_fd.errors import ConfigurationError
 from secure_fd.prio3.parties import Helper, Leader, VoteClient, joint_sum
 from secure_fd.prio3.session import MIN_VOTES, VoteSession
 from secure_fd.secagg.session import SESSION_BYTES, Roster, RoundTerms
-from secure_fd.secure_sum.base import Stage, WithoutSetUp
+from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer
 from secure_fd.votes.codec import UnitArray
 from secure_fd.wire import Sum
 
 
-class ProvenClient(SecretHolder):
+class ProvenClient(SumClient, SecretHolder):
     """A client's half: one message a sum, nothing to set up, nothing to recover."""
 
     __slots__ = ("_client", "gave")
 
+    gave: bool
+
     def __init__(self, client: VoteClient) -> None:
         self._client, self.gave = client, False
-
-    def start(self) -> list[bytes]:
-        """Nothing to agree on: keys are pinned in the session."""
-        return []
 
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
         """The report; from then on the aggregators can read the sum without this client."""
@@ -36,24 +33,18 @@ class ProvenClient(SecretHolder):
         self.gave = True
         return [report]
 
-    def receive(self, data: bytes) -> list[bytes]:
-        """PeerError: a proven sum has no further messages for a client."""
-        raise PeerError(f"a proven sum has no message of {len(data)} bytes for a client")
 
-
-class ProvenServer:
+class ProvenServer(SumServer):
     """The server's half: the leader. helper: takes a message and gives its answer."""
 
-    readable: ClassVar[bool] = False
-    stage: ClassVar[Stage] = Stage.INPUT
-    missing: ClassVar[Mapping[int, Stage]] = {}
+    busy = False
+    opened = False
+    result: Sum | None = None
 
     def __init__(
         self, session: VoteSession, leader: Leader, helper: Callable[[bytes], bytes]
     ) -> None:
         self._session, self._leader, self._helper = session, leader, helper
-        self.busy, self.opened = False, False
-        self.result: Sum | None = None
 
     @property
     def waiting(self) -> set[int]:
@@ -82,7 +73,7 @@ class ProvenServer:
         return {}
 
 
-class Prio3Sum(WithoutSetUp, SecretHolder):
+class Prio3Sum(SecureSum, SecretHolder):
     """Sums of votes that prove their range, between the server and an elected helper.
 
     n_clients: those who vote, numbered from 0: three or more. The helper has the next number.
@@ -92,11 +83,13 @@ class Prio3Sum(WithoutSetUp, SecretHolder):
     True
     """
 
-    __slots__ = ("_clients", "_helper", "_server", "_session", "caveats", "n_clients")
+    __slots__ = (
+        *("_clients", "_helper", "_server"),
+        *("caveats", "corrupt", "n_clients", "session"),
+    )
 
-    name: ClassVar[str] = "prio3"
-    hides: ClassVar[bool] = True
-    guarantee: ClassVar[str] = (
+    name = "prio3"
+    guarantee = (
         "A server, even one that lies, learns sums of at least a majority of the clients and no "
         "more about any one vote than they give away, and so does the helper, as long as the two "
         "do not collude; together they read everybody. Every client proves that its values keep "
@@ -119,10 +112,10 @@ class Prio3Sum(WithoutSetUp, SecretHolder):
             raise ConfigurationError("n_clients", n_clients, f"use {MIN_VOTES} or more")
         self.n_clients = n_clients
         foreign = "keys and shares come from a caller's randomness; nothing vouches for it"
-        self.caveats: tuple[str, ...] = () if random is os.urandom else (foreign,)
+        self.caveats = () if random is os.urandom else (foreign,)
         identities = {k: IdentityKey.generate(random) for k in range(n_clients)}
         key = AgreementKey.generate(random)
-        self._session = VoteSession(
+        session = VoteSession(
             roster=Roster({k: identity.public.raw for k, identity in identities.items()}),
             helper=n_clients,
             helper_key=key.public,
@@ -130,23 +123,13 @@ class Prio3Sum(WithoutSetUp, SecretHolder):
             configuration=configuration,
             proxies=proxies,
         )
-        self._helper = Helper(self._session, key, random)
-        self._server = ProvenServer(
-            self._session, Leader(self._session, random), self._helper.receive
-        )
+        self.session = session.id
+        self.corrupt = session.quorum - 2  # two honest clients are in the smallest sum
+        self._helper = Helper(session, key, random)
+        self._server = ProvenServer(session, Leader(session, random), self._helper.receive)
         self._clients = [
-            ProvenClient(VoteClient(k, identities[k], self._session, random)) for k in identities
+            ProvenClient(VoteClient(k, identities[k], session, random)) for k in identities
         ]
-
-    @property
-    def session(self) -> bytes:
-        """The id of the session, which commits to roster, helper, proxies and configuration."""
-        return self._session.id
-
-    @property
-    def corrupt(self) -> int:
-        """As many as leave two honest clients in the smallest sum."""
-        return self._session.quorum - 2
 
     def client(self, number: int) -> ProvenClient:
         """The half of client `number`."""
