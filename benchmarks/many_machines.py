@@ -29,7 +29,7 @@ from secure_fd.data.images import Images
 from secure_fd.data.own import images_in
 from secure_fd.deployment.journal import digest_of
 from secure_fd.deployment.records import proxies_in, records_in
-from secure_fd.deployment.roster import Roster, read
+from secure_fd.deployment.roster import RosterFile, read
 from secure_fd.deployment.site_network import load_site_network
 from secure_fd.training.trainer import accuracy
 from tests.flower_processes import SITES, Federation, federation
@@ -107,7 +107,7 @@ def _compared(made: Federation) -> Report:
     }
 
 
-def _data_in(folder: Path, roster: Roster) -> FederatedData:
+def _data_in(folder: Path, roster: RosterFile) -> FederatedData:
     """What sites, proxies and test hold, as images of one federation."""
     sites = [folder / site.name / "records" for site in roster.sites]
     clients = tuple(records_in(place, roster, k) for k, place in enumerate(sites))

@@ -15,7 +15,7 @@ from secure_fd.deployment import keys
 from secure_fd.deployment.join import ledger_of
 from secure_fd.deployment.loop import Arrived, Rounds
 from secure_fd.deployment.parties import Agreement
-from secure_fd.deployment.roster import Roster, SiteEntry, Terms
+from secure_fd.deployment.roster import RosterFile, SiteEntry, Terms
 from secure_fd.deployment.serving import rounds_of
 from secure_fd.deployment.site import Site
 from secure_fd.privacy.ledger import BudgetLedger
@@ -43,7 +43,7 @@ class World:
     data: FederatedData
     folder: Path
     terms: Terms
-    roster: Roster = field(init=False)
+    roster: RosterFile = field(init=False)
     identities: dict[int, IdentityKey] = field(init=False, default_factory=dict)
     sites: dict[int, Site] = field(init=False, default_factory=dict)
     files: dict[int, Store] = field(init=False, default_factory=dict)
@@ -51,9 +51,9 @@ class World:
     def __post_init__(self) -> None:
         server = keys.NewServer("localhost")
         server.store(self.folder / "server")
-        self.roster = Roster(
+        self.roster = RosterFile(
             name="test",
-            address="127.0.0.1:0",
+            address="127.0.0.1:1",
             certificate=server.certificate,
             terms=self.terms,
             classes=tuple(str(c) for c in range(self.data.n_classes)),
@@ -67,7 +67,6 @@ class World:
                 SiteEntry(f"site {k}", keys.create_site(self.home(k)), len(client.train))
                 for k, client in enumerate(self.data.clients)
             ),
-            digest=bytes(32),
         )
         for k in range(len(self.data.clients)):
             self.start(k)

@@ -26,7 +26,7 @@ _SHOWN: Final = ("reason", "push", "site", "node")
 
 
 @dataclass(frozen=True, slots=True)
-class Init:
+class InitCommand:
     """Make a site's keys; its card, card.toml in the home, is for the roster and has no secret."""
 
     data: Path
@@ -40,11 +40,10 @@ class Init:
         """Write keys and card."""
         from secure_fd.deployment import keys
         from secure_fd.deployment.records import count_records
-        from secure_fd.deployment.roster import SiteEntry, check_name, render_site
+        from secure_fd.deployment.roster import SiteEntry, render_site
 
-        check_name("name", self.name)
-        records = count_records(self.data)
-        home = _home(self.home, self.data)
+        records, home = count_records(self.data), _home(self.home, self.data)
+        render_site(SiteEntry(self.name, bytes(32), records))  # refuses before there are keys
         entry = SiteEntry(self.name, keys.create_site(home), records)
         card = home / "card.toml"
         card.write_text(render_site(entry), encoding="utf-8")
@@ -53,7 +52,7 @@ class Init:
 
 
 @dataclass(frozen=True, slots=True)
-class MakeRoster:
+class RosterCommand:
     """Make the server's keys, and from the sites' cards the roster that everybody holds."""
 
     home: Path
@@ -100,7 +99,7 @@ class MakeRoster:
         if not self.out.resolve().parent.is_dir():
             raise ConfigurationError("out", str(self.out), "its folder is missing: make it first")
         given = asdict(self)
-        terms = Terms(**{name: given[name] for name in Terms.__dataclass_fields__ if name in given})
+        terms = Terms(**{name: given[name] for name in Terms.__struct_fields__ if name in given})
         text = enrol(
             self.home,
             self.cards,
@@ -117,7 +116,7 @@ class MakeRoster:
 
 
 @dataclass(frozen=True, slots=True)
-class Serve:
+class ServeCommand:
     """Run the rounds of a roster; a line for each goes to rounds.jsonl in the home."""
 
     roster: Path
@@ -140,7 +139,7 @@ class Serve:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class JoinCommand:
     """Take part in the rounds of a roster; the network is network.pt in the home.
 
     `secure_fd.load_site_network` loads it.
@@ -170,8 +169,8 @@ class Join:
         return 0
 
 
-_COMMANDS: Final[Mapping[str, Any]] = {"serve": Serve, "join": Join}
-_SITE: Final[Mapping[str, Any]] = {"init": Init, "roster": MakeRoster}
+_COMMANDS: Final[Mapping[str, Any]] = {"serve": ServeCommand, "join": JoinCommand}
+_SITE: Final[Mapping[str, Any]] = {"init": InitCommand, "roster": RosterCommand}
 
 
 def main(arguments: Sequence[str], prog: str) -> int:

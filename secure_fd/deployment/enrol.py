@@ -1,10 +1,10 @@
-"""From the cards of sites to the roster, and the server's own keys with it."""
+"""Enrolment: from the cards of sites to the roster, and the keys of the server."""
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Final
+
+from msgspec.structs import replace
 
 from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.crypto.public_draws import proxy_commitment
@@ -13,21 +13,16 @@ from secure_fd.deployment import keys
 from secure_fd.deployment.parties import Agreement
 from secure_fd.deployment.records import LEAST_NOISY_RECORDS, LEAST_RECORDS, Pixels, proxies_in
 from secure_fd.deployment.roster import (
-    Roster,
+    RosterFile,
+    Shape,
     SiteEntry,
     Terms,
-    check_address,
-    check_shape,
-    check_sites,
+    checked,
     parse,
     render,
-    site_entry,
     toml,
 )
 from secure_fd.errors import ConfigurationError
-
-_NONCE_BYTES: Final = 32
-_CARD_BYTES: Final = 4096
 
 
 def enrol(
@@ -41,44 +36,49 @@ def enrol(
     terms: Terms,
     name: str,
 ) -> str:
-    """Make the server's home; the text of the roster, in a new session.
+    """Make the server's home, and return the text of a roster with a new session.
 
-    shape: channels, height, width of every image. terms: an empty `image_set` is one's own images.
-    Raises ConfigurationError for a card that is none, and terms under which no run is possible.
+    Raises ConfigurationError for a file that is no card, and for terms under which no run is
+    possible; no home is made then.
+
+    Args:
+        home: new folder of the server.
+        cards: files of the sites' cards.
+        proxies: folder of the proxy samples.
+        shape: channels, height and width of every image.
+        classes: names of the classes, in the order of labels.
+        address: HOST:PORT of the server.
+        terms: settings of the run; an empty `image_set` stands for the user's own images.
+        name: of the roster.
     """
-    host, _, port = check_address(address).rpartition(":")
-    if not int(port):
-        raise ConfigurationError("address", address, "use HOST:PORT")
-    check_shape(shape)
-    sites = check_sites([_card(path) for path in cards])
+    checked("shape", shape, Shape)
+    sites = tuple(map(_card, cards))
     _check_records(sites, terms)
     pixels = proxies_in(proxies, shape[-1], shape[0])
     image_set = terms.image_set or own_name(shape, len(classes), len(pixels))
-    server = keys.NewServer(host)
-    roster = Roster(
+    server = keys.NewServer(address.rpartition(":")[0])
+    roster = RosterFile(
         name=name,
         address=address,
         certificate=server.certificate,
-        terms=replace(terms, image_set=image_set),
         classes=tuple(classes),
         shape=shape,
         proxies=proxy_commitment(pixels),
-        nonce=os.urandom(_NONCE_BYTES),
+        nonce=os.urandom(32),
         hybrid=quantum_safe_available(),
         identity=server.identity,
         agreement=server.agreement,
+        terms=replace(terms, image_set=image_set),
         sites=sites,
-        digest=bytes(_NONCE_BYTES),
     )
     text = render(roster)
     _try_out(parse(text.encode()), pixels)
-    # The home comes last: one that exists is refused, also to the corrected command.
-    server.store(home)
+    server.store(home)  # last, since a home that exists is refused to the corrected command
     return text
 
 
 def _check_records(sites: Sequence[SiteEntry], terms: Terms) -> None:
-    """ConfigurationError for a site of fewer records than the terms need."""
+    """Raise ConfigurationError for a site with fewer records than the terms need."""
     noisy = terms.unit != "none"
     least = LEAST_NOISY_RECORDS if noisy else LEAST_RECORDS
     for site in sites:
@@ -88,8 +88,8 @@ def _check_records(sites: Sequence[SiteEntry], terms: Terms) -> None:
             raise ConfigurationError("records", site.records, allowed)
 
 
-def _try_out(made: Roster, pixels: Pixels) -> None:
-    """ConfigurationError where the method does not run, or a network would not take the images."""
+def _try_out(made: RosterFile, pixels: Pixels) -> None:
+    """Raise ConfigurationError if the method does not run, or a network refuses the images."""
     agreement = Agreement.of(made, (public := made.check_proxies(pixels)))
     networks = [agreement.network(number) for number in range(len(made.sites))]
     try:
@@ -98,18 +98,14 @@ def _try_out(made: Roster, pixels: Pixels) -> None:
     except RuntimeError as error:
         allowed = f"the networks of {made.terms.image_set} take images of another size"
         raise ConfigurationError("size", made.shape[-1], allowed) from error
-    agreement.method.check(agreement.setting(bytes(_NONCE_BYTES)), networks)
+    agreement.method.check(agreement.setting(bytes(32)), networks)
 
 
 def _card(path: Path) -> SiteEntry:
     try:
-        with path.open("rb") as file:
-            data = file.read(_CARD_BYTES + 1)
+        entry: SiteEntry = checked("card", toml("card", path.read_bytes()), SiteEntry)
     except OSError as error:
         raise ConfigurationError("cards", str(path), "use a card.toml of a site") from error
-    if len(data) > _CARD_BYTES:
-        raise ConfigurationError("cards", str(path), f"a card has up to {_CARD_BYTES} bytes")
-    try:
-        return site_entry(toml("card", data))
     except ConfigurationError as error:
         raise ConfigurationError("cards", str(path), f"it is no card ({error})") from error
+    return entry

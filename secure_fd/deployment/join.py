@@ -9,7 +9,7 @@ from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.deployment import keys
 from secure_fd.deployment.parties import Agreement
 from secure_fd.deployment.records import proxies_in, records_in
-from secure_fd.deployment.roster import Roster, read
+from secure_fd.deployment.roster import RosterFile, read
 from secure_fd.deployment.site import Site
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.optional import extra
@@ -47,9 +47,9 @@ def join(desk: Desk) -> Site:
         )
     with closing(keys.open_state(desk.home)) as file:
         site = site_of(desk, agreed, file)
-        authority = desk.home / "authority.pem"
-        authority.write_text(agreed.certificate)
-        attend(agreed.address, authority, site.answer, lambda: site.done, desk.patience)
+        certificate = desk.home / "server.pem"
+        certificate.write_text(agreed.certificate)
+        attend(agreed.address, certificate, site.answer, lambda: site.done, desk.patience)
     if not site.has_network:
         raise LocalError(
             "the run is over and this site has no network: no round gave it a result to train on"
@@ -57,7 +57,7 @@ def join(desk: Desk) -> Site:
     return site
 
 
-def site_of(desk: Desk, agreed: Roster, file: Store) -> Site:
+def site_of(desk: Desk, agreed: RosterFile, file: Store) -> Site:
     """The participant, as its files have it."""
     identity = keys.identity_in(file)
     number = agreed.number_of(identity.public.raw)
@@ -68,7 +68,7 @@ def site_of(desk: Desk, agreed: Roster, file: Store) -> Site:
 
 
 def ledger_of(
-    home: Path, agreed: Roster, number: int, file: Store
+    home: Path, agreed: RosterFile, number: int, file: Store
 ) -> tuple[int, BudgetLedger] | None:
     """A site's number and the budget of its records, where the roster spends any.
 

@@ -5,16 +5,16 @@ Nothing here knows a transport. What `simulate` builds for one process is built 
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from secure_fd.crypto.keys import IdentityKey
 from secure_fd.data.federated import ClientData
-from secure_fd.deployment.roster import Roster
+from secure_fd.deployment.roster import RosterFile
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import Exchange, Labels, Own, Setting, SharesParameters
+from secure_fd.methods.base import Exchange, Own, Setting, SharesParameters
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
@@ -44,7 +44,7 @@ class Agreement:
     rounds: of the run.
     """
 
-    roster: Roster
+    roster: RosterFile
     method: Exchange
     protection: Protection
     recipe: Recipe
@@ -53,7 +53,7 @@ class Agreement:
 
     @classmethod
     def of(
-        cls, roster: Roster, proxies: Tensor, ledger: tuple[int, BudgetLedger] | None = None
+        cls, roster: RosterFile, proxies: Tensor, ledger: tuple[int, BudgetLedger] | None = None
     ) -> "Agreement":
         """ledger: a site's number, and the budget of its records."""
         method = _method(roster, proxies)
@@ -128,7 +128,7 @@ def kept_seed(file: Store, member: SumClientMember | SumServerMember) -> bytes:
     return seed
 
 
-def _method(roster: Roster, proxies: Tensor) -> Any:  # noqa: ANN401 - any method
+def _method(roster: RosterFile, proxies: Tensor) -> Any:  # noqa: ANN401 - any method
     """Pooled heads in the place of Selective-FD under the record unit, as `simulate` does."""
     terms = roster.terms
     if terms.unit == "record":
@@ -142,13 +142,13 @@ def _method(roster: Roster, proxies: Tensor) -> Any:  # noqa: ANN401 - any metho
         classes, named = len(roster.classes), terms.image_set
         recipe = named_recipe(terms.recipe, None, classes, len(proxies), terms.held, named)
         given = classes, named, recipe.schedule, terms.seed, _CPU
-        return central_network(cast(Labels, terms.labels), proxies, *given)
+        return central_network(terms.labels, proxies, *given)
     known = METHODS.get(terms.method)
     return kind(terms.labels) if known is not None and known.labels else kind()
 
 
 def _protection(
-    roster: Roster, n_proxies: int, ledger: tuple[int, BudgetLedger] | None
+    roster: RosterFile, n_proxies: int, ledger: tuple[int, BudgetLedger] | None
 ) -> Protection:
     terms = roster.terms
     if terms.unit == "none" or math.isinf(terms.epsilon):

@@ -7,7 +7,7 @@ import numpy as np
 
 from secure_fd.data.federated import ClientData
 from secure_fd.data.own import clients_of, images_in
-from secure_fd.deployment.roster import Roster
+from secure_fd.deployment.roster import RosterFile
 from secure_fd.errors import ConfigurationError
 from secure_fd.votes.codec import proxy_pixels
 
@@ -20,7 +20,7 @@ LEAST_NOISY_RECORDS: Final = 100
 """The same under a record epsilon, whose noise outweighs what fewer records say."""
 
 
-def records_in(folder: Path, roster: Roster, number: int) -> ClientData:
+def records_in(folder: Path, roster: RosterFile, number: int) -> ClientData:
     """A site's records, one folder a class, scaled as the roster says; a tenth is validation.
 
     Raises ConfigurationError where the training records are not as many as the roster counts.

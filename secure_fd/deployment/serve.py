@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from secure_fd.deployment import keys
-from secure_fd.deployment.roster import Roster, read
+from secure_fd.deployment.roster import RosterFile, read
 from secure_fd.errors import ConfigurationError, LocalError
 
 APP: Final = Path(__file__).parent / "app"
@@ -82,7 +82,7 @@ def serve(place: Place, tell: Callable[[Mapping[str, Any]], None]) -> bool:
         shutil.rmtree(place.scratch, ignore_errors=True)
 
 
-def check_home(home: Path, roster: Roster) -> None:
+def check_home(home: Path, roster: RosterFile) -> None:
     """Raise ConfigurationError unless the roster names the keys of this home; nothing is written.
 
     Its journal belongs to one federation.
@@ -128,11 +128,11 @@ def _program(name: str) -> str:
 
 @contextmanager
 def _superlink(place: Place, port: int) -> Iterator[None]:
-    authority, certificate, key = keys.tls_files(place.home)
+    certificate, key = keys.tls_files(place.home)
     command = [
         *(_program("flower-superlink"), "--host", place.listen, "--port", str(port)),
         *("--isolation", "subprocess", "--disable-runtime-dependency-installation"),
-        *("--ssl-ca-certfile", str(authority), "--ssl-certfile", str(certificate)),
+        *("--ssl-ca-certfile", str(certificate), "--ssl-certfile", str(certificate)),
         *("--ssl-keyfile", str(key)),
     ]
     with place.log.open("ab") as log:
@@ -193,8 +193,10 @@ def _wait(process: "subprocess.Popen[bytes]", port: int) -> None:
 
 def _flwr_run(place: Place, port: int) -> None:
     """What a user of Flower types, `flwr run APP`, against this SuperLink."""
-    authority = keys.tls_files(place.home)[0].resolve()
-    connection = f'address = "127.0.0.1:{port}"\nroot-certificates = {json.dumps(str(authority))}\n'
+    certificate = keys.tls_files(place.home)[0].resolve()
+    connection = (
+        f'address = "127.0.0.1:{port}"\nroot-certificates = {json.dumps(str(certificate))}\n'
+    )
     config = f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{connection}'
     (place.scratch / "config.toml").write_text(config)
     paths = {"home": place.home, "roster": place.roster, "proxies": place.proxies}
