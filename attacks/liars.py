@@ -16,7 +16,6 @@ from attacks.audit.setting import replaced
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.base import Exchange, Own, Setting
 from secure_fd.methods.votes import VoteClient
-from secure_fd.prio3.field import FieldArray
 from secure_fd.prio3.votes import VoteRows
 from secure_fd.protocol.messages import (
     ClientReport,
@@ -176,7 +175,7 @@ class _Lenient:
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
         with (
             replaced(LaneLayout, "pack", _unchecked),
-            replaced(VoteRows, "encode", _unproven),
+            replaced(VoteRows, "check", _unproven),
         ):
             return self.inner.load(terms, values)
 
@@ -186,9 +185,8 @@ def _unchecked(self: LaneLayout, values: UnitArray) -> WordArray:
     return self._spread(values.view(np.uint64))
 
 
-def _unproven(self: VoteRows, values: UnitArray) -> FieldArray:
-    """Any values as field elements: what a proof of them is worth, the aggregators find out."""
-    return self.spell(values.view(np.int64).reshape(self.rows, -1))
+def _unproven(self: VoteRows, rows: IntArray) -> None:
+    """Let any values pass, for which the client then makes a proof."""
 
 
 def honest(accuracies: Sequence[float]) -> list[float]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from secure_fd.crypto.keys import AgreementKey, IdentityKey
 from secure_fd.prio3.field import ELEMENT_BYTES, add, ntt
-from secure_fd.prio3.parties import Helper, Leader, VoteClient
+from secure_fd.prio3.parties import Helper, Leader, ReportingClient
 from secure_fd.prio3.session import VoteRound, VoteSession
 from secure_fd.protocol.transcript import Stopwatch
 from secure_fd.secagg.session import Roster, RoundTerms
@@ -53,8 +53,9 @@ class VoteRounds:
         roster = Roster({k: identity.public.raw for k, identity in identities.items()})
         self.session = VoteSession(roster, cell.clients, key.public, os.urandom(32))
         self.cell, self._index = cell, 0
-        self._leader, self._helper = Leader(self.session), Helper(self.session, key)
-        self._clients = {k: VoteClient(k, one, self.session) for k, one in identities.items()}
+        self._helper, self._helping = Helper(self.session, key), Stopwatch()
+        self._leader = Leader(self.session, self._ask)
+        self._clients = {k: ReportingClient(k, one, self.session) for k, one in identities.items()}
         votes = np.zeros((cell.rows, cell.classes), dtype=np.uint64)
         votes[: cell.budget // BOUND, 0] = BOUND
         self._votes = votes.reshape(-1)
@@ -78,21 +79,17 @@ class VoteRounds:
         Raises SystemExit where the sum is wrong.
         """
         terms, self._index = self.cell.terms(self._index), self._index + 1
-        casting, leading, helping, floor = (Stopwatch() for _ in range(4))
+        casting, leading, floor = (Stopwatch() for _ in range(3))
+        self._helping = Stopwatch()
         self._leader.open(terms)
         for k, client in self._clients.items():
             with casting:
                 report = client.report(terms, self._votes)
             with leading:
-                self._leader.take(k, report)
+                self._leader.receive(k, report)
             self.upload = len(report)
         with leading:
-            message: bytes | None = self._leader.close()
-        while message is not None:
-            with helping:
-                answer = self._helper.receive(message)
-            with leading:
-                message = self._leader.receive(answer)
+            self._leader.advance()
         found, n = self._leader.result, len(self._clients)
         if found is None or not np.array_equal(found.total, self._votes * np.uint64(n)):
             raise SystemExit("proven: the sum is wrong")
@@ -102,5 +99,11 @@ class VoteRounds:
         with floor:
             add(share, share)
             ntt(wires)
-        spent = {"client": casting, "leader": leading, "helper": helping}
-        return {name: watch.seconds / n for name, watch in spent.items()} | {"floor": floor.seconds}
+        helped = self._helping.seconds
+        spent = {"client": casting.seconds, "leader": leading.seconds - helped, "helper": helped}
+        return {name: seconds / n for name, seconds in spent.items()} | {"floor": floor.seconds}
+
+    def _ask(self, message: bytes) -> bytes:
+        """Answer of the helper, timed."""
+        with self._helping:
+            return self._helper.receive(message)

@@ -11,11 +11,11 @@ import numpy as np
 
 from secure_fd.errors import LocalError
 from secure_fd.prio3.field import FieldArray, mul, powers, sub, total
-from secure_fd.prio3.flp import Size
+from secure_fd.prio3.flp import Circuit, Size
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+@dataclass(frozen=True)
+class Count(Circuit):
     """One bit x: x x - x = 0.
 
     >>> Count().encode(1).tolist()
@@ -55,8 +55,8 @@ class Count:
         return sub(called, np.broadcast_to(encoded, called.shape))
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
+@dataclass(frozen=True)
+class Sum(Circuit):
     """A number of 0 to `most` as bits b, of weights 1, 2, 4, ... and a last one that makes them
     total `most`: b (b - 1) = 0 for each.
 
@@ -100,8 +100,8 @@ class Sum:
         return called
 
 
-@dataclass(frozen=True, slots=True)
-class SumVec:
+@dataclass(frozen=True)
+class SumVec(Circuit):
     """So many numbers of 0 to `most`, as bits in chunks: sum_j r^j b_j (b_j - 1) = 0 a chunk.
 
     >>> SumVec(length=2, most=1, chunk=1).encode([1, 0]).tolist()

@@ -6,14 +6,13 @@ unity of every order 2^k up to k = 32: polynomials are handled by their values t
 theoretic transforms lead from values to coefficients and back.
 """
 
-import threading
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.errors import LocalError, PeerError
+from secure_fd.errors import PeerError
 
 FieldArray = NDArray[np.uint64]
 """Elements below `MODULUS`."""
@@ -24,8 +23,8 @@ _P: Final = np.uint64(MODULUS)
 _LOW: Final = np.uint64(2**32 - 1)
 """The lower half of a word; also 2^64 modulo p."""
 _HALF: Final = np.uint64(32)
-_BLOCK: Final = 16384
-"""Elements at a time in a product: its nine arrays then fit the cache of a core."""
+_BLOCK: Final = 4096
+"""Elements at a time in a product: its arrays then fit the cache of a core."""
 _ORDER: Final = 2**32
 _GENERATOR: Final = pow(7, (MODULUS - 1) // _ORDER, MODULUS)
 """Of the roots of unity of order 2^32 (draft-irtf-cfrg-vdaf-20, section 6.1.2)."""
@@ -54,16 +53,6 @@ def sub(a: FieldArray, b: FieldArray) -> FieldArray:
     return rest
 
 
-class _Scratch(threading.local):
-    """Working memory of products, one of each thread."""
-
-    def __init__(self) -> None:
-        self.words = np.empty((6, _BLOCK), dtype=np.uint64)
-
-
-_SCRATCH: Final = _Scratch()
-
-
 def mul(a: FieldArray, b: FieldArray) -> FieldArray:
     """a b, elementwise, with NumPy's broadcasting.
 
@@ -71,54 +60,25 @@ def mul(a: FieldArray, b: FieldArray) -> FieldArray:
     array([1], dtype=uint64)
     """
     shape = np.broadcast_shapes(a.shape, b.shape)
-    left = np.ascontiguousarray(np.broadcast_to(a, shape)).reshape(-1)
-    right = np.ascontiguousarray(np.broadcast_to(b, shape)).reshape(-1)
+    left, right = (np.broadcast_to(factor, shape).reshape(-1) for factor in (a, b))
     product = np.empty(left.size, dtype=np.uint64)
     for start in range(0, left.size, _BLOCK):
         part = slice(start, start + _BLOCK)
-        _product(left[part], right[part], product[part], _SCRATCH.words)
+        product[part] = _product(left[part], right[part])
     return product.reshape(shape)
 
 
-def _product(a: FieldArray, b: FieldArray, out: FieldArray, scratch: FieldArray) -> None:
-    """The 128-bit product from halves of 32 bits, then its upper word h folded into the lower.
-
-    Every step writes into scratch [6, block]: new memory would cost more than the arithmetic.
-    """
-    a0, a1, b0, b1, middle, high = scratch[:, : a.size]
-    np.bitwise_and(a, _LOW, out=a0)
-    np.right_shift(a, _HALF, out=a1)
-    np.bitwise_and(b, _LOW, out=b0)
-    np.right_shift(b, _HALF, out=b1)
-    np.multiply(a1, b1, out=high)
-    np.multiply(a0, b0, out=middle)
-    np.right_shift(middle, _HALF, out=middle)
-    np.multiply(a1, b0, out=a1)
-    np.add(middle, a1, out=middle)  # at most (2^32 - 1)^2 + 2^32 - 1: it fits
-    np.multiply(a0, b1, out=a0)
-    np.bitwise_and(middle, _LOW, out=a1)
-    np.add(a0, a1, out=a0)
-    np.right_shift(middle, _HALF, out=middle)
-    np.right_shift(a0, _HALF, out=a0)
-    np.add(high, middle, out=high)
-    np.add(high, a0, out=high)
-    np.multiply(a, b, out=out)  # the lower word
-    _fold(out, high, a0, a1)
-
-
-def _fold(low: FieldArray, high: FieldArray, upper: FieldArray, spare: FieldArray) -> None:
-    """low + 2^64 high, into low; with high = h1 2^32 + h0 it is low - h1 + (2^32 - 1) h0."""
-    np.right_shift(high, _HALF, out=upper)
-    np.multiply(low < upper, _LOW, out=spare)
-    np.subtract(low, upper, out=low)
-    np.subtract(low, spare, out=low)  # it borrowed 2^64
-    np.bitwise_and(high, _LOW, out=high)
-    np.multiply(high, _LOW, out=high)
-    np.add(low, high, out=low)
-    np.multiply(low < high, _LOW, out=spare)
-    np.add(low, spare, out=low)  # it carried 2^64
-    np.multiply(low >= _P, _P, out=spare)
-    np.subtract(low, spare, out=low)
+def _product(a: FieldArray, b: FieldArray) -> FieldArray:
+    """The product of 128 bits from factors of 32 bits, modulo p."""
+    a0, a1, b0, b1 = a & _LOW, a >> _HALF, b & _LOW, b >> _HALF
+    middle = a1 * b0 + (a0 * b0 >> _HALF)  # at most (2^32 - 1)^2 + 2^32 - 1: it fits
+    carried = a0 * b1 + (middle & _LOW)
+    high = a1 * b1 + (middle >> _HALF) + (carried >> _HALF)
+    # low + 2^64 high = low - h1 + (2^32 - 1) h0, for high = h1 2^32 + h0
+    found, h1 = a * b, high >> _HALF
+    borrowed = found < h1
+    found -= h1 + borrowed * _LOW
+    return add(found, (high & _LOW) * _LOW)
 
 
 def total(values: FieldArray, axis: int = -1) -> FieldArray:
@@ -176,30 +136,16 @@ def root(order: int) -> int:
     return pow(_GENERATOR, _ORDER // order, MODULUS)
 
 
-def ntt(values: FieldArray) -> FieldArray:
+def ntt(values: FieldArray, *, inverse: bool = False) -> FieldArray:
     """Values at the n roots of unity from coefficients, along the last axis but one [..., n, c].
+
+    Decimation in time (Cooley and Tukey 1965). inverse: coefficients from values.
 
     >>> ntt(np.array([[5], [0]], np.uint64)).tolist()
     [[5], [5]]
     """
-    return _transform(values, inverse=False)
-
-
-def inverse_ntt(values: FieldArray) -> FieldArray:
-    """Coefficients from values at the n roots of unity, along the last axis but one [..., n, c].
-
-    >>> inverse_ntt(np.array([[5], [5]], np.uint64)).tolist()
-    [[5], [0]]
-    """
-    return _transform(values, inverse=True)
-
-
-def _transform(values: FieldArray, *, inverse: bool) -> FieldArray:
-    """Decimation in time (Cooley and Tukey 1965): pairs of halves, each twice as long as before."""
     *lead, n, columns = values.shape
-    if n & (n - 1):
-        raise LocalError(f"a transform has a power of two of values, not {n}")
-    work, size = np.ascontiguousarray(values[..., _reversed(n), :]), 2
+    work, size = values[..., _reversed(n), :], 2
     while size <= n:
         pairs = work.reshape(*lead, n // size, 2, size // 2, columns)
         even, odd = pairs[..., 0, :, :], pairs[..., 1, :, :]
@@ -235,7 +181,7 @@ def lagrange(points: FieldArray, n: int) -> FieldArray:
     >>> lagrange(np.array([1], np.uint64), 2).tolist()
     [[1, 0]]
     """
-    return inverse_ntt(powers(points, n)[..., None])[..., 0]
+    return ntt(powers(points, n)[..., None], inverse=True)[..., 0]
 
 
 def encode(values: FieldArray) -> bytes:

@@ -1,43 +1,49 @@
-"""The three machines of a proven sum: client, leader, helper. Bytes in, bytes out.
+"""The three parties of a proven sum: client, leader, helper. Bytes in, bytes out.
 
-The client sends one message and is done: no set-up, and nobody has to recover what a silent client
-left behind. The aggregators agree on the verify key only when uploads are closed: a client that
-knew it could make a proof that passes. Each has committed to its part before it knows the other's.
+The client sends one message and is done: there is no set-up, and nothing to recover for a client
+that drops out. The aggregators agree on the verify key only when uploads are closed: a client that
+knew it could make a proof that passes. Each commits to its part before it sees the other's.
 
-A report whose proof does not hold is left out, and its sender named. What an aggregator does wrong
-ends the round without a sum, as far as the other can tell: a changed verifier share makes proofs
-fail, and a changed sum share shows unless it stays within what honest clients could have said.
+A report whose proof does not hold is left out, and its sender named. A wrong answer of an
+aggregator ends the round without a sum, as far as the other can detect it: a changed verifier share
+makes proofs fail, and a changed sum share shows unless it stays within the range of honest sums.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
+import msgspec
 import numpy as np
 
-from secure_fd.crypto.keys import AgreementKey, IdentityKey, RandomBytes, SecretHolder, draw
-from secure_fd.errors import (
-    GarbledSumError,
-    LocalError,
-    MissingClientError,
-    PeerError,
+from secure_fd.crypto.keys import (
+    SERVER,
+    AgreementKey,
+    IdentityKey,
+    RandomBytes,
+    SecretHolder,
+    draw,
 )
+from secure_fd.errors import GarbledSumError, LocalError, MissingClientError, PeerError
 from secure_fd.prio3 import messages as wire
-from secure_fd.prio3.field import FieldArray, add
+from secure_fd.prio3.field import FieldArray, add, decode, encode, total
 from secure_fd.prio3.session import HELPER_SHARE, LEADER_SHARE, VoteRound, VoteSession
 from secure_fd.prio3.vdaf import NONCE_BYTES, VerifyState
 from secure_fd.secagg.session import RoundCounter, RoundTerms
 from secure_fd.votes.codec import UnitArray
 from secure_fd.wire import Sum
 
+Checks = dict[int, tuple[VerifyState, bytes]]
+"""By client, an aggregator's own state and verifier share of the report."""
 
-class VoteClient(SecretHolder):
-    """A client of the session: its votes leave in one report a round.
 
-    identity: signs its reports. random: of shares and proofs.
+class ReportingClient(SecretHolder):
+    """A client of the session: it sends its votes in one report a round.
+
+    identity: signs its reports. random: of shares and proofs. gave: whether it sent one.
     """
 
-    __slots__ = ("_identity", "_random", "_rounds", "_session", "number")
+    __slots__ = ("_identity", "_random", "_rounds", "_session", "gave", "number")
 
     def __init__(
         self,
@@ -47,28 +53,29 @@ class VoteClient(SecretHolder):
         random: RandomBytes = os.urandom,
     ) -> None:
         self.number, self._identity, self._session = number, identity, session
-        self._random, self._rounds = random, RoundCounter()
+        self._random, self._rounds, self.gave = random, RoundCounter(), False
 
     def report(self, terms: RoundTerms, values: UnitArray) -> bytes:
-        """The report of these votes [m], once a round; LocalError for votes beyond the terms."""
-        opened = VoteRound(self._session, terms)
+        """Return the report of these votes [m], once a round; LocalError beyond the terms.
+
+        From then on the aggregators can read the sum without this client.
+        """
+        opened, random = VoteRound(self._session, terms), self._random
         if values.shape != (terms.length,):
             raise LocalError(f"the round sums {terms.length} values, not {values.shape}")
-        encoded = opened.prio3.circuit.encode(values)
         self._rounds.spend(terms.index)
-        return self.report_encoded(opened, encoded)
-
-    def report_encoded(self, opened: VoteRound, encoded: FieldArray) -> bytes:
-        """The same of field elements that nobody has checked."""
-        prio3, random = opened.prio3, self._random
-        nonce, rand = draw(random, NONCE_BYTES), draw(random, prio3.rand_bytes)
+        nonce, rand = draw(random, NONCE_BYTES), draw(random, opened.prio3.rand_bytes)
         label = opened.votes_of(self.number)
-        public, (leader, helper) = prio3.shard_encoded(label, encoded, nonce, rand)
-        sealed = wire.seal(opened, self.number, helper, random)
-        unsigned = wire.HelperReport(nonce, public, sealed, b"")
-        signature = self._identity.sign(unsigned.signed(opened, self.number))
-        about = wire.HelperReport(nonce, public, sealed, signature)
-        return wire.encode_report(opened, self.number, wire.Report(about, leader))
+        public, (own, helped) = opened.prio3.shard(label, values, nonce, rand)
+        sealed = wire.seal(opened, self.number, helped, random)
+        self.gave = True
+        return self.sign(opened, wire.Report(nonce, public, sealed, b"", own))
+
+    def sign(self, opened: VoteRound, report: wire.Report) -> bytes:
+        """Return the message of a report under this client's signature."""
+        signature = self._identity.sign(report.signed(opened, self.number))
+        signed = msgspec.structs.replace(report, signature=signature)
+        return wire.write(opened, self.number, signed)
 
 
 class Helper(SecretHolder):
@@ -77,7 +84,7 @@ class Helper(SecretHolder):
     key: clients seal its shares to it. random: of its part of verify keys.
     """
 
-    __slots__ = ("_key", "_open", "_random", "_rounds", "_session")
+    __slots__ = ("_due", "_key", "_random", "_rounds", "_session")
 
     def __init__(
         self, session: VoteSession, key: AgreementKey, random: RandomBytes = os.urandom
@@ -86,255 +93,187 @@ class Helper(SecretHolder):
             raise LocalError("this key is not the one that the session names for its helper")
         self._session, self._key, self._random = session, key, random
         self._rounds = RoundCounter()
-        self._open: _HelperRound | None = None
+        self._due: tuple[VoteRound, wire.Reports, bytes] | None = None
 
     def receive(self, data: bytes) -> bytes:
-        """The answer to REPORTS, then to OPENED; PeerError for anything else.
+        """Answer REPORTS by KEY, then OPENED by VERIFIED; PeerError for anything else.
 
         A round that is asked about a second time is refused: its answer would be a second sum.
         """
-        if self._open is not None:
-            due, self._open = self._open, None  # it is over, whatever comes
-            return due.verify(data)
-        opened, asked = wire.decode_reports(self._session, data)
+        if self._due is not None:
+            due, self._due = self._due, None  # a bad message ends the round
+            return self._verify(*due, data)
+        opened, asked = wire.read_reports(self._session, data)
         if opened.terms.index <= self._rounds.last:
             raise PeerError(f"the leader asks for round {opened.terms.index} again")
         self._rounds.spend(opened.terms.index)
-        self._open = _HelperRound(opened, asked, draw(self._random, wire.PART_BYTES), self._key)
-        return self._open.answer()
-
-
-class _HelperRound(SecretHolder):
-    """One round at the helper. Nothing is verified before its part of the key has left."""
-
-    __slots__ = ("_asked", "_commitment", "_opened", "_part", "_reports", "_shares")
-
-    def __init__(
-        self, opened: VoteRound, asked: wire.Reports, part: bytes, key: AgreementKey
-    ) -> None:
-        self._opened, self._asked, self._part = opened, tuple(asked.reports), part
-        self._commitment, self._reports = asked.commitment, asked.reports
-        self._shares = {}
+        taken = {}
         for sender, report in asked.reports.items():
-            try:
+            with suppress(PeerError):  # KEY leaves the client out
                 report.check(opened, sender)
-                self._shares[sender] = wire.unseal(opened, sender, report.sealed, key)
-            except PeerError:
-                continue  # the set in KEY says so
-        if len(self._shares) < opened.session.quorum:
-            raise PeerError(f"the leader shows {len(self._shares)} reports, too few for a sum")
+                share = wire.unseal(opened, sender, report.sealed, self._key)
+                opened.prio3.check(HELPER_SHARE, report.public, share)
+                taken[sender] = msgspec.structs.replace(report, share=share)
+        if len(taken) < self._session.quorum:
+            raise PeerError(f"the leader shows {len(taken)} reports, too few for a sum")
+        part = draw(self._random, wire.PART_BYTES)
+        self._due = (opened, msgspec.structs.replace(asked, reports=taken), part)
+        return wire.write(opened, self._session.helper, wire.Key(part, tuple(taken)))
 
-    def answer(self) -> bytes:
-        """KEY."""
-        return wire.encode_key(self._opened, self._part, tuple(self._shares), self._asked)
-
-    def verify(self, data: bytes) -> bytes:
-        """VERIFIED, in answer to OPENED."""
-        opened, taken = self._opened, tuple(self._shares)
-        part, theirs = wire.decode_opened(opened, taken, data)
-        if opened.commitment(part) != self._commitment:
+    def _verify(self, opened: VoteRound, asked: wire.Reports, part: bytes, data: bytes) -> bytes:
+        """VERIFIED. Nothing is verified before the helper's part of the key has left."""
+        theirs = wire.read(opened, SERVER, data, wire.Opened)
+        if opened.commitment(theirs.part) != asked.commitment:
             raise PeerError("the leader opens another part of the verify key than it fixed")
-        key = opened.verify_key(part, self._part)
-        checks = {
-            k: _Check.of(opened, key, k, HELPER_SHARE, self._reports[k], self._shares[k])
-            for k in taken
-        }
+        if list(theirs.verifiers) != list(asked.reports):
+            raise PeerError("the leader opens other reports than the helper took")
+        checks = _checks(opened, opened.verify_key(theirs.part, part), HELPER_SHARE, asked.reports)
         outs = {}
-        for k in taken:
+        for k, (state, own) in checks.items():
             with suppress(PeerError):  # its proof does not hold
-                outs[k] = checks[k].out((theirs[k], checks[k].verifier))
-        total = _added(opened, outs) if len(outs) >= opened.session.quorum else None
-        mine = {k: checks[k].verifier for k in taken}
-        return wire.encode_verified(opened, taken, wire.Verified(tuple(outs), mine, total))
-
-
-class _Check(SecretHolder):
-    """What an aggregator computes of one report by itself."""
-
-    __slots__ = ("opened", "sender", "state", "verifier")
-
-    def __init__(self, opened: VoteRound, sender: int, state: VerifyState, verifier: bytes) -> None:
-        self.opened, self.sender, self.state, self.verifier = opened, sender, state, verifier
-
-    @classmethod
-    def of(
-        cls,
-        opened: VoteRound,
-        key: bytes,
-        sender: int,
-        aggregator: int,
-        report: wire.HelperReport,
-        share: bytes,
-    ) -> "_Check":
-        """PeerError for shares of another form."""
-        label = opened.votes_of(sender)
-        state, verifier = opened.prio3.verify_init(
-            key, label, aggregator, report.nonce, report.public, share
-        )
-        return cls(opened, sender, state, verifier)
-
-    def out(self, verifiers: tuple[bytes, bytes]) -> FieldArray:
-        """[m] share of votes that hold; PeerError, naming the client, for others."""
-        prio3 = self.opened.prio3
-        try:
-            message = prio3.verifier_message(self.opened.votes_of(self.sender), verifiers)
-            return prio3.verify_next(self.state, message)
-        except PeerError as error:
-            raise PeerError(f"the votes of client {self.sender} are refused: {error}") from None
-
-
-def _added(opened: VoteRound, outs: Mapping[int, FieldArray]) -> FieldArray:
-    """[m] the sum of output shares."""
-    summed = np.zeros(opened.prio3.circuit.size.output, dtype=np.uint64)
-    for out in outs.values():
-        summed = add(summed, out)
-    return summed
+                outs[k] = _output(opened, k, state, (theirs.verifiers[k], own))
+        summed = encode(_added(outs.values())) if len(outs) >= self._session.quorum else b""
+        verifiers = {k: own for k, (_, own) in checks.items()}
+        verified = wire.Verified(verifiers, tuple(outs), summed)
+        return wire.write(opened, self._session.helper, verified)
 
 
 class Leader(SecretHolder):
-    """The server's machine: it takes reports, closes uploads, and verifies with the helper.
+    """The server: it takes reports, closes uploads, and verifies with the helper.
 
-    random: of its part of verify keys. refused: by client, why its report of this round is none.
-    result: of this round, once it is there.
+    helper: takes a message and returns the helper's answer. random: of its part of verify keys.
+    accused: by client, the reason why its report of this round is not in the sum.
     """
 
     __slots__ = (
-        "_helped",
-        "_open",
-        "_random",
-        "_reports",
-        "_session",
-        "refused",
-        "result",
+        *("_helper", "_open", "_random", "_reports", "_session"),
+        *("accused", "busy", "opened", "result"),
     )
-
-    def __init__(self, session: VoteSession, random: RandomBytes = os.urandom) -> None:
-        self._session, self._random = session, random
-        self._open: VoteRound | None = None
-        self._reports: dict[int, wire.Report] = {}
-        self._helped: _LeaderRound | None = None
-        self.refused: dict[int, str] = {}
-        self.result: Sum | None = None
-
-    @property
-    def reported(self) -> tuple[int, ...]:
-        """The clients whose report came, ascending."""
-        return tuple(sorted(self._reports))
-
-    def open(self, terms: RoundTerms) -> None:
-        """Wait for the reports of a round."""
-        self._open, self._helped, self.result = VoteRound(self._session, terms), None, None
-        self._reports, self.refused = {}, {}
-
-    def take(self, sender: int, data: bytes) -> None:
-        """Take one report of each client; PeerError, naming the sender, for anything else."""
-        if sender not in self._session.roster or sender in self._reports:
-            raise PeerError(f"client {sender} is no voter, or has reported already")
-        if self._open is None or self._helped is not None:
-            raise PeerError(f"the report of client {sender} came where uploads are closed")
-        self._reports[sender] = wire.decode_report(self._open, sender, data)
-
-    def close(self) -> bytes:
-        """End uploads and give REPORTS; MissingClientError where too few came."""
-        if self._open is None or self._helped is not None:
-            raise LocalError("no uploads are open")
-        if len(self._reports) < self._session.quorum:
-            came, needed = len(self._reports), self._session.quorum
-            raise MissingClientError(f"{came} reports arrived and {needed} are needed")
-        part = draw(self._random, wire.PART_BYTES)
-        ordered = {k: self._reports[k] for k in self.reported}
-        self._helped = _LeaderRound(self._open, ordered, part, self.refused)
-        return self._helped.ask()
-
-    def receive(self, data: bytes) -> bytes | None:
-        """OPENED in answer to KEY, None to VERIFIED: then `result` is there.
-
-        PeerError for anything else, MissingClientError where the proofs of too few hold,
-        GarbledSumError for a sum that no honest parties can have made.
-        """
-        if self._helped is None or self.result is not None:
-            raise PeerError("the helper answers where nothing is asked")
-        if not self._helped.keyed:
-            return self._helped.open(data)
-        self.result = self._helped.total(data)
-        return None
-
-
-class _LeaderRound(SecretHolder):
-    """One round at the leader, from the end of uploads on."""
-
-    __slots__ = ("_checks", "_opened", "_part", "_refused", "_reports", "keyed")
 
     def __init__(
         self,
-        opened: VoteRound,
-        reports: Mapping[int, wire.Report],
-        part: bytes,
-        refused: dict[int, str],
+        session: VoteSession,
+        helper: Callable[[bytes], bytes],
+        random: RandomBytes = os.urandom,
     ) -> None:
-        self._opened, self._reports, self._part = opened, reports, part
-        self._refused, self.keyed = refused, False
-        self._checks: dict[int, _Check] = {}
+        self._session, self._helper, self._random = session, helper, random
+        self._open: VoteRound | None = None
+        self._reports: dict[int, wire.Report] = {}
+        self.accused: dict[int, str] = {}
+        self.busy = self.opened = False
+        self.result: Sum | None = None
 
-    def ask(self) -> bytes:
-        """REPORTS."""
-        asked = {k: report.about for k, report in self._reports.items()}
-        return wire.encode_reports(
-            self._opened, wire.Reports(self._opened.commitment(self._part), asked)
-        )
+    @property
+    def waiting(self) -> set[int]:
+        """The clients without a report."""
+        return set(self._session.roster) - set(self._reports)
 
-    def open(self, data: bytes) -> bytes:
-        """OPENED, in answer to KEY."""
-        theirs, taken = wire.decode_key(self._opened, tuple(self._reports), data)
-        key, self.keyed = self._opened.verify_key(self._part, theirs), True
-        for k in set(self._reports) - set(taken):
-            self._refused[k] = f"the helper cannot open its share of client {k}"
-        for k in taken:
-            report = self._reports[k]
-            shown = (report.about, report.share)
-            self._checks[k] = _Check.of(self._opened, key, k, LEADER_SHARE, *shown)
-        verifiers = {k: check.verifier for k, check in self._checks.items()}
-        return wire.encode_opened(self._opened, self._part, verifiers)
+    def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
+        """Wait for the reports of a round. They alone give the sum: the round counts as opened."""
+        self._open, self.result = VoteRound(self._session, terms), None
+        self._reports, self.accused = {}, {}
+        self.busy = self.opened = True
+        return {}
 
-    def total(self, data: bytes) -> Sum:
-        """The sum, in answer to VERIFIED."""
-        opened, taken = self._opened, tuple(self._checks)
-        theirs = wire.decode_verified(opened, taken, data)
+    def receive(self, sender: int, data: bytes) -> None:
+        """Take one report of each client; PeerError, naming the sender, for anything else.
+
+        The leader's share is read on arrival: an unreadable one costs its sender alone.
+        """
+        if sender not in self.waiting:
+            raise PeerError(f"client {sender} is no voter, or has reported already")
+        if self._open is None or not self.busy:
+            raise PeerError(f"the report of client {sender} came after uploads were closed")
+        report = wire.read(self._open, sender, data, wire.Report)
+        report.check(self._open, sender)
+        try:
+            self._open.prio3.check(LEADER_SHARE, report.public, report.share)
+        except PeerError as error:
+            raise PeerError(f"the share of client {sender} cannot be read: {error}") from None
+        self._reports[sender] = report
+
+    def advance(self) -> Mapping[int, bytes]:
+        """End uploads, and verify and add up with the helper; `result` is the sum.
+
+        MissingClientError where too few reports came, or hold; GarbledSumError for a sum that no
+        honest parties can have made; PeerError for a helper that sends anything else.
+        """
+        self.busy, opened, helper = False, self._open, self._session.helper
+        if opened is None:
+            raise LocalError("no uploads are open")
+        reports = dict(sorted(self._reports.items()))
+        self._check_quorum(len(reports), "reports arrived")
+        part, replace = draw(self._random, wire.PART_BYTES), msgspec.structs.replace
+        shown = {k: replace(report, share=b"") for k, report in reports.items()}
+        asked = wire.Reports(opened.terms, opened.commitment(part), shown)
+        answer = self._helper(wire.write(opened, SERVER, asked))
+        key = wire.read(opened, helper, answer, wire.Key)
+        taken = {k: reports[k] for k in reports if k in key.taken}
+        if tuple(taken) != key.taken:
+            raise PeerError("the helper takes reports that it was not shown")
+        for k in reports.keys() - taken.keys():
+            self.accused[k] = f"the helper cannot open its share of client {k}"
+        checks = _checks(opened, opened.verify_key(part, key.part), LEADER_SHARE, taken)
+        verifiers = {k: own for k, (_, own) in checks.items()}
+        answer = self._helper(wire.write(opened, SERVER, wire.Opened(part, verifiers)))
+        theirs = wire.read(opened, helper, answer, wire.Verified)
+        if list(theirs.verifiers) != list(checks):
+            raise PeerError("the helper verifies other reports than it took")
+        self.result = self._added_up(opened, checks, theirs)
+        return {}
+
+    def _added_up(self, opened: VoteRound, checks: Checks, theirs: wire.Verified) -> Sum:
         outs = {}
-        for k, check in self._checks.items():
+        for k, (state, own) in checks.items():
             try:
-                outs[k] = check.out((check.verifier, theirs.verifiers[k]))
+                outs[k] = _output(opened, k, state, (own, theirs.verifiers[k]))
             except PeerError as error:
-                self._refused[k] = str(error)
+                self.accused[k] = str(error)
         if tuple(outs) != theirs.valid:
             raise GarbledSumError("the aggregators do not agree on whose proofs hold")
-        if theirs.total is None:
-            needed = opened.session.quorum
-            raise MissingClientError(f"the proofs of {len(outs)} hold and {needed} are needed")
-        summed = add(_added(opened, outs), theirs.total)
+        self._check_quorum(len(outs), "proofs hold")
+        summed = add(_added(outs.values()), decode(theirs.total, opened.terms.length))
         _check_sum(opened, summed, len(outs))
         return Sum(summed, tuple(outs))
 
+    def _check_quorum(self, count: int, what: str) -> None:
+        if count < self._session.quorum:
+            raise MissingClientError(f"{count} {what} and {self._session.quorum} are needed")
+
+
+def _checks(
+    opened: VoteRound, key: bytes, aggregator: int, reports: Mapping[int, wire.Report]
+) -> Checks:
+    """An aggregator's part of every verification; PeerError for shares of another form."""
+    return {
+        k: opened.prio3.verify_init(
+            key, opened.votes_of(k), aggregator, report.nonce, report.public, report.share
+        )
+        for k, report in reports.items()
+    }
+
+
+def _output(
+    opened: VoteRound, client: int, state: VerifyState, verifiers: tuple[bytes, bytes]
+) -> FieldArray:
+    """[m] share of votes that hold; PeerError, naming the client, for others."""
+    try:
+        message = opened.prio3.verifier_message(opened.votes_of(client), verifiers)
+        return opened.prio3.verify_next(state, message)
+    except PeerError as error:
+        raise PeerError(f"the votes of client {client} are refused: {error}") from None
+
+
+def _added(outs: Iterable[FieldArray]) -> FieldArray:
+    """[m] the sum of output shares."""
+    return total(np.stack(list(outs)), axis=0)
+
 
 def _check_sum(opened: VoteRound, summed: FieldArray, votes: int) -> None:
-    """GarbledSumError where so many valid votes cannot add up to it."""
+    """GarbledSumError for a sum that so many valid votes cannot have."""
     most = votes * opened.terms.bound
     if int(summed.max()) <= most:
         rows = summed.reshape(-1, opened.terms.limits.row).sum(axis=1)
         if int(rows.max()) <= most and int(rows.sum()) <= votes * opened.budget:
             return
     raise GarbledSumError("an aggregator changed its share of the sum")
-
-
-def joint_sum(leader: Leader, helper: Callable[[bytes], bytes]) -> Sum:
-    """One round between the aggregators, once the leader has the reports.
-
-    helper: hands it a message and gives its answer. Raises what `Leader` raises; the leader says
-    whose votes were refused.
-    """
-    message: bytes | None = leader.close()  # from here on no report is taken
-    while message is not None:
-        message = leader.receive(helper(message))
-    if leader.result is None:
-        raise LocalError("a round ended without a sum")
-    return leader.result

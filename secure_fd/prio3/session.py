@@ -1,12 +1,13 @@
-"""What all parties of a proven sum agree on: who they are, contexts, and the form of a round.
+"""The agreement between all parties of a proven sum: members, contexts, and the form of a round.
 
 Clients send votes; two aggregators that do not collude, the *leader* and the *helper*, add them up.
 The helper is a party of its own, elected for the session, and casts no vote in it.
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 from secure_fd.crypto.keys import (
@@ -22,7 +23,6 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.prio3.vdaf import DRAFT, Prio3
 from secure_fd.prio3.votes import MAX_LANES, MAX_WEIGHT, vote_sum
 from secure_fd.secagg.session import NO_NOISE, Roster, RoundTerms
-from secure_fd.votes.codec import UnitArray
 
 MIN_VOTES: Final = 3
 """The fewest votes that a sum may have: of two, each client reads the other's."""
@@ -41,14 +41,12 @@ class VotePurpose(StrEnum):
     VERIFY_KEY = "verify key"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VoteSession:
     """A federation of pinned clients and the helper that it elected.
 
-    roster: those who vote. helper: its party number, which is no voter's. helper_key: its X25519
-    key, 32 bytes. configuration, proxies: what else was agreed. nonce: makes two sessions differ.
-    quorum: the fewest votes of a sum; by default a majority of the roster, and three at least.
-    id: the hash of all of it, with the draft's version.
+    roster: the voters. helper: its party number, which is no voter's. helper_key: its X25519
+    key, 32 bytes. configuration, proxies: other agreed values. nonce: makes two sessions differ.
     """
 
     roster: Roster
@@ -57,8 +55,6 @@ class VoteSession:
     nonce: bytes
     configuration: bytes = b""
     proxies: bytes = b""
-    quorum: int = 0
-    id: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.helper <= MAX_CLIENT or self.helper in self.roster:
@@ -67,19 +63,23 @@ class VoteSession:
         if len(self.helper_key) != PUBLIC_BYTES or low_order(self.helper_key):
             allowed = f"use an X25519 key of {PUBLIC_BYTES} bytes"
             raise ConfigurationError("helper_key", self.helper_key.hex(), allowed)
-        quorum = self.quorum or max(MIN_VOTES, len(self.roster) // 2 + 1)
-        if not MIN_VOTES <= quorum <= len(self.roster):
-            allowed = f"use {MIN_VOTES} to the {len(self.roster)} clients of the roster"
-            raise ConfigurationError("quorum", quorum, allowed)
-        object.__setattr__(self, "quorum", quorum)
-        purpose, all_of_them = VotePurpose.SESSION, EVERYONE
+        if len(self.roster) < MIN_VOTES:
+            raise ConfigurationError("n_clients", len(self.roster), f"use {MIN_VOTES} or more")
+
+    @property
+    def quorum(self) -> int:
+        """The fewest votes of a sum: a majority of the roster, and three at least."""
+        return max(MIN_VOTES, len(self.roster) // 2 + 1)
+
+    @cached_property
+    def id(self) -> bytes:
+        """The hash of all that was agreed, with the draft's version."""
         label = context(
-            purpose, session=self.nonce, terms=b"", sender=all_of_them, receiver=all_of_them
+            VotePurpose.SESSION, session=self.nonce, terms=b"", sender=EVERYONE, receiver=EVERYONE
         )
-        numbers = (self.helper.to_bytes(4, "big"), quorum.to_bytes(4, "big"))
+        numbers = (self.helper.to_bytes(4, "big"), self.quorum.to_bytes(4, "big"))
         agreed = (self.helper_key, self.roster.encode(), self.configuration, self.proxies)
-        digest = hashlib.sha256(fields(label, DRAFT.encode(), *numbers, *agreed)).digest()
-        object.__setattr__(self, "id", digest)
+        return hashlib.sha256(fields(label, DRAFT.encode(), *numbers, *agreed)).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,43 +88,38 @@ class VoteRound:
 
     session: VoteSession
     terms: RoundTerms
-    prio3: Prio3[UnitArray] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        terms, limits = self.terms, self.terms.limits
+        terms, row = self.terms, self.terms.limits.row
         if terms.noise != NO_NOISE:
             allowed = "votes prove their range without noise; use the masked sum for noise"
             raise ConfigurationError("noise", terms.noise, allowed)
-        if terms.length % limits.row or terms.length > MAX_LANES:
-            allowed = f"use whole rows of {limits.row}, up to {MAX_LANES} values"
+        if terms.length % row or terms.length > MAX_LANES:
+            allowed = f"use whole rows of {row}, up to {MAX_LANES} values"
             raise ConfigurationError("length", terms.length, allowed)
         if terms.bound > MAX_WEIGHT:
             allowed = f"values prove a range up to {MAX_WEIGHT}; sum larger ones under masks"
             raise ConfigurationError("bound", terms.bound, allowed)
-        rows = terms.length // limits.row
-        form = (rows, limits.row, terms.bound, min(self.budget, rows * terms.bound))
-        object.__setattr__(self, "prio3", vote_sum(*form))
 
     @property
     def budget(self) -> int:
-        """Most of all of one client's values together."""
-        rows = self.terms.length // self.terms.limits.row
-        chosen = self.terms.limits.budget
-        return rows * self.terms.bound if chosen is None else chosen
+        """The largest total of one client's values."""
+        terms, chosen = self.terms, self.terms.limits.budget
+        return terms.length // terms.limits.row * terms.bound if chosen is None else chosen
 
-    def encode(self) -> bytes:
-        """Injective: the terms of the round, its number first, with its limits."""
-        limits = (self.terms.limits.row, self.budget)
-        return self.terms.encode() + fields(*(number.to_bytes(8, "big") for number in limits))
+    @property
+    def prio3(self) -> Prio3:
+        """The sum of such votes."""
+        row, bound = self.terms.limits.row, self.terms.bound
+        rows = self.terms.length // row
+        return vote_sum(rows, row, bound, min(self.budget, rows * bound))
 
     def context(self, purpose: VotePurpose, sender: int, receiver: int = EVERYONE) -> bytes:
-        """The context of one purpose in this round, under all its terms."""
+        """The context of one purpose in this round, under all its terms and limits."""
+        limits = (self.terms.limits.row.to_bytes(8, "big"), self.budget.to_bytes(8, "big"))
+        terms = self.terms.encode() + fields(*limits)
         return context(
-            purpose,
-            session=self.session.id,
-            terms=self.encode(),
-            sender=sender,
-            receiver=receiver,
+            purpose, session=self.session.id, terms=terms, sender=sender, receiver=receiver
         )
 
     def votes_of(self, client: int) -> bytes:

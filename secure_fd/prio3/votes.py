@@ -1,6 +1,6 @@
 """The circuit of votes: rows of small weights with a bound on each total, and a budget for all.
 
-A row is what a client says of one proxy: a weight for each class, none negative, T or less in all.
+A row is a client's vote on one proxy: a weight for each class, none negative, T or less in all.
 The whole message weighs B or less. With the slack of a row s_r = T - sum_c x_rc, and the rest of
 the budget b = B - sum x, that is the case where every x_rc, every s_r and b are small numbers that
 are not negative. Such a number is written in digits 0 to D - 1, and the circuit checks
@@ -16,102 +16,74 @@ random factors sigma. Wires do not depend on rho, so that they are transformed o
 the draft multiplies its powers into the wires.
 """
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import LocalError
 from secure_fd.prio3.field import FieldArray, add, from_signed, mul, powers, sub, total
-from secure_fd.prio3.flp import Size
+from secure_fd.prio3.flp import Circuit, Size
 from secure_fd.prio3.vdaf import Prio3
-from secure_fd.votes.codec import UnitArray
+from secure_fd.votes.codec import IntArray, UnitArray
 
 ALGORITHM: Final = 0xFFFF5FD1
-"""Of the draft's numbers for private use."""
+"""One of the draft's numbers for private use."""
 PROOFS: Final = 3
 """Of each message. One errs with probability 2^-55, and a liar may try 2^55 challenges at home."""
 MAX_LANES: Final = 2**24
 MAX_WEIGHT: Final = 2**16 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class VoteRows:
+class VoteRows(Circuit):
     """rows of `classes` weights, each row `most` or less in all, and all rows `budget` or less.
 
     >>> VoteRows(rows=1, classes=2, most=1, budget=1).encode(np.array([0, 1], np.uint64)).tolist()
     [0, 1, 0]
     """
 
-    rows: int
-    classes: int
-    most: int
-    budget: int
-    base: int = field(init=False)
-    digits: int = field(init=False)
-    budget_digits: int = field(init=False)
-    size: Size = field(init=False)
-
-    def __post_init__(self) -> None:
-        lanes, most = self.rows * self.classes, self.most
-        if self.rows < 1 or self.classes < 1 or lanes > MAX_LANES:
-            raise ConfigurationError("lanes", lanes, f"use 1 to {MAX_LANES} in rows of 1 or more")
-        if not 1 <= most <= MAX_WEIGHT:
-            raise ConfigurationError("most", most, f"use 1 to {MAX_WEIGHT}")
-        if not 1 <= self.budget <= self.rows * most:
-            raise ConfigurationError("budget", self.budget, f"use 1 to rows * {most}")
-        base = next(base for base in (2, 4, 16) if base == 16 or most < base)
-        for name, value in (
-            ("base", base),
-            ("digits", _digits(most, base)),
-            ("budget_digits", _digits(self.budget, base)),
-        ):
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "size", self._size())
-
-    def _size(self) -> Size:
-        numbers = self.rows * (self.classes + 1)
-        sent = self.rows * self.classes + numbers * (self.digits - 1) + self.budget_digits
+    def __init__(self, rows: int, classes: int, most: int, budget: int) -> None:
+        self.rows, self.classes, self.most, self.budget = rows, classes, most, budget
+        self.base = 2 if most < 2 else 4 if most < 4 else 16
+        self.digits = _digits(most, self.base)
+        self.budget_digits = _digits(budget, self.base)
+        numbers = rows * (classes + 1)
         checked = numbers * self.digits + self.budget_digits
         # The number of calls of the gadget for which a proof has the fewest elements.
         calls = min(
             (2**k - 1 for k in range(1, 12)), key=lambda n: -(-checked // n) + self.base * n
         )
-        arity = -(-checked // calls)
-        return Size(
-            measurement=sent,
-            output=self.rows * self.classes,
+        self.size = Size(
+            measurement=checked
+            - rows,  # a weight stands for its lowest digit, nothing for a slack's
+            output=rows * classes,
             joint_rand=1 + calls,
             outputs=2,
-            arity=arity,
+            arity=-(-checked // calls),
             degree=self.base,
             calls=calls,
         )
 
     def encode(self, measurement: UnitArray) -> FieldArray:
         """[size.measurement] of weights [rows * classes]; LocalError beyond a bound."""
-        rows = measurement.reshape(self.rows, -1).astype(np.int64)
-        if rows.shape[1] != self.classes:
-            raise LocalError(f"a vote has {self.rows} rows of {self.classes}, not {rows.size}")
-        if int(rows.min()) < 0 or int(rows.sum(axis=1).max()) > self.most:
-            raise LocalError(f"a row of votes is not of weights from 0 to {self.most} in all")
-        if int(rows.sum()) > self.budget:
-            raise LocalError(f"votes weigh {rows.sum()}, beyond the budget of {self.budget}")
-        return self.spell(rows)
-
-    def spell(self, rows: UnitArray) -> FieldArray:
-        """The same of signed weights [rows, classes] that nobody has checked."""
-        signed = rows.astype(np.int64)
-        slack = self.most - signed.sum(axis=1, keepdims=True)
-        numbers = np.concatenate([signed, slack], axis=1).reshape(-1)
-        rest = np.array([self.budget - signed.sum()])
+        rows = measurement.view(np.int64).reshape(self.rows, self.classes)
+        self.check(rows)
+        slack = self.most - rows.sum(axis=1, keepdims=True)
+        numbers = np.concatenate([rows, slack], axis=1).reshape(-1)
+        rest = np.array([self.budget - rows.sum()])
         parts = [
-            signed.reshape(-1),
+            rows.reshape(-1),
             *(numbers // self.base**k % self.base for k in range(1, self.digits)),
             *(rest // self.base**k % self.base for k in range(self.budget_digits)),
         ]
         return from_signed(np.concatenate(parts))
+
+    def check(self, rows: IntArray) -> None:
+        """LocalError for weights [rows, classes] beyond a bound."""
+        if int(rows.min()) < 0 or int(rows.sum(axis=1).max()) > self.most:
+            raise LocalError(f"a row of votes is not of weights from 0 to {self.most} in all")
+        if int(rows.sum()) > self.budget:
+            raise LocalError(f"votes weigh {rows.sum()}, beyond the budget of {self.budget}")
 
     def truncate(self, encoded: FieldArray) -> FieldArray:
         """[rows * classes] the weights."""
@@ -119,42 +91,38 @@ class VoteRows:
 
     def wires(self, encoded: FieldArray, joint: FieldArray, one: np.uint64) -> FieldArray:  # noqa: ARG002 - Circuit's
         """[1, calls, arity] all digits."""
-        size = self.size
+        size, last = self.size, self.size.measurement - self.budget_digits
         weights = encoded[: size.output].reshape(self.rows, -1)
-        most = _shared(self.most, one)
-        slack = sub(np.broadcast_to(most, (self.rows, 1)), total(weights)[:, None])
+        slack = sub(_shared(self.most, one), total(weights))[:, None]
         numbers = np.concatenate([weights, slack], axis=1).reshape(-1)
-        upper = encoded[size.output : size.measurement - self.budget_digits]
+        upper = encoded[size.output : last]
         lowest = sub(numbers, self._composed(upper.reshape(self.digits - 1, len(numbers)), 1))
         padded = np.zeros(size.calls * size.arity, dtype=np.uint64)
-        found = np.concatenate([lowest, upper, encoded[size.measurement - self.budget_digits :]])
-        padded[: len(found)] = found
+        digits = np.concatenate([lowest, upper, encoded[last:]])
+        padded[: len(digits)] = digits
         return padded.reshape(1, size.calls, size.arity)
 
     def gadget(self, inputs: FieldArray, joint: FieldArray) -> FieldArray:
-        """sum_j rho^j P(y_j), j from 0."""
-        checked = self._vanishing(inputs)
-        rho = powers(joint[:, 0], self.size.arity)
-        return total(mul(checked, rho[:, None]))
+        """sum_j rho^j P(y_j), j from 0.
 
-    def _vanishing(self, digits: FieldArray) -> FieldArray:
-        """P in pairs: (y - k)(y - D + 1 + k) = w + k (D - 1 - k), with w = y (y - D + 1)."""
+        P in pairs: (y - k)(y - D + 1 + k) = w + k (D - 1 - k), with w = y (y - D + 1).
+        """
         last = self.base - 1
-        paired = mul(digits, sub(digits, np.full_like(digits, last)))
-        found = paired
+        paired = mul(inputs, sub(inputs, np.full_like(inputs, last)))
+        vanishing = paired
         for k in range(1, self.base // 2):
-            found = mul(found, add(paired, np.full_like(paired, k * (last - k))))
-        return found
+            vanishing = mul(vanishing, add(paired, np.full_like(paired, k * (last - k))))
+        rho = powers(joint[:, 0], self.size.arity)
+        return total(mul(vanishing, rho[:, None]))
 
     def outputs(
         self, encoded: FieldArray, called: FieldArray, joint: FieldArray, one: np.uint64
     ) -> FieldArray:
-        """[Q, 2] the gadget's results under sigma, and what the budget is off by."""
+        """[Q, 2] the gadget's results under sigma, and the error of the budget."""
         checked = total(mul(called, joint[:, 1:]))
         rest = encoded[self.size.measurement - self.budget_digits :]
         spent = total(encoded[: self.size.output])[None]
-        told = add(spent, self._composed(rest[:, None], 0))
-        off = sub(_shared(self.budget, one), told)
+        off = sub(_shared(self.budget, one), add(spent, self._composed(rest[:, None], 0)))
         return np.stack([checked, np.repeat(off, len(joint))], axis=1)
 
     def _composed(self, digits: FieldArray, first: int) -> FieldArray:
@@ -164,7 +132,7 @@ class VoteRows:
 
 
 def _shared(constant: int, one: np.uint64) -> FieldArray:
-    """[1] what a constant is in a share."""
+    """[1] a constant in a share."""
     return mul(np.array([constant], np.uint64), np.array([one], np.uint64))
 
 
@@ -177,7 +145,7 @@ def _digits(largest: int, base: int) -> int:
 
 
 @lru_cache(maxsize=16)
-def vote_sum(rows: int, classes: int, most: int, budget: int) -> Prio3[UnitArray]:
+def vote_sum(rows: int, classes: int, most: int, budget: int) -> Prio3:
     """Prio3 of votes between two aggregators; made once for rounds of one form.
 
     >>> vote_sum(512, 10, 3, 512 * 3).circuit.size.proof

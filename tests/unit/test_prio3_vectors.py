@@ -15,7 +15,7 @@ import pytest
 
 from secure_fd.errors import PeerError
 from secure_fd.prio3.field import MODULUS, FieldArray, add, decode, encode, mul, sub
-from secure_fd.prio3.flp import Size
+from secure_fd.prio3.flp import Circuit, Size
 from secure_fd.prio3.vdaf import Prio3, VerifyState
 from secure_fd.prio3.votes import vote_sum
 from secure_fd.prio3.xof import derive_seed
@@ -26,8 +26,8 @@ PRIVATE: Final = 0xFFFFFFFF
 Vector = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class HigherDegree:
+@dataclass(frozen=True)
+class HigherDegree(Circuit):
     """The draft's test circuit with a gadget of degree 3: x (x - 1) (x - 2) = 0."""
 
     @property
@@ -58,7 +58,7 @@ class HigherDegree:
         return called
 
 
-def prio3_of(name: str, vector: Vector) -> Prio3[Any]:
+def prio3_of(name: str, vector: Vector) -> Prio3:
     kind, shares = name.split("_", 1)[0], vector["shares"]
     match kind:
         case "Prio3Count":
@@ -79,7 +79,7 @@ def hexes(values: Iterable[str]) -> list[bytes]:
 class Replay:
     """Runs a vector's operations one by one, and compares what each gives."""
 
-    prio3: Prio3[Any]
+    prio3: Prio3
     vector: Vector
 
     def __post_init__(self) -> None:
