@@ -21,9 +21,7 @@ from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.protocol.transcript import ParameterRound
 from secure_fd.selection.density_ratio import (
     ProxyReference,
-    RatioSolver,
     ReferenceSettings,
-    Same,
     shared_reference,
 )
 from secure_fd.votes.codec import IntArray
@@ -86,7 +84,7 @@ class PublicRecords:
     @classmethod
     def of(cls, view: View) -> Self:
         """Those of a view; MissingCapabilityError without labels."""
-        return cls(public_map(view)[0], view.public.require_labels().numpy())
+        return cls(public_map(view), view.public.require_labels().numpy())
 
     @property
     def features(self) -> FloatArray:
@@ -116,11 +114,11 @@ class PublicRecords:
         return np.asarray(np.linalg.inv(moment + level * np.eye(len(moment))))
 
 
-def public_map(view: View) -> tuple[ProxyReference, RatioSolver]:
-    """The map that the view's heads are on, and the solver that makes heads of sums."""
+def public_map(view: View) -> ProxyReference:
+    """Fit the map that the view's heads are on."""
     proxies = view.public.proxies
     form = proxies if proxies.ndim == 4 else proxies[:, :, None, None]
-    return shared_reference(Same(form), view.features or ReferenceSettings())
+    return shared_reference(form, view.features or ReferenceSettings())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +135,7 @@ def sums_read(view: View) -> list[SumRead]:
     A client is sent heads alone: (H + beta I) times the first is the first sum, and what a later
     one was made of it cannot tell.
     """
-    reference, _ = public_map(view)
+    reference = public_map(view)
     shape = (reference.second_moment.shape[0], view.public.n_classes)
     found: list[SumRead] = []
     head = np.zeros(shape)

@@ -131,13 +131,13 @@ def _from_heads(view: View) -> Distributions:
     from attacks.class_sums import public_map
 
     public, first = view.public, view.heads[0]
-    reference, solver = public_map(view)
+    reference = public_map(view)
     form = (reference.proxy_features.shape[1], public.n_classes)
     mean = reference.proxy_features.mean(axis=0)
     uploads = {} if first.uploads is None else first.uploads
     shares = np.zeros((public.n_clients, public.n_classes))
     for client, sums in uploads.items():
-        shares[client] = mean @ solver.solve(sums.astype(np.float64).reshape(form))
+        shares[client] = mean @ reference.solver.solve(sums.astype(np.float64).reshape(form))
     all_of_them = np.clip(mean @ first.parameters.astype(np.float64).reshape(form), 0.0, None)
     guess = distribution(all_of_them, np.full(public.n_classes, 1.0 / public.n_classes))
     return _estimate(shares, guess)

@@ -17,7 +17,7 @@ from attacks.view import Capability, ObservedRound, Public, View
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.survey import BOUND
 from secure_fd.protocol.transcript import Float32Array
-from secure_fd.selection.density_ratio import ReferenceSettings, Same, shared_reference
+from secure_fd.selection.density_ratio import ReferenceSettings, shared_reference
 from secure_fd.training.trainer import predict
 from secure_fd.votes.codec import IntArray
 
@@ -544,7 +544,7 @@ def neighbours(public: Public, candidates: Labelled, k: int) -> IntArray:
     """
     proxies, records = public.proxies, candidates.images
     if proxies.ndim == 4:
-        reference, _ = shared_reference(Same(proxies), ReferenceSettings())
+        reference = shared_reference(proxies, ReferenceSettings())
         return nearest(reference.public(proxies), reference.public(records), k)
     return nearest(proxies.double().numpy(), records.double().numpy(), k)
 

@@ -10,7 +10,7 @@ are named package.module:Name, see the server's view, and are scored with a `Tru
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -50,6 +50,7 @@ from attacks.scoring import score_scores
 from attacks.tracing import Blocks, Tracing
 from attacks.view import Public, server_view
 from attacks.votes import undoing
+from secure_fd.cache import freed_with_owner
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import own_shape
 from secure_fd.data.images import Images, concatenate
@@ -61,7 +62,6 @@ from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.protocol.transcript import Transcript
-from secure_fd.selection.density_ratio import FreedWithOwner
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.training import models
 from secure_fd.training.recipes import SGD
@@ -312,7 +312,7 @@ def _traced(run: Run) -> AttackResult:
 
 def _traced_beside(run: Run) -> AttackResult:
     """The same, beside what the sums of 30 records a client tell in clear."""
-    return _with_positive(_traced(run), _found_by_heart(run.data, run.seed, CLASS_SUMS))
+    return _with_positive(_traced(run), _overfitted_auc(run.data, run.seed, CLASS_SUMS))
 
 
 def _server_members(
@@ -340,18 +340,12 @@ def _members_read(made: ServerMembers, inside: Sequence[BoolArray], run: Run) ->
     estimate = made.run(view, run.seed)
     read = IN_CLEAR.get(estimate.target, estimate.target)
     found = made.score(estimate, np.concatenate(inside), run.seed)
-    return _with_positive(found, _found_by_heart(run.data, run.seed, read))
+    return _with_positive(found, _overfitted_auc(run.data, run.seed, read))
 
 
-_POSITIVE: Final = FreedWithOwner()
-
-
-def _found_by_heart(data: FederatedData, seed: int, read: str) -> float:
-    """The AUC of the same attack on clients that know their records by heart, all in clear."""
-    return _POSITIVE.value(data, (seed, read), lambda: _overfitted_auc(data, seed, read))
-
-
+@freed_with_owner
 def _overfitted_auc(data: FederatedData, seed: int, read: str) -> float:
+    """Return the AUC of the same attack on overfitted clients, all in clear."""
     public = public_of(data)
     members = labelled(concatenate([client.train for client in data.clients]))
     posed = overfitted.posed(members, labelled(data.held_out), seed)

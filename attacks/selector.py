@@ -62,7 +62,7 @@ def behind(fitted: FittedSelector, train: Images, column: int) -> Images:
     own = train[train.labels == column]
     if not isinstance(fitted, FittedKulsif):
         return own
-    points = torch.from_numpy(fitted.settings.points(own.pixels))
+    points = torch.from_numpy(fitted.points(own.pixels))
     local = torch.from_numpy(fitted.estimators[fitted.classes.index(column)][0].local)
     return own[torch.cdist(local, points).argmin(dim=1)]
 
@@ -205,7 +205,7 @@ def _public_mask(own: Tensor, public: Public, column: int) -> Mask:
     fitted = KulsifSelector(share=_CONTROL_SHARE).fit(client, public.proxies)
 
     def answer(images: Tensor) -> Tensor:
-        accepted = torch.from_numpy(fitted.judge(images).accepted)
+        accepted = torch.from_numpy(fitted.predict(images).accepted)
         votes = torch.zeros(len(images), 1, public.n_classes)
         votes[:, 0, column] = accepted.float()
         return votes

@@ -10,7 +10,7 @@ that both lambdas are 0, as the paper assumes in its study of alpha.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from experiments.measures import BOUND, TAUGHT, TERMS, TEST_LOSS
+from secure_fd.cache import freed_with_owner
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.protocol.transcript import Transcript
-from secure_fd.selection.density_ratio import Same
 from secure_fd.simulation.federation import Participant
 from secure_fd.simulation.simulate import architectures
 from secure_fd.training import models
@@ -223,19 +223,19 @@ def _terms(run: FixedLabels, data: FederatedData, client: int) -> Terms:
     taught = lesson.targets.double().numpy()
     misleading, ambiguous = knowledge_losses(taught, lesson.truth.numpy())
     name = architectures(data.name, client + 1)[client]
-    apart = partial(_distance, data=Same(data), architecture=name)
+    apart = partial(_distance, data, architecture=name)
     return Terms(
         empirical=empirical_risk(run.models[client], train, lesson.pixels, taught, alpha),
         numerical=numerical(alpha, len(train), len(lesson.truth)),
-        local_distance=alpha * apart(Same(train.pixels)),
-        proxy_distance=(1 - alpha) * apart(Same(lesson.pixels)),
+        local_distance=alpha * apart(train.pixels),
+        proxy_distance=(1 - alpha) * apart(lesson.pixels),
         misleading=(1 - alpha) * misleading,
         ambiguous=(1 - alpha) * ambiguous,
     )
 
 
-@lru_cache(maxsize=64)
-def _distance(sample: Same[Tensor], data: Same[FederatedData], architecture: str) -> float:
+@freed_with_owner
+def _distance(data: FederatedData, sample: Tensor, architecture: str) -> float:
     """Of a sample to the test images."""
-    test, classes = data.one.test.pixels, data.one.n_classes
-    return distance(sample.one, test, architecture, classes, _SEED)
+    test, classes = data.test.pixels, data.n_classes
+    return distance(sample, test, architecture, classes, _SEED)

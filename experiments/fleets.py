@@ -28,7 +28,7 @@ from secure_fd.data.partition import Split
 from secure_fd.errors import LocalError
 from secure_fd.privacy.calibration import epsilon as price
 from secure_fd.privacy.client import ClientPlan, ClientShares, ClientUnit
-from secure_fd.selection.density_ratio import ReferenceSettings, Same, shared_reference
+from secure_fd.selection.density_ratio import ReferenceSettings, shared_reference
 from secure_fd.training.trainer import accuracy
 from secure_fd.votes.codec import IntArray
 
@@ -43,7 +43,7 @@ def fleet_votes(data_dir: Path | None, cell: Cell, progress: Progress) -> FleetV
     rng = np.random.default_rng([cell.seed, cell.clients])
     owners = deal(records.labels.numpy(), _split(cell), cell.clients, data.n_classes, rng)
     indices = rng.permutation(len(data.proxies))[: cell.schedule.proxies_per_round]
-    reference, _ = shared_reference(Same(data.proxies.pixels), ReferenceSettings())
+    reference = shared_reference(data.proxies.pixels, ReferenceSettings())
     return cast_votes(records, owners, reference, indices, progress)
 
 

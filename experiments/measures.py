@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.results import SINGLE
+from secure_fd.cache import freed_with_owner
 
 if TYPE_CHECKING:
     from experiments.rows import Cell
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from secure_fd.data.federated import FederatedData
     from secure_fd.data.images import Images
     from secure_fd.protocol.transcript import DistillationRound
-    from secure_fd.selection.density_ratio import Same
     from secure_fd.simulation.federation import Federation
     from secure_fd.votes.codec import FloatArray, IntArray
 
@@ -83,9 +83,8 @@ BoolArray = NDArray[np.bool_]
 
 def measured(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, float]:
     """All figures of a run but its accuracy, by name."""
-    from secure_fd.selection.density_ratio import Same
 
-    found = {VALIDATION: float(np.mean(runner.accuracies(_validation(Same(made.data)))))}
+    found = {VALIDATION: float(np.mean(runner.accuracies(_validation(made.data))))}
     return found | of_method(cell, runner, made) | of_lost(runner)
 
 
@@ -110,13 +109,12 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
 def of_heads(runner: "Federation", made: "Prepared") -> dict[str, float]:
     """Test accuracy of all that clients could leave with, and the share of right labels."""
     from secure_fd.methods.heads import HeadLearner
-    from secure_fd.selection.density_ratio import Same
     from secure_fd.training.trainer import accuracy
 
     test, truth = made.data.test, made.data.proxies.labels
     halves = [client.half for client in runner.clients]
     each = [half.accuracies(test) for half in halves if isinstance(half, HeadLearner)]
-    held_back = _validation(Same(made.data))
+    held_back = _validation(made.data)
     validated = [
         accuracy(half.learner.model, held_back) for half in halves if isinstance(half, HeadLearner)
     ]
@@ -180,14 +178,14 @@ def _resnet_bytes(clients: int, n_classes: int) -> tuple[int, int]:
     return layout.pack(codec.encode(0, flat)).nbytes, flat.nbytes
 
 
-@lru_cache(maxsize=1)
-def _validation(data: "Same[FederatedData]") -> "Images":
+@freed_with_owner
+def _validation(data: "FederatedData") -> "Images":
     """Records of all clients that none trained on, for choices that no test image may make."""
     import torch
 
     from secure_fd.data.images import concatenate
 
-    pooled = concatenate([client.validation for client in data.one.clients])
+    pooled = concatenate([client.validation for client in data.clients])
     if len(pooled) <= _MOST_VALIDATED:
         return pooled
     rng = np.random.default_rng(0)
@@ -213,9 +211,8 @@ def _labels(rounds: "Sequence[DistillationRound]", truth: "IntArray") -> dict[st
 
 
 def _selectors(runner: "Federation", made: "Prepared", truth: "IntArray") -> dict[str, float]:
-    from secure_fd.selection.density_ratio import Same
 
-    right = _warm_predictions(Same(made)) == truth
+    right = _warm_predictions(made) == truth
     own, correct = [], []
     for k, scores in _scores(runner, made):
         own += auroc(np.isin(truth, made.data.clients[k].classes), scores)
@@ -258,13 +255,13 @@ def auroc(positive: BoolArray, scores: "FloatArray") -> list[float]:
     return [float(roc_auc_score(positive, scores))] if 0 < positive.sum() < len(positive) else []
 
 
-@lru_cache(maxsize=1)
-def _warm_predictions(made: "Same[Prepared]") -> "IntArray":
+@freed_with_owner
+def _warm_predictions(made: "Prepared") -> "IntArray":
     """[K, P] the class that each client's network gives each proxy after the warm-up."""
     from secure_fd.training.trainer import predicted_labels
 
-    pixels = made.one.data.proxies.pixels
-    return np.stack([predicted_labels(m, pixels).numpy() for m in made.one.networks()])
+    pixels = made.data.proxies.pixels
+    return np.stack([predicted_labels(m, pixels).numpy() for m in made.networks()])
 
 
 def diagnose(runner: "Federation", data: "FederatedData") -> dict[str, float]:

@@ -61,9 +61,9 @@ class CentredFeatures:
     rate: float
 
     @classmethod
-    def fit(cls, inputs: FloatArray, n_features: int, seed: int = 0) -> "CentredFeatures":
+    def fit(cls, inputs: FloatArray, n_features: int) -> "CentredFeatures":
         """From the proxies' whitened inputs [P, r]."""
-        fourier = FourierFeatures.draw(inputs, n_features, seed)
+        fourier = FourierFeatures.draw(inputs, n_features)
         features = fourier.single(inputs.astype(np.float32))
         mean = features.mean(axis=0)
         longest = float(np.linalg.norm(features - mean, axis=1).max())

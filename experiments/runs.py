@@ -30,6 +30,7 @@ from experiments.own_data import own_federation
 from experiments.rivals.by_network import NetworkVotes, SelectiveByNetwork
 from experiments.study import Point, Progress, Result
 from experiments.variants import TaughtTruth, centralised
+from secure_fd.cache import freed_with_owner
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.image_sets import IMAGE_SETS, image_set
 from secure_fd.data.images import Images
@@ -54,7 +55,6 @@ from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
 from secure_fd.protocol.transcript import Float32Array, Transcript
 from secure_fd.secure_sum.base import SecureSum
-from secure_fd.selection.density_ratio import Same
 from secure_fd.selection.selectors import (
     ClientSelector,
     KulsifSelector,
@@ -123,7 +123,7 @@ def check_data(terms: rows.Terms, seed: int) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Prepared:
     """What the cells of a group share. warm: every client's parameters after the warm-up."""
 
@@ -330,9 +330,7 @@ def selector_of(cell: rows.Cell) -> ClientSelector:
     """The paper's, or the density ratio to the proxies, at the cell's tau_client if it has one."""
     if cell.selector == "kulsif":
         return _Kulsif() if cell.quantile is None else _Kulsif(cell.quantile)
-    if cell.quantile is None:
-        return ProxyRatioSelector()
-    return ProxyRatioSelector("quantile", cell.quantile)
+    return ProxyRatioSelector(cell.quantile)
 
 
 class _Kulsif(KulsifSelector):
@@ -342,14 +340,12 @@ class _Kulsif(KulsifSelector):
 
     def select(self, client: ClientData, proxies: Tensor) -> Selection:
         """The selection among the proxies."""
-        return _selection(self, Same(client), Same(proxies))
+        return _selection(client, proxies, self)
 
 
-@lru_cache(maxsize=32)
-def _selection(
-    selector: KulsifSelector, client: Same[ClientData], proxies: Same[Tensor]
-) -> Selection:
-    return KulsifSelector.select(selector, client.one, proxies.one)
+@freed_with_owner
+def _selection(client: ClientData, proxies: Tensor, selector: KulsifSelector) -> Selection:
+    return KulsifSelector.select(selector, client, proxies)
 
 
 def sum_of(cell: rows.Cell, data: FederatedData) -> SecureSum:
@@ -480,15 +476,15 @@ def _lesson(cell: rows.Cell, made: Prepared) -> Lesson:
     if cell.method == "true-labels":
         targets = functional.one_hot(proxies.labels, made.data.n_classes).float()
         return Lesson(proxies.pixels, targets, proxies.labels)
-    return _selected(Same(made), replace(cell, method="selective-fd", labels="soft", alpha=None))
+    return _selected(made, replace(cell, method="selective-fd", labels="soft", alpha=None))
 
 
-@lru_cache(maxsize=1)
-def _selected(made: Same[Prepared], cell: rows.Cell) -> Lesson:
+@freed_with_owner
+def _selected(made: Prepared, cell: rows.Cell) -> Lesson:
     """One round about all proxies, in which nobody learns: the ensemble is the labelling."""
-    proxies = made.one.data.proxies
+    proxies = made.data.proxies
     once = replace(cell.schedule, local_steps=0, proxy_steps=0, proxies_per_round=len(proxies))
-    run = federation(replace(cell, schedule=once), made.one)
+    run = federation(replace(cell, schedule=once), made)
     run.fit(1)
     ensemble = run.transcript.distillation[-1].ensemble
     kept = torch.from_numpy(ensemble.indices[ensemble.kept])

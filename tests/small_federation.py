@@ -33,7 +33,7 @@ BRIEF = Schedule(
     sgd=SGD(local_batch=16, distillation_batch=16),
 )
 STILL = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
-SMALL = ReferenceSettings(ranks=(20,), n_features=200)
+SMALL = ReferenceSettings(rank=20, n_features=200)
 
 
 def record_unit(

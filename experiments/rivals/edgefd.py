@@ -20,7 +20,7 @@ from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.base import CountedVotes, Labels, check_labels, levels, teachable
 from secure_fd.optional import extra
-from secure_fd.selection.density_ratio import as_they_are
+from secure_fd.selection.density_ratio import flat_pixels
 from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums, ensemble_predictions
 
 
@@ -59,7 +59,7 @@ class EdgeFD:
     def opinion(self, client: ClientData, proxies: Tensor) -> CountedVotes:
         """An answer of weight one where a centroid is near, and of any class."""
         held_back = client.validation if len(client.validation) else client.train
-        own, kept, asked = map(as_they_are, (client.train.pixels, held_back.pixels, proxies))
+        own, kept, asked = map(flat_pixels, (client.train.pixels, held_back.pixels, proxies))
         centres = self._centres(own, client)
         scores = np.quantile(nearest(kept, centres), self.quantile) - nearest(asked, centres)
         return CountedVotes((scores >= 0).astype(np.float64), scores=scores)

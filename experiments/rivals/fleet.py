@@ -19,7 +19,7 @@ from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.client import ClientPlan, ClientUnit
-from secure_fd.selection.density_ratio import ProxyReference
+from secure_fd.selection.density_ratio import ProxyReference, RatioSolver
 from secure_fd.training import models
 from secure_fd.training.recipes import SGD
 from secure_fd.training.trainer import Trainer, default_device
@@ -124,8 +124,8 @@ def cast_votes(
 def _weights(reference: ProxyReference, indices: IntArray, records: float) -> Scores:
     """[D, M] (H + beta I)^-1 phi(x), for clients of so many records; public."""
     ridge = max(1.0 / len(reference.proxy_features), 1.0 / (_RIDGE_RECORDS * records))
-    head = reference.solver(ridge).head(reference.proxy_features[indices], (0,) * len(indices))
-    return head.coefficients.astype(np.float32)
+    solver = RatioSolver.with_ridge(reference.second_moment, ridge)
+    return solver.solve(reference.proxy_features[indices].T).astype(np.float32)
 
 
 def _scores(records: Images, block: IntArray, reference: ProxyReference, weights: Scores) -> Scores:

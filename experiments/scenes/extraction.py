@@ -132,7 +132,7 @@ class _Clients:
         if self.selectors is None or isinstance(self.method, FedMD):
             opinion = FedMD(labels).opinion(self.data.clients[client], images)
         else:
-            verdict = self.selectors[client].judge(images)
+            verdict = self.selectors[client].predict(images)
             opinion = self.method.opinion_of(verdict, n_classes)
         predictions = predict(self.networks[client], images)
         return opinion.contribution(np.arange(len(images)), predictions, labels, trust=1.0)

@@ -330,7 +330,7 @@ def _direct(networks: list[nn.Module], labels: Labels) -> AnswerFunction:
 def _acceptance(method: SelectiveFD, data: FederatedData, images: Tensor) -> dict[str, float]:
     """Share of images that the protocol itself would have let clients answer."""
     verdicts = [
-        method.selector.fit(client, data.proxies.pixels).judge(images).accepted
+        method.selector.fit(client, data.proxies.pixels).predict(images).accepted
         for client in data.clients
     ]
     return {

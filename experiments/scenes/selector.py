@@ -65,7 +65,7 @@ class _Play:
         method = SelectiveFD("hard", kind, votes="counted")  # what abstention alone tells
         asked = self.data.clients if self.sums_only else self.data.clients[: self.judged()]
         fitted = [kind.fit(client, self.data.proxies.pixels) for client in asked]
-        everyone = tuple(self._released(method, one.judge) for one in fitted)
+        everyone = tuple(self._released(method, one.predict) for one in fitted)
         found = []
         for k in range(self.judged()):
             column = self.data.clients[k].classes[0]

@@ -187,9 +187,13 @@ def _patches(name: str) -> Callable[[Path | None], Source]:
     """A set of images that clients see through patch features, [N, 60, 1, 1] in [0, 1]."""
 
     def read(data_dir: Path | None) -> Source:
-        return replace(_LOADERS[name](data_dir), name=f"{name}_patches", fit=PatchMap.fit)
+        return replace(_LOADERS[name](data_dir), name=f"{name}_patches", fit=_patch_records)
 
     return read
+
+
+def _patch_records(public: Tensor) -> Callable[[Tensor], Tensor]:
+    return PatchMap.fit(public).as_records
 
 
 _LOADERS: dict[str, Callable[[Path | None], Source]] = {

@@ -14,7 +14,7 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.base import NoProtection, Protection
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.protocol.messages import ClientRole, ServerRole
-from secure_fd.selection.selectors import Familiar
+from secure_fd.selection.familiarity import KnownProxies
 from secure_fd.training.recipes import Schedule
 from secure_fd.training.trainer import Learner, LocalTrainer
 from secure_fd.votes.codec import (
@@ -60,7 +60,7 @@ class Opinion(Protocol):
         """
 
     @property
-    def familiar(self) -> Familiar | None:
+    def familiar(self) -> KnownProxies | None:
         """What the client's records say of each proxy; None of a selector that asks none."""
 
     def contribution(
@@ -83,7 +83,7 @@ class CountedVotes:
     weights: FloatArray = field(repr=False)
     allowed: NDArray[np.bool_] | None = field(default=None, repr=False)
     scores: FloatArray | None = field(default=None, repr=False)
-    familiar: Familiar | None = field(default=None, repr=False)
+    familiar: KnownProxies | None = field(default=None, repr=False)
 
     def contribution(
         self,
@@ -115,7 +115,7 @@ class WeighedVotes:
     evidence: FloatArray = field(repr=False)
     held: NDArray[np.bool_] = field(repr=False)
     scores: FloatArray | None = field(default=None, repr=False)
-    familiar: Familiar | None = field(default=None, repr=False)
+    familiar: KnownProxies | None = field(default=None, repr=False)
 
     def contribution(
         self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 0.0

@@ -243,7 +243,7 @@ class DaFKDClient(ClientRole):
         fitted = self._terms.method.selector.fit(data, self._terms.setting.public_proxies())
 
         def by_ratio(x: Tensor) -> FloatArray:
-            ratio = np.maximum(fitted.judge(x).ratios.sum(axis=1), 0.0)
+            ratio = np.maximum(fitted.predict(x).ratios.sum(axis=1), 0.0)
             return np.asarray(ratio / (1.0 + ratio))
 
         return by_ratio

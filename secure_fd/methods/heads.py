@@ -50,19 +50,14 @@ from secure_fd.selection.density_ratio import (
     FourierFeatures,
     Map,
     ProxyReference,
-    RatioHead,
     RatioSolver,
     ReferenceSettings,
-    Same,
     SingleArray,
     noisy_solver,
-    proxy_leverage,
     shared_reference,
     whitened,
 )
-from secure_fd.selection.familiarity import OwnRatios
-from secure_fd.selection.selectors import Familiar
-from secure_fd.selection.typical import somebodys
+from secure_fd.selection.familiarity import KnownProxies, OwnRatios, in_distribution
 from secure_fd.training.trainer import Learner, Lesson, accuracy, predict
 from secure_fd.votes.codec import FloatArray, UnitArray, WordArray, rescaled
 from secure_fd.wire import Sum
@@ -87,7 +82,7 @@ class PooledHeads:
     its network was taught, and where the schedule has no proxy_steps, it is the head.
     none_of_mine: whether proxies that are like nobody's records are kept out before networks are
     taught: clients say what they know, in one more sum. Under noise the released ratios say it, and
-    no record is asked (see `selection.typical`).
+    no record is asked (see `selection.familiarity`).
 
     >>> PooledHeads(residual_rounds=1).name
     'Pooled heads'
@@ -173,13 +168,14 @@ class Public:
     @classmethod
     def of(cls, features: ReferenceSettings, setting: Setting) -> "Public":
         """Fitted once for all parties of a process; under noise, with what it leaves room for."""
-        proxies, unit = Same(setting.public_proxies()), setting.protection
+        proxies, unit = setting.public_proxies(), setting.protection
         units = None
         if isinstance(unit, PooledRecordUnit):
             features = unit.features
-        reference, solver = shared_reference(proxies, features)
+        reference = shared_reference(proxies, features)
+        solver = reference.solver
         if isinstance(unit, PooledRecordUnit):
-            solver = noisy_solver(Same(reference), unit.level) if unit.level else solver
+            solver = noisy_solver(proxies, features, unit.level) if unit.level else solver
             units = UnitCodec(setting.records, reference.proxy_features.shape[1], unit.own_room)
         entry = np.sqrt(2.0 / reference.proxy_features.shape[1])
         codec = MeanCodec.by_records(setting.records, (MOST - LEAST - 1) * float(entry))
@@ -200,14 +196,13 @@ class Public:
         """The form of the sum in which clients say what they know."""
         return Survey(len(self.reference.proxy_features), self.n_classes)
 
-    def familiar(self, head: FloatArray, client: ClientData, records: int) -> Familiar:
+    def familiar(self, head: FloatArray, client: ClientData, records: int) -> KnownProxies:
         """What a client's records say of each proxy, by a density-ratio head of so many records."""
-        classes = list(client.classes)
-        own = RatioHead(client.classes, head[:, classes])
-        found = OwnRatios.of(client, self.reference, self.solver, own, pooled=records)
-        leverage = proxy_leverage(Same(self.reference), Same(self.solver))
-        left_out = own.ratios(self.reference.proxy_features) / (1.0 - leverage)[:, None]
-        return Familiar.of(classes, found.knows(left_out), found.telling, self.n_classes)
+        own = head[:, list(client.classes)]
+        found = OwnRatios.of(client, self.reference, own, pooled=records)
+        ratios = self.reference.proxy_features @ own
+        left_out = ratios / (1.0 - self.reference.leverage)[:, None]
+        return found.known(left_out, client.classes, self.n_classes)
 
     def scores(self, head: FloatArray) -> FloatArray:
         """[P, C] at the proxies, whatever shares of them are of which class."""
@@ -221,7 +216,7 @@ class Public:
 
     def mapped(self, images: Images) -> Iterator[SingleArray]:
         """Features of images in parts [n, D]; what they are mapped to before is kept."""
-        inputs = whitened(Same(self.reference), images.pixels).astype(np.float32)
+        inputs = whitened(images.pixels, self.reference).astype(np.float32)
         for start in range(0, len(inputs), _AT_ONCE):
             yield self.reference.fourier.single(inputs[start : start + _AT_ONCE])
 
@@ -463,7 +458,7 @@ class HeadClient(HeadLearner):
         if self._ratios is None:
             self._ratios = self.head
             if self._by_ratios:
-                self.known = somebodys(self.public.scores(self.head))
+                self.known = in_distribution(self.public.scores(self.head))
 
     def guarantee(self) -> Guarantee | None:
         """What this client was promised for its noisy sums."""
@@ -487,7 +482,7 @@ class HeadClient(HeadLearner):
         self._answered += 1
         return self.public.survey.encode(self._familiar())
 
-    def _familiar(self) -> Familiar | None:
+    def _familiar(self) -> KnownProxies | None:
         """None of a client that never had the first head."""
         if self._ratios is None:
             return None

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from secure_fd.selection.density_ratio import RatioSolver
-from secure_fd.selection.typical import typical
+from secure_fd.selection.familiarity import expected_in_class_ratio
 from secure_fd.votes.codec import FloatArray
 
 LEAST, MOST = -1.0, 2.0
@@ -65,7 +65,7 @@ class Search:
         self._directions.append(self._part(base, direction))
         self.head = base + self._directions[-1]
         if self._damping is None:
-            self._damping = np.maximum(typical(self._proxies @ self.head), 1.0)
+            self._damping = np.maximum(expected_in_class_ratio(self._proxies @ self.head), 1.0)
         return self.head
 
     def _part(self, base: FloatArray, direction: FloatArray) -> FloatArray:

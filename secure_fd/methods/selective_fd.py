@@ -125,7 +125,7 @@ class SelectiveFD:
                 evidence,
                 held,
                 scores=verdict.scores,
-                familiar=verdict.familiar(n_classes),
+                familiar=verdict.familiar,
             )
         allowed = verdict.allowed(n_classes) if self.own_classes else None
         return CountedVotes(verdict.accepted.astype(np.float64), allowed, verdict.scores)

@@ -1,9 +1,9 @@
 """One sum before the first vote: the proxies that at least one client knows.
 
 Where all clients abstain, an average of their votes still names a class. So each client first says
-of every proxy whether it is like its own records of each class that it holds (see `selection.own`),
-and of which classes it can say so: one bit each. The server reads the sums alone, in clear and
-under masks.
+of every proxy whether it is like its own records of each class that it holds (see
+`selection.familiarity`), and of which classes it can say so: one bit each. The server reads the
+sums alone, in clear and under masks.
 
 **Threshold.** A proxy is known if in any class at least a share t of the holders know it. Clients
 that hold the same class may still differ in scanner or person, and then each knows little but its
@@ -49,8 +49,7 @@ from numpy.typing import NDArray
 from secure_fd.errors import PeerError
 from secure_fd.protocol.transcript import SurveyRound, Transcript, uploads_of
 from secure_fd.secure_sum.recorded import Seen
-from secure_fd.selection.familiarity import ENOUGH, UNTYPICAL
-from secure_fd.selection.selectors import Familiar
+from secure_fd.selection.familiarity import ENOUGH, UNTYPICAL, KnownProxies
 from secure_fd.votes.codec import FloatArray, UnitArray
 
 BOUND = 1
@@ -141,9 +140,9 @@ def _separated(rates: FloatArray) -> tuple[float, float]:
 class Survey:
     """The form of the sum: P C bits, then C for the classes of which a client can tell.
 
-    >>> from secure_fd.selection.selectors import Familiar
+    >>> from secure_fd.selection.familiarity import KnownProxies
     >>> asked = Survey(n_proxies=1, n_classes=2)
-    >>> holder = Familiar(np.array([[True, False]]), np.array([True, False]))
+    >>> holder = KnownProxies(np.array([[True, False]]), np.array([True, False]))
     >>> asked.encode(holder).tolist()
     [1, 0, 1, 0]
     """
@@ -156,11 +155,11 @@ class Survey:
         """Integers of a client."""
         return (self.n_proxies + 1) * self.n_classes
 
-    def encode(self, familiar: Familiar | None) -> UnitArray:
+    def encode(self, familiar: KnownProxies | None) -> UnitArray:
         """[length] bits; zeros of a client that cannot tell."""
         if familiar is None:
             return np.zeros(self.length, dtype=np.uint64)
-        return np.concatenate([familiar.knows.reshape(-1), familiar.holds]).astype(np.uint64)
+        return np.concatenate([familiar.known.reshape(-1), familiar.has_class]).astype(np.uint64)
 
     def record(self, index: int, seen: Seen, transcript: Transcript) -> bool:
         """Keep a sum as the server saw it; False where it is of another form: votes, or counts."""

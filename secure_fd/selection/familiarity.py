@@ -1,15 +1,20 @@
-"""What a client's own records say of its heads: how familiar a sample is, how common its classes.
+"""How familiar a sample is to a client's records, and how common its classes are among proxies.
 
-A head knows the records that it was fitted on too well to be judged by them. Held-back records, and
-records that are left out of their own class mean, look to it as proxies of their class do:
+A head fits the records that it was trained on too well to be judged by them. Held-back records, and
+records that are left out of their own class mean, score like proxies of their class. So
 
     a proxy that scores below nine tenths of these is probably not of that class;
-    how much higher they score than the proxies at large tells how rare the class is among proxies.
+    how much higher they score than all proxies on average tells how rare the class is among them.
 
-Both are found at the client alone, without any label of a proxy.
+Both are found at the client alone, without any label of a proxy. Released ratios alone tell which
+proxies are like any records at all: where w_c = p(x, c) / p_proxy(x), the mean of w_c over the
+class's own images is E_proxy[w_c^2] / E_proxy[w_c], as w_c p_proxy is their density. A proxy whose
+largest ratio is far below that mean is like nobody's records.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +23,51 @@ from torch import Tensor
 
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
-from secure_fd.selection.density_ratio import ProxyReference, RatioHead, RatioSolver
+from secure_fd.selection.density_ratio import ProxyReference
 from secure_fd.votes.codec import FloatArray
 
-UNTYPICAL = 0.1
+BoolArray = NDArray[np.bool_]
+
+UNTYPICAL: Final = 0.1
 """Share of a class's own records that score too low to be known; so do as many of its proxies."""
-FEWEST = 10
-"""Records of a class below which its shares say nothing."""
-ENOUGH = 200
+FEWEST: Final = 10
+"""Records of a class below which nothing is estimated from them."""
+ENOUGH: Final = 200
 """Records of a class that are looked at: one left out costs a product with the inverse moment."""
+_IN_DISTRIBUTION: Final = 0.5
+"""Least ratio, over the mean of its class. Chosen on seeds 0 to 2 of MNIST-5k, where it keeps out
+98 % of another set's images at epsilon 4, 87 % at 1, and 2 to 4 % of clean proxies, whose labels
+were worse."""
+_LEAST: Final = 1e-9
+
+
+def over_classes(values: NDArray[Any], classes: Sequence[int], n_classes: int) -> NDArray[Any]:
+    """Spread values [..., k] of these classes over all of them, [..., C], zeros elsewhere."""
+    spread = np.zeros((*values.shape[:-1], n_classes), dtype=values.dtype)
+    spread[..., list(classes)] = values
+    return spread
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownProxies:
+    """Which proxies are like a client's own records.
+
+    Attributes:
+        known: [P, C] whether a proxy is like the records of a class.
+        has_class: [C] the classes of which there are records enough to tell.
+    """
+
+    known: BoolArray = field(repr=False)
+    has_class: BoolArray = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnRatios:
-    """by_class: for each class that the client holds, its head's ratios [n, classes] at up to 200
-    records of that class on which it was not fitted. shares: [classes] of the training records.
+    """Density ratios at a client's own records, none of which the head was fitted on.
+
+    Attributes:
+        by_class: for each class that the client holds, ratios [n, classes] at up to 200 records.
+        shares: [classes] of the training records.
     """
 
     by_class: tuple[FloatArray, ...] = field(repr=False)
@@ -40,62 +75,68 @@ class OwnRatios:
 
     @classmethod
     def of(
-        cls,
-        client: ClientData,
-        reference: ProxyReference,
-        solver: RatioSolver,
-        head: RatioHead,
-        pooled: int = 0,
+        cls, client: ClientData, reference: ProxyReference, head: FloatArray, pooled: int = 0
     ) -> "OwnRatios":
-        """From held-back records, and from training records left out where these are too few.
+        """Use held-back records, and training records left out where these are too few.
 
-        pooled: records that the head was fitted on, where these are not the client's alone.
+        Args:
+            client: its records.
+            reference: the public features.
+            head: [D, classes] coefficients of the ratios of its classes.
+            pooled: records that the head was fitted on, where these are not the client's alone.
         """
         total, held_back = len(client.train), _by_class(client.validation)
         trained, found = _by_class(client.train), []
-        for column, label in enumerate(head.classes):
-            own, ratios = trained[label], [np.zeros((0, len(head.classes)))]
+        for column, label in enumerate(client.classes):
+            own, ratios = trained[label], [np.zeros((0, len(client.classes)))]
             if label in held_back:
-                ratios.append(head.ratios(reference.features(held_back[label][:ENOUGH])))
+                ratios.append(reference.features(held_back[label][:ENOUGH]) @ head)
             more = ENOUGH - sum(map(len, ratios))
             if more > 0 and len(own) > 1:
                 features = reference.features(own[:more])
+                # Without record x, M being the inverse moment, a head's ratio of its class is
+                # w(x) - phi(x)^T M phi(x) / total, as the head is linear in its class sums.
+                left_out = features @ head
+                itself = np.einsum("nd,dn->n", features, reference.solver.solve(features.T))
                 fewer = 1.0 if pooled else len(own) / (len(own) - 1)  # a mean over one record less
-                ratios.append(_left_out(features, head, solver, column, pooled or total, fewer))
+                left_out[:, column] = (left_out[:, column] - itself / (pooled or total)) * fewer
+                ratios.append(left_out)
             found.append(np.concatenate(ratios))
-        shares = np.array([len(trained[label]) for label in head.classes]) / total
+        shares = np.array([len(trained[label]) for label in client.classes]) / total
         return cls(tuple(found), shares)
 
     @property
-    def telling(self) -> NDArray[np.bool_]:
+    def reliable(self) -> BoolArray:
         """[classes] of which there are records enough."""
         return np.array([len(ratios) >= FEWEST for ratios in self.by_class], dtype=np.bool_)
 
-    def knows(self, ratios: FloatArray) -> NDArray[np.bool_]:
-        """[N, classes] of ratios [N, classes] at any samples; False where nothing tells."""
-        found = np.zeros(ratios.shape, dtype=np.bool_)
-        for column in np.flatnonzero(self.telling):
+    def known(self, ratios: FloatArray, classes: Sequence[int], n_classes: int) -> KnownProxies:
+        """Compare ratios [P, classes] at proxies, each left out of H, with those at own records."""
+        found, reliable = np.zeros(ratios.shape, dtype=np.bool_), self.reliable
+        for column in np.flatnonzero(reliable):
             least = np.quantile(self.by_class[column][:, column], UNTYPICAL)
             found[:, column] = ratios[:, column] >= least
-        return found
+        known, has_class = (over_classes(own, classes, n_classes) for own in (found, reliable))
+        return KnownProxies(known, has_class)
 
     def prior(self, ratios: FloatArray, n_classes: int) -> FloatArray:
-        """[classes] the share of each class among proxies, from ratios [P, classes] there.
+        """Estimate the share of each class among proxies, [classes].
 
         A mean ratio at proxies is that at the records of each class, weighed by the shares that are
-        sought; all classes that the client does not hold count as scoring nothing. 1 / C for a
-        class of too few records.
+        sought; all classes that the client does not hold count as scoring nothing.
+
+        Args:
+            ratios: [P, classes] at the proxies.
+            n_classes: C; a class of too few records gets 1 / C.
         """
-        even, telling = 1.0 / n_classes, self.telling
-        prior = np.full(len(telling), even)
-        if telling.any():
-            own = [
-                at.mean(axis=0) for at, tells in zip(self.by_class, telling, strict=True) if tells
-            ]
+        even, reliable = 1.0 / n_classes, self.reliable
+        prior = np.full(len(reliable), even)
+        if reliable.any():
+            own = [self.by_class[column].mean(axis=0) for column in np.flatnonzero(reliable)]
             scale = 1.0 / self.shares
-            at_records = (np.stack(own) * scale)[:, telling]
-            at_proxies = (ratios.mean(axis=0) * scale)[telling]
-            prior[telling] = nnls(at_records.T, at_proxies)[0]
+            at_records = (np.stack(own) * scale)[:, reliable]
+            at_proxies = (ratios.mean(axis=0) * scale)[reliable]
+            prior[reliable] = nnls(at_records.T, at_proxies)[0]
         return np.asarray(np.clip(prior, 1.0 / len(ratios), 1.0))
 
 
@@ -105,20 +146,28 @@ def _by_class(records: Images) -> dict[int, Tensor]:
     return {c: records.pixels[labels == c] for c in sorted(set(labels.tolist()))}
 
 
-def _left_out(
-    features: FloatArray,
-    head: RatioHead,
-    solver: RatioSolver,
-    column: int,
-    total: int,
-    fewer: float,
-) -> FloatArray:
-    """[m, classes] ratios at m records of a class, each left out of the sum over that class.
+def expected_in_class_ratio(ratios: FloatArray) -> FloatArray:
+    """Estimate the mean ratio of each class's own images, [C], from ratios [P, C] at the proxies.
 
-    A head is linear in its class sums: without record x, M being the inverse moment, the ratio of
-    its class is w(x) - phi(x)^T M phi(x) / total.
+    0 for a class that nobody holds.
+
+    >>> expected_in_class_ratio(np.array([[2.0, 0.0], [2.0, 0.0], [0.0, 0.0]])).tolist()
+    [2.0, 0.0]
     """
-    ratios = head.ratios(features)
-    itself = np.einsum("nd,dn->n", features, solver.solve(features.T)) / total
-    ratios[:, column] = (ratios[:, column] - itself) * fewer
-    return ratios
+    total = ratios.sum(axis=0)
+    held = total > _LEAST * len(ratios)
+    return np.where(held, (ratios**2).sum(axis=0) / np.where(held, total, 1.0), 0.0)
+
+
+def in_distribution(ratios: FloatArray) -> BoolArray:
+    """Find the proxies whose largest ratio is at least half of the mean of its class, [P].
+
+    All of them where that leaves none, as there must be something to learn from.
+
+    >>> in_distribution(np.array([[2.0, 0.0], [2.0, 0.1], [0.3, 0.2]])).tolist()
+    [True, True, False]
+    """
+    usual, best = expected_in_class_ratio(ratios), ratios.argmax(axis=1)
+    largest = np.take_along_axis(ratios, best[:, None], axis=1)[:, 0]
+    kept = (usual[best] > 0) & (largest >= _IN_DISTRIBUTION * usual[best])
+    return kept if kept.any() else np.ones_like(kept)

@@ -12,23 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from secure_fd.data.patches import PatchMap, PatchSettings
+from secure_fd.data.patches import PatchMap
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.heads import PublicHead
 from secure_fd.methods.survey import Known
-from secure_fd.selection.density_ratio import (
-    AsTheyAre,
-    FourierFeatures,
-    PatchFeatures,
-    SideBySide,
-    Whitening,
-)
+from secure_fd.selection.density_ratio import FourierFeatures, Whitening
 from secure_fd.votes.codec import Ensemble
 
 _KINDS: Final = (
     *(Ensemble, Known),
-    *(AsTheyAre, FourierFeatures, PatchFeatures, SideBySide, Whitening),
-    *(PatchMap, PatchSettings, PublicHead),
+    *(FourierFeatures, PatchMap, PublicHead, Whitening),
 )
 _VALUES: Final[Mapping[str, type]] = {kind.__name__: kind for kind in _KINDS}
 _DTYPES: Final = ("<f4", "<f8", "<i4", "<i8", "<u4", "<u8", "|u1", "|b1")

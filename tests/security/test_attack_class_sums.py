@@ -33,13 +33,13 @@ from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit, PooledShares, pooled_sums
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.selection.density_ratio import ReferenceSettings, Same, shared_reference
+from secure_fd.selection.density_ratio import ReferenceSettings, shared_reference
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.simulation.simulate import fresh_networks
 from secure_fd.training.recipes import Schedule
 
 SIZE = 400
-SMALL = ReferenceSettings(ranks=(40,), n_features=SIZE)
+SMALL = ReferenceSettings(rank=40, n_features=SIZE)
 ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
 PARTS = Sizes(proxies=60, test=0, held_out=30, local=33)
 DELTA = 1e-5
@@ -237,7 +237,7 @@ TRIALS = 200
 def right_guesses(budget: float, honest: int = 7) -> tuple[int, PooledPlan]:
     """Which of two images is the one record of its class? Of 200 masked totals of ten clients."""
     data = divided()
-    reference, _ = shared_reference(Same(data.proxies.pixels), SMALL)
+    reference = shared_reference(data.proxies.pixels, SMALL)
     plan = PooledPlan(clients=10, honest=honest, entries=SIZE)
     plan = plan.with_noise(calibrate(budget, DELTA, plan))
     shares = PooledShares(plan, SeededRandom(5))

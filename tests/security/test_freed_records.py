@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from secure_fd.cache import freed_with_owner
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
@@ -14,11 +15,11 @@ from secure_fd.data.sources import load
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.record import LocalRecordUnit
-from secure_fd.selection.density_ratio import FreedWithOwner, ReferenceSettings
+from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.simulation.federation import Federation
 from tests.small_federation import BRIEF, federation, participants
 
-SMALL = ReferenceSettings(ranks=(5,), n_features=20)
+SMALL = ReferenceSettings(rank=5, n_features=20)
 SIZES = Sizes(proxies=60, test=10, held_out=10, local=60)
 
 
@@ -75,20 +76,18 @@ def test_public_proxies_share_no_memory_with_private_images():
 
 
 def test_values_are_kept_as_long_as_their_owner_and_no_longer():
-    cache, made = FreedWithOwner(most=2), list[str]()
+    made, values = list[str](), list[weakref.ref]()
 
-    def value(owner: torch.Tensor, key: str) -> str:
-        return cache.value(owner, key, lambda: made.append(key) or key)
+    @freed_with_owner
+    def value(_: torch.Tensor, key: str) -> torch.Tensor:
+        made.append(key)
+        values.append(weakref.ref(new := torch.zeros(1)))
+        return new
 
     owner, other = torch.zeros(2), torch.zeros(2)
-    assert [value(owner, "a"), value(owner, "a"), value(other, "a")] == ["a"] * 3
-    assert made == ["a", "a"]  # equal tensors are two owners
+    assert value(owner, "a") is value(owner, "a") is not value(other, "a")
     value(owner, "b")
-    value(owner, "c")
-    assert value(owner, "b") == "b"
-    assert made == ["a", "a", "b", "c"]
-    value(owner, "a")  # the oldest had made room
-    assert made[4:] == ["a"]
+    assert made == ["a", "a", "b"]  # equal tensors are two owners
     del owner
     gc.collect()
-    assert len(cache._kept) == 1
+    assert [one() is None for one in values] == [True, False, True]

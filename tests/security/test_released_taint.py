@@ -38,7 +38,7 @@ from secure_fd.training.models import flatten
 from secure_fd.votes.codec import IntArray, UnitArray
 from tests.small_federation import faults, federation, record_unit
 
-SMALL = ReferenceSettings(ranks=(20,), n_features=100)
+SMALL = ReferenceSettings(rank=20, n_features=100)
 FAULTS = {0: {1: Stage.INPUT}, 1: {2: Stage.UNMASK}}
 
 

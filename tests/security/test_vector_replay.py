@@ -28,7 +28,7 @@ from secure_fd.votes.codec import IntArray, UnitArray
 from tests.security.test_party_restarts import put_back
 from tests.small_federation import faults
 
-SMALL = ReferenceSettings(ranks=(5,), n_features=20)
+SMALL = ReferenceSettings(rank=5, n_features=20)
 SCHEDULE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
 
 

@@ -187,14 +187,13 @@ MISTAKES: dict[str, Sequence[Callable[[], object]]] = {
     "split": [lambda: fd.parse_split("strng")],
     "folder": [lambda: fd.images_in("nowhere", 32)],
     "secure": [lambda: simulated(secure="mask")],
-    "threshold": [lambda: fd.ProxyRatioSelector("Otsu"), lambda: fd.ProxyRatioSelector(0.5)],
     "quantile": [
         partial(kind, quantile=quantile)
         for kind in (fd.ProxyRatioSelector, fd.KulsifSelector)
         for quantile in (7.0, -0.1, float("nan"))
     ],
     "width": [lambda: fd.KulsifSelector(width=0.0)],
-    "n_reference": [lambda: fd.KulsifSelector(n_reference=0)],
+    "share": [lambda: fd.KulsifSelector(share=1.0)],
     "recipe": [lambda: simulated(recipe="our")],
     "clients": [lambda: fd.simulate("digits", clients=40)],
     "attack": [lambda: simulated().attack("member")],

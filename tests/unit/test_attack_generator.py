@@ -21,7 +21,7 @@ from attacks.generator import (
 )
 from attacks.view import Public, client_view, outsider_view, server_view
 from secure_fd.data.federated import FederatedData, seen_through
-from secure_fd.data.patches import PatchMap, PatchSettings
+from secure_fd.data.patches import PatchMap
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.methods.adversarial import AdversarialSettings, Generator
 from secure_fd.methods.dafkd import DaFKD
@@ -181,7 +181,6 @@ def test_a_run_with_a_generator_is_attacked_by_name(digits):
     found = asked(run)
     assert found.figure_name == "AUC"
     assert found.n_members == found.n_non_members > 0
-    small = PatchSettings(rank=4, filters=8, patches=200, side=5, pool=2)
-    features_of = PatchMap.fit(digits.proxies.pixels, small)
-    run = run_of(seen_through(digits, features_of), method)
+    features_of = PatchMap.fit(digits.proxies.pixels, rank=4)
+    run = run_of(seen_through(digits, features_of.as_records), method)
     assert asked(run).n_members == found.n_members

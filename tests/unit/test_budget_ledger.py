@@ -342,7 +342,7 @@ def pooled(
         n_proxies=40,
         n_classes=2,
         sums=2,
-        features=ReferenceSettings(ranks=(5,), n_features=10),
+        features=ReferenceSettings(rank=5, n_features=10),
         random=random,
         ledgers={0: ledger},
         session=session,

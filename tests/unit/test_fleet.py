@@ -24,7 +24,7 @@ from secure_fd.privacy.base import IN_CLEAR
 from secure_fd.privacy.calibration import epsilon as price
 from secure_fd.privacy.client import ClientUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.selection.density_ratio import ProxyReference, ReferenceSettings
+from secure_fd.selection.density_ratio import ProxyReference, RatioSolver, ReferenceSettings
 
 DELTA = 1e-5
 
@@ -36,7 +36,7 @@ def records(digits):
 
 @pytest.fixture(scope="module")
 def reference(digits):
-    return ProxyReference.fit(digits.proxies.pixels, ReferenceSettings((20,), 60))
+    return ProxyReference.fit(digits.proxies.pixels, ReferenceSettings(20, 60))
 
 
 # Votes.
@@ -49,14 +49,14 @@ def by_hand(
     labels = records.labels.numpy()
     n_clients = int(owners.max()) + 1
     ridge = max(1 / len(reference.proxy_features), n_clients / (20 * len(labels)))
-    solver = reference.solver(ridge)
+    solver = RatioSolver.with_ridge(reference.second_moment, ridge)
     made = np.full((n_clients, len(indices)), ABSTAIN)
     for k in range(n_clients):
         own = owners == k
         classes = tuple(np.unique(labels[own]).tolist())
         features = reference.features(records.pixels[torch.from_numpy(own)])
         means = np.stack([(features * (labels[own] == c)[:, None]).mean(axis=0) for c in classes])
-        ratios = solver.head(means, classes).ratios(reference.proxy_features[indices])
+        ratios = reference.proxy_features[indices] @ solver.solve(means.T)
         share = len(classes) / (labels.max() + 1)
         best = np.argsort(-ratios.max(axis=1))[: round(ACCEPTED * share * len(indices))]
         made[k, best] = np.asarray(classes)[ratios[best].argmax(axis=1)]

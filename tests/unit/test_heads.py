@@ -30,7 +30,6 @@ from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import (
     ProxyReference,
-    Same,
     class_means,
     shared_reference,
 )
@@ -59,7 +58,7 @@ def half(made: Simulation, client: int = 0) -> HeadLearner:
 
 def pooled(data: FederatedData) -> tuple[ProxyReference, FloatArray, FloatArray]:
     """The reference, features and one-hot labels of all training records."""
-    reference, _ = shared_reference(Same(data.proxies.pixels), SMALL)
+    reference = shared_reference(data.proxies.pixels, SMALL)
     records = concatenate([client.train for client in data.clients])
     return reference, reference.features(records.pixels), np.eye(10)[records.labels.numpy()]
 
@@ -68,7 +67,7 @@ def test_one_sum_gives_the_density_ratio_head_of_all_records(digits):
     made = run(digits, PooledHeads(residual_rounds=0, features=SMALL), 1)
     reference, features, labels = pooled(digits)
     means = class_means(features, labels.argmax(axis=1), tuple(range(10)))
-    wanted = reference.solver().head(means, tuple(range(10))).coefficients
+    wanted = reference.solver.solve(means.T)
     # Proxies of six classes that nobody holds: ratios of 2.5 are halved, labels are the same.
     assert np.allclose(2 * half(made).head, wanted, atol=2e-3 * np.abs(wanted).max())
 
@@ -94,7 +93,7 @@ def test_residual_rounds_come_to_least_squares(digits):
         return float(((labels - features @ head) ** 2).sum(axis=1).mean())
 
     ours, solved = half(made).head, half(run(digits, AFL(features=SMALL), 1)).head
-    _, solver = shared_reference(Same(digits.proxies.pixels), SMALL)
+    solver = shared_reference(digits.proxies.pixels, SMALL).solver
     plain = np.zeros_like(ours)
     for _ in range(9):
         plain += solver.solve(features.T @ (labels - features @ plain) / len(features))

@@ -110,7 +110,7 @@ def test_the_smallest_pooled_sum_with_all_corrupt_clients_that_the_masks_name(cl
         n_proxies=40,
         n_classes=2,
         sums=2,
-        features=ReferenceSettings(ranks=(5,), n_features=10),
+        features=ReferenceSettings(rank=5, n_features=10),
     )
     least = max(unit.noise_terms.survivors, group.quorum)
     assert least == group.quorum  # no tolerance of drop-outs is lost

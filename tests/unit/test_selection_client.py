@@ -20,6 +20,7 @@ from secure_fd.selection.density_ratio import (
     RatioSolver,
     ReferenceSettings,
     class_means,
+    class_shares,
     posterior,
 )
 from secure_fd.selection.selectors import (
@@ -81,9 +82,9 @@ def test_a_handful_of_records_does_not_speak_for_a_class():
     few = ClientData(client.train[torch.arange(10)], client.validation, 10)
     selector = ProxyRatioSelector()
     found, fitted = selector.select(few, proxies), selector.fit(few, proxies)
-    assert fitted.known.tolist() == [0.1]
+    assert fitted.reach.tolist() == [0.1]
     assert 0.05 < found.posterior.max() <= 0.1
-    assert selector.fit(client, proxies).known.tolist() == [1.0]
+    assert selector.fit(client, proxies).reach.tolist() == [1.0]
     assert found.scores.max() > 0.5  # what thresholds see
 
 
@@ -95,7 +96,7 @@ def test_the_quantile_is_the_share_of_its_own_class_that_a_client_gives_up():
     """
     in_sample = selections(ProxyRatioSelector())
     for quantile in (0.1, 0.25, 0.5):
-        found = selections(ProxyRatioSelector("quantile", quantile))
+        found = selections(ProxyRatioSelector(quantile))
         hits = np.mean([s.accepted[own(k)].mean() for k, s in enumerate(found)])
         assert abs(hits - (1 - quantile)) < 0.08
         pairs = enumerate(zip(in_sample, found, strict=True))
@@ -109,7 +110,7 @@ def test_leverage_is_leave_one_out():
     features, means = rng.normal(size=(30, 8)) / 3, rng.normal(size=(2, 8))
     moment, ridge = features.T @ features / 30, 0.05 * np.eye(8)
     solver = RatioSolver(cho_factor(moment + ridge))
-    ratios = solver.head(means, (0, 1)).ratios(features)
+    ratios = features @ solver.solve(means.T)
     left_out = ratios / (1 - solver.leverage(features))[:, None]
     for i in (0, 17, 29):
         without = moment - np.outer(features[i], features[i]) / 30 + ridge
@@ -132,28 +133,32 @@ def densities(x: FloatArray) -> FloatArray:
 def test_the_posterior_of_fitted_ratios_is_near_bayes():
     """From samples alone; reading the ratios without dividing by the shares must fall short."""
     local, labels, proxies = gaussian_client(1)
-    fourier = FourierFeatures.draw(proxies, 400, 0)
+    fourier = FourierFeatures.draw(proxies, 400)
     at_proxies = fourier(proxies)
     moment = at_proxies.T @ at_proxies / len(proxies)
     solver = RatioSolver(cho_factor(moment + np.eye(400) / len(proxies)))
-    head = solver.head(class_means(fourier(local), labels, (0, 1)), (0, 1))
-    ratios = head.ratios(at_proxies)
+    head = solver.solve(class_means(fourier(local), labels, (0, 1)).T)
+    ratios = at_proxies @ head
     bayes = densities(proxies)[:, :2] / densities(proxies).sum(axis=1, keepdims=True)
-    assert np.abs(posterior(ratios, 3) - bayes).mean() < 0.05
+    assert np.abs(posterior(ratios, 3, class_shares(ratios)) - bayes).mean() < 0.05
     assert np.abs(np.clip(ratios / 3, 0, 1) - bayes).mean() > 0.1
     # The mean ratio at the proxies estimates the share of a class.
     assert ratios.mean(axis=0) == pytest.approx([0.7, 0.3], abs=0.03)
     # Between neighbours the larger ratio names the class: 0.7 p(x|0) and 0.3 p(x|1) meet at 1.21.
-    assert head.labels(fourier(np.array([[0.0], [2.2]]))).tolist() == [0, 1]
+    assert (fourier(np.array([[0.0], [2.2]])) @ head).argmax(axis=1).tolist() == [0, 1]
 
 
 def test_a_share_of_nothing_is_no_divisor():
     """The floor is a tenth of an equal share: 0.05 of two classes, so 1e-6 / (3 * 0.05)."""
     ratios = np.tile([1.0, 1e-6], (100, 1))
-    found = posterior(ratios, 3)
+
+    def likely(ratios: FloatArray) -> FloatArray:
+        return posterior(ratios, 3, class_shares(ratios))
+
+    found = likely(ratios)
     assert found[0] == pytest.approx([1 / 3, 1e-6 / 0.15])
-    assert posterior(np.full((5, 2), -0.1), 3).max() == 0.0
-    assert posterior(np.array([[90.0], [-1.0], [-2.0]]), 3).max() == 1.0
+    assert likely(np.full((5, 2), -0.1)).max() == 0.0
+    assert likely(np.array([[90.0], [-1.0], [-2.0]])).max() == 1.0
 
 
 def test_the_quantile_threshold_covers_its_share():
@@ -229,7 +234,7 @@ def test_the_public_part_is_made_once_for_all_clients(monkeypatch):
         ClientData(Images(pixels[i : i + 20], labels), Images(pixels[:2], labels[:2]), 3)
         for i in (0, 20)
     )
-    selector = ProxyRatioSelector(reference=ReferenceSettings(ranks=(15,), n_features=50))
+    selector = ProxyRatioSelector(reference=ReferenceSettings(15, 50))
     ratios = [selector.select(data, pixels).ratios for data in (first, second, first)]
     assert len(made) == 1
     assert ratios[0].shape == (60, 2)

@@ -15,7 +15,7 @@ from secure_fd.selection.density_ratio import (
     class_means,
 )
 
-SMALL = ReferenceSettings((20,), 200)
+SMALL = ReferenceSettings(20, 200)
 
 
 def pictures(count: int, seed: int) -> Tensor:
@@ -74,6 +74,10 @@ def test_rank_falls_to_what_the_proxies_span():
     assert Whitening.fit(flat, 100).basis.shape[1] == 1
 
 
+def mapped(whitening: Whitening, rows: np.ndarray) -> np.ndarray:
+    return whitening(torch.from_numpy(rows)[:, :, None, None])
+
+
 def test_few_proxies_of_many_features_are_whitened_by_their_gram_matrix():
     """The same subspace and scale as from the covariance, up to the signs of its axes."""
     raw = np.random.default_rng(0).normal(size=(40, 60)) * np.linspace(0.2, 3, 60)
@@ -82,19 +86,19 @@ def test_few_proxies_of_many_features_are_whitened_by_their_gram_matrix():
     values, vectors = np.linalg.eigh(centred.T @ centred / 40)
     wanted = vectors[:, ::-1][:, :15] / np.sqrt(values[::-1][:15])
     assert np.allclose(np.abs(few.basis), np.abs(wanted), atol=1e-9)
-    assert np.allclose(few(raw).T @ few(raw) / 40, np.eye(15), atol=1e-9)
+    assert np.allclose(mapped(few, raw).T @ mapped(few, raw) / 40, np.eye(15), atol=1e-9)
     assert Whitening.fit(raw, 100).basis.shape == (60, 39)
     unseen = np.random.default_rng(1).normal(size=(5, 60))
-    assert np.allclose(np.abs(few(unseen)), np.abs((unseen - raw.mean(axis=0)) @ wanted))
+    assert np.allclose(np.abs(mapped(few, unseen)), np.abs((unseen - raw.mean(axis=0)) @ wanted))
 
 
 def test_features_are_whitened_as_they_are():
     """[N, d, 1, 1] passes no filter: the same as the whitening of [N, d] alone."""
     given = torch.rand(200, 50, 1, 1, generator=torch.Generator().manual_seed(2))
     flat = given.flatten(1).double().numpy()
-    found = ReferenceSettings(ranks=(20,)).fit(given)(given)
+    found = ReferenceSettings(rank=20).fit(given)(given)
     assert found.shape == (200, 20)
-    assert np.allclose(found, Whitening.fit(flat, 20)(flat))
+    assert np.allclose(found, Whitening.fit(flat, 20)(given))
     assert np.allclose(found.T @ found / 200, np.eye(20), atol=1e-9)
     assert ProxyReference.fit(given, SMALL).features(given).shape == (200, SMALL.n_features)
 
@@ -102,7 +106,7 @@ def test_features_are_whitened_as_they_are():
 def test_fourier_features_approach_the_gaussian_kernel():
     """Inner products of D = 20,000 features: deviation below 1 / sqrt(D / 2) = 0.01."""
     inputs = np.random.default_rng(0).normal(size=(40, 5))
-    fourier = FourierFeatures.draw(inputs, 20_000, 0)
+    fourier = FourierFeatures.draw(inputs, 20_000)
     rows = fourier(inputs)
     squared = ((inputs[:, None] - inputs[None]) ** 2).sum(axis=2)
     apart = np.sqrt(squared[np.triu_indices(40, 1)])
@@ -112,17 +116,13 @@ def test_fourier_features_approach_the_gaussian_kernel():
     assert np.abs(rows @ rows.T - wrong).max() > 0.1
 
 
-def test_the_map_is_a_function_of_the_public_proxies_and_the_seed():
+def test_the_map_is_a_function_of_the_public_proxies():
     again = ProxyReference.fit(PROXIES.clone(), SMALL)
     probe = pictures(30, 5)
     assert np.array_equal(REFERENCE.features(probe), again.features(probe))
     assert np.array_equal(REFERENCE.second_moment, again.second_moment)
     other = ProxyReference.fit(pictures(300, 9), SMALL)
     assert not np.allclose(REFERENCE.features(probe), other.features(probe), atol=0.01)
-    reseeded = ReferenceSettings(SMALL.ranks, SMALL.n_features, seed=1)
-    assert not np.allclose(
-        REFERENCE.features(probe), ProxyReference.fit(PROXIES, reseeded).features(probe), atol=0.01
-    )
 
 
 def test_mapping_private_records_leaves_the_map_as_it_was():

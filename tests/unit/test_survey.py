@@ -20,9 +20,9 @@ from secure_fd.privacy.label import LabelUnit
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.selection.density_ratio import ProxyReference, RatioHead, class_means
-from secure_fd.selection.familiarity import FEWEST, UNTYPICAL, OwnRatios
-from secure_fd.selection.selectors import Familiar, ProxyRatioSelector
+from secure_fd.selection.density_ratio import ProxyReference, class_means
+from secure_fd.selection.familiarity import FEWEST, UNTYPICAL, KnownProxies, OwnRatios
+from secure_fd.selection.selectors import ProxyRatioSelector
 from secure_fd.simulation.federation import Federation
 from tests.small_federation import BRIEF, all_proxies, faults, federation, run
 
@@ -32,12 +32,11 @@ def mnist5k(split: str = "strong") -> FederatedData:
     return federate(load("mnist5k"), parse_split(split), 10, 0)
 
 
-def own_ratios(client: ClientData, reference: ProxyReference) -> tuple[OwnRatios, RatioHead]:
-    solver = reference.solver()
+def own_ratios(client: ClientData, reference: ProxyReference) -> tuple[OwnRatios, np.ndarray]:
     labels = client.train.labels.numpy()
     means = class_means(reference.features(client.train.pixels), labels, client.classes)
-    head = solver.head(means, client.classes)
-    return OwnRatios.of(client, reference, solver, head), head
+    head = reference.solver.solve(means.T)
+    return OwnRatios.of(client, reference, head), head
 
 
 def without(images: Images, index: int) -> Images:
@@ -62,9 +61,9 @@ def test_a_record_left_out_is_judged_by_a_head_that_never_saw_it():
         n, total = len(np.flatnonzero(client.train.labels == label)), len(client.train)
         # the same share of records, so that leaving one out does not count as a rarer class
         mean = counted[column] * len(rest) / (n - 1) * n / total
-        head = reference.solver().head(np.stack([mean, mean]), (0, 1))
+        head = reference.solver.solve(mean[:, None])
         asked = reference.features(client.train.pixels[[place]])
-        wanted = head.ratios(asked)[0, 0]
+        wanted = (asked @ head)[0, 0]
         assert found.by_class[column][rank, column] == pytest.approx(wanted, rel=1e-5)
 
 
@@ -74,11 +73,11 @@ def test_nine_tenths_of_the_proxies_of_a_class_are_known_and_few_others():
     labels = data.proxies.labels.numpy()
     known = []
     for client in data.clients:
-        found = ProxyRatioSelector().select(client, data.proxies.pixels).familiar(10)
+        found = ProxyRatioSelector().select(client, data.proxies.pixels).familiar
         label = client.classes[0]
-        assert found.holds.tolist() == [c == label for c in range(10)]
-        known.append(found.knows[labels == label, label].mean())
-        assert found.knows[labels != label].mean() < 0.03
+        assert found.has_class.tolist() == [c == label for c in range(10)]
+        known.append(found.known[labels == label, label].mean())
+        assert found.known[labels != label].mean() < 0.03
     assert np.mean(known) == pytest.approx(1 - UNTYPICAL, abs=3 * np.sqrt(0.09 / 1000 * 2))
 
 
@@ -89,10 +88,10 @@ def test_few_records_tell_nothing():
     some = ClientData(
         client.train[torch.cat([few, many])], client.train[torch.zeros(0, dtype=torch.int64)], 10
     )
-    found = ProxyRatioSelector().select(some, mnist5k("iid").proxies.pixels).familiar(10)
-    assert np.flatnonzero(found.holds).tolist() == [4]
-    assert not found.knows[:, 3].any()
-    assert found.knows[:, 4].any()
+    found = ProxyRatioSelector().select(some, mnist5k("iid").proxies.pixels).familiar
+    assert np.flatnonzero(found.has_class).tolist() == [4]
+    assert not found.known[:, 3].any()
+    assert found.known[:, 4].any()
 
 
 @pytest.mark.parametrize("split", ["strong", "iid"])
@@ -106,7 +105,7 @@ def test_a_client_finds_which_classes_are_rare_among_proxies(split):
     common: list[float] = []
     for client in data.clients[::3]:
         found, head = own_ratios(client, reference)
-        prior = found.prior(head.ratios(reference.proxy_features), 10)
+        prior = found.prior(reference.proxy_features @ head, 10)
         for share, label in zip(prior, client.classes, strict=True):
             (rare if label < 5 else common).append(share)
     assert max(np.median(rare), 1e-9) < 0.5 * np.median(common)
@@ -118,8 +117,8 @@ def test_a_client_finds_which_classes_are_rare_among_proxies(split):
 
 def test_sums_of_bits_tell_which_share_of_holders_knows_a_proxy():
     form = Survey(n_proxies=3, n_classes=2)
-    one = Familiar(np.array([[1, 0], [0, 0], [1, 1]], bool), np.array([True, True]))
-    other = Familiar(np.array([[1, 0], [0, 0], [0, 0]], bool), np.array([True, False]))
+    one = KnownProxies(np.array([[1, 0], [0, 0], [1, 1]], bool), np.array([True, True]))
+    other = KnownProxies(np.array([[1, 0], [0, 0], [0, 0]], bool), np.array([True, False]))
     total = form.encode(one) + form.encode(other) + form.encode(None)
     found = form.known(total, 3, (10, 10, 10))
     assert found.rates.tolist() == [1.0, 0.0, 1.0]
@@ -129,7 +128,7 @@ def test_sums_of_bits_tell_which_share_of_holders_knows_a_proxy():
 @pytest.mark.parametrize("broken", [(0, 3), (6, 4)])
 def test_sums_that_clients_cannot_have_given_are_refused(broken):
     form = Survey(n_proxies=3, n_classes=2)
-    total = form.encode(Familiar(np.ones((3, 2), bool), np.ones(2, bool)))
+    total = form.encode(KnownProxies(np.ones((3, 2), bool), np.ones(2, bool)))
     total[broken[0]] = broken[1]
     with pytest.raises(PeerError, match="survey"):
         form.known(total, 2, (10, 10))
@@ -155,7 +154,7 @@ def answered(rates: np.ndarray) -> Known:
     holders, *shape = rates.shape
     rng, form = np.random.default_rng(0), Survey(*shape)
     bits = rng.random(rates.shape) < rates
-    total = sum(form.encode(Familiar(each, np.ones(shape[1], bool))) for each in bits)
+    total = sum(form.encode(KnownProxies(each, np.ones(shape[1], bool))) for each in bits)
     return form.known(np.asarray(total), holders, (100,) * holders)
 
 
@@ -199,7 +198,7 @@ def test_a_holder_that_knows_everything_is_outvoted():
 def test_a_run_goes_on_without_the_gate_and_says_so_if_few_proxies_are_known(known, gated, caplog):
     form = Survey(400, 1)
     bits = (np.arange(400) < known)[:, None]
-    found = form.known(form.encode(Familiar(bits, np.ones(1, bool))), 1, (100,))
+    found = form.known(form.encode(KnownProxies(bits, np.ones(1, bool))), 1, (100,))
     assert found.gated is gated
     assert found.proxies.sum() == (known if gated else 400)
     warned = [r for r in caplog.records if r.name == "secure_fd" and r.levelname == "WARNING"]
