@@ -66,7 +66,7 @@ def answering(label: int) -> Answers:
     """A client of one class."""
     records = drawn(RECORDS, label, 2)
     client = ClientData(records, drawn(4, label, 3), CLASSES)
-    judge = SELECTOR.fit(client, public().proxies).judge
+    judge = SELECTOR.fit(client, public().proxies).predict
 
     def answers(images: torch.Tensor) -> Released:
         opinion = SelectiveFD("hard", SELECTOR, votes="counted").opinion_of(judge(images), CLASSES)
