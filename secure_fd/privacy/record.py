@@ -395,7 +395,7 @@ def rank_for(noise: float) -> int:
 
     A component adds as much noise as any other, and the later ones less detail. Chosen on seed 0 of
     MNIST-5k and digits, whose best ranks at epsilon .25 to 4 it follows within a third; images that
-    take more features to explain keep as many more (see `selection.density_ratio.ReferenceSettings`).
+    take more features to explain keep as many more (see `ReferenceSettings` of the selectors).
 
     >>> rank_for(4.3e-4), rank_for(5.4e-3), rank_for(0.1)
     (48, 14, 8)
