@@ -26,7 +26,7 @@ import torch
 from secure_fd import simulate
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
-from secure_fd.data.own import images_in
+from secure_fd.data.own_images import images_in
 from secure_fd.deployment.journal import digest_of
 from secure_fd.deployment.records import proxies_in, records_in
 from secure_fd.deployment.roster import RosterFile, read

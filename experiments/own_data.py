@@ -7,8 +7,8 @@ from inspect import signature
 
 from experiments.rows import OwnData, own_function
 from secure_fd.data.federated import FederatedData
-from secure_fd.data.folders import federation_in
 from secure_fd.data.image_sets import own_name
+from secure_fd.data.own_images import federation_in
 from secure_fd.data.partition import Split
 from secure_fd.errors import ConfigurationError
 

@@ -266,7 +266,7 @@ def _check_own(settings: Settings) -> None:
 def _with_own(settings: Settings, split: Split) -> tuple[Settings, OwnData, Split]:
     """The settings that follow from data of one's own, which is read for it."""
     from experiments.own_data import described  # loads tensors
-    from secure_fd.data.folders import client_folders
+    from secure_fd.data.own_images import client_folders
 
     images = None if settings.images is None else settings.images.absolute()
     proxies = None if settings.proxies is None else settings.proxies.absolute()

@@ -2,11 +2,11 @@ __version__: str
 
 from .data.federated import ClientData as ClientData
 from .data.federated import FederatedData as FederatedData
+from .data.federated import clients_of as clients_of
 from .data.federated import federate as federate
 from .data.images import Images as Images
-from .data.own import clients_of as clients_of
-from .data.own import images_in as images_in
-from .data.own import images_of as images_of
+from .data.own_images import images_in as images_in
+from .data.own_images import images_of as images_of
 from .data.partition import parse_split as parse_split
 from .data.sources import load as load
 from .deployment.site_network import load_site_network as load_site_network

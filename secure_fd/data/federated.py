@@ -1,7 +1,7 @@
 """One federation's data: who holds what, disjoint by construction and checked."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from secure_fd.votes.codec import IntArray, pixel_bytes, proxy_pixels
 
 Count = int | tuple[int, ...]
 """Records of every class, or of each."""
-VALIDATION_SHARE = 0.1
+_VALIDATION = 0.1
 """Part of a client's records held back to set its selector's threshold."""
 _TEST = 0
 """Seed of the test images that are taken from a pool, whatever the seed of the run."""
@@ -96,7 +96,7 @@ def federate(
     rng = np.random.default_rng(seed)
     part = sizes or image_set(source.name).sizes
     singles = _single_copies(source)
-    pool = source.pool[_index(singles)]
+    pool = source.pool[singles]
     labels = pool.labels.numpy()
     tested = part.test if source.test is None else 0
     drawn, free = _draw(labels, {"test": tested}, source.n_classes, np.random.default_rng(_TEST))
@@ -112,13 +112,39 @@ def federate(
     clients = tuple(_client(pool, share, source.n_classes, rng) for share in shares)
     # Shuffled: a set that is stored class by class must not show labels by position.
     order = rng.permutation(drawn["proxies"])
-    test = source.test or pool[_index(drawn["test"])]
-    held_out = pool[_index(drawn["held_out"])]
+    test = source.test or pool[drawn["test"]]
     sent = None if source.sent is None else pixel_bytes(source.sent[singles[order]])
-    made = FederatedData(
-        source.name, source.n_classes, clients, pool[_index(order)], test, held_out, sent
-    )
+    proxies, held_out = pool[order], pool[drawn["held_out"]]
+    made = FederatedData(source.name, source.n_classes, clients, proxies, test, held_out, sent)
     return made if source.fit is None else seen_through(made, source.fit(made.proxies.pixels))
+
+
+def clients_of(
+    parts: Sequence[Images], n_classes: int | None = None, *, seed: int = 0
+) -> list[ClientData]:
+    """Hold back a tenth of each client's records as validation.
+
+    Args:
+        parts: records of each client.
+        n_classes: by default one more than the largest label.
+        seed: of the drawing.
+
+    Raises:
+        ConfigurationError: a client has fewer than two records.
+
+    >>> part = Images(torch.zeros(10, 1, 4, 4), torch.arange(10) % 2)
+    >>> [len(client.validation) for client in clients_of([part, part])]
+    [1, 1]
+    """
+    count = n_classes or 1 + max(int(part.labels.max()) for part in parts if len(part))
+    made = []
+    for k, part in enumerate(parts):
+        if len(part) < 2:
+            raise ConfigurationError("parts", len(part), f"client {k} needs 2 records or more")
+        order = torch.randperm(len(part), generator=torch.Generator().manual_seed(seed + k))
+        held = max(1, round(_VALIDATION * len(part)))
+        made.append(ClientData(part[order[held:]], part[order[:held]], count))
+    return made
 
 
 def seen_through(data: FederatedData, view: Callable[[Tensor], Tensor]) -> FederatedData:
@@ -216,9 +242,5 @@ def _client(pool: Images, share: IntArray, n_classes: int, rng: np.random.Genera
     for c in np.unique(labels):
         own = shuffled[labels[shuffled] == c]
         rank[own] = np.arange(len(own)) / len(own)
-    back = rank >= 1.0 - VALIDATION_SHARE
-    return ClientData(pool[_index(share[~back])], pool[_index(share[back])], n_classes)
-
-
-def _index(indices: IntArray) -> torch.Tensor:
-    return torch.from_numpy(indices)
+    back = rank >= 1.0 - _VALIDATION
+    return ClientData(pool[share[~back]], pool[share[back]], n_classes)

@@ -1,11 +1,13 @@
 """Labelled images as two tensors."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from secure_fd.errors import ConfigurationError
+from secure_fd.votes.codec import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,8 +30,8 @@ class Images:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, indices: Tensor) -> "Images":
-        """The images at these indices."""
+    def __getitem__(self, indices: Tensor | IntArray) -> "Images":
+        """Return the images at these indices."""
         return Images(self.pixels[indices], self.labels[indices])
 
     def to(self, device: torch.device) -> "Images":
@@ -76,8 +78,8 @@ def _check_labels(labels: object, count: int) -> None:
         raise ConfigurationError("labels", shape, f"use one a record: ({count},)")
 
 
-def concatenate(parts: "list[Images]") -> Images:
-    """All images of the parts, in order."""
+def concatenate(parts: Sequence[Images]) -> Images:
+    """Return all images of the parts, in order."""
     return Images(
         torch.cat([part.pixels for part in parts]), torch.cat([part.labels for part in parts])
     )

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from secure_fd.data.federated import ClientData
-from secure_fd.data.own import clients_of, images_in
+from secure_fd.data.federated import ClientData, clients_of
+from secure_fd.data.own_images import images_in
 from secure_fd.deployment.roster import RosterFile
 from secure_fd.errors import ConfigurationError
 from secure_fd.votes.codec import proxy_pixels

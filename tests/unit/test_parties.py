@@ -10,7 +10,7 @@ from examples.own_method import Majority
 from secure_fd.crypto.keys import SERVER, AgreementKey, IdentityKey
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
-from secure_fd.data.own import images_of
+from secure_fd.data.own_images import images_of
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.registry import METHODS
@@ -211,7 +211,7 @@ def test_logits_are_refused_and_not_clipped():
 
 
 def test_pairs_of_an_image_and_a_label_make_images():
-    """Folders are tested in test_own_folders."""
+    """Folders are tested in test_own_images."""
     with pytest.raises(ConfigurationError, match="all of one shape"):
         images_of([(torch.zeros(3, 4, 4), 0), (torch.zeros(3, 5, 5), 1)])
     assert images_of([(np.full((4, 4), 255, dtype=np.uint8), 0)]).pixels.max() == 1.0

@@ -15,8 +15,8 @@ from experiments.privacy_compare import STUDY, Settings, cells, plan
 from experiments.rows import RowSpec
 from experiments.runs import data_of, run_row
 from secure_fd.data.federated import FederatedData, content_of
-from secure_fd.data.folders import federation_in
 from secure_fd.data.images import Images
+from secure_fd.data.own_images import federation_in
 from secure_fd.data.partition import Split, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.training import models
@@ -128,7 +128,7 @@ def test_a_row_runs_on_colour_images(hospitals):
 
 def test_a_federation_of_one_s_own(hospitals, tmp_path, monkeypatch):
     (tmp_path / "my_images.py").write_text(
-        "from pathlib import Path\nfrom secure_fd.data.folders import federation_in\n"
+        "from pathlib import Path\nfrom secure_fd.data.own_images import federation_in\n"
         "from secure_fd.data.partition import Split\n\ndef make(seed):\n"
         f"    return federation_in(Path({str(hospitals)!r}), None, Split('own'), 3, 16, seed)\n"
     )

@@ -1,0 +1,247 @@
+"""A user's own images: tensors and data sets, and folders of a class or of a client each."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from secure_fd.data.federated import FederatedData, clients_of, content_of, federate, first_copies
+from secure_fd.data.image_sets import Sizes, own_name
+from secure_fd.data.images import Images, concatenate
+from secure_fd.data.partition import Split
+from secure_fd.data.sources import Source
+from secure_fd.errors import ConfigurationError
+from secure_fd.optional import extra
+
+_SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".bmp"})
+_MODES: Final = {1: "L", 3: "RGB"}
+_GREY: Final = ("1", "L", "I", "I;16", "F", "LA")
+_PROXIES, _TEST, _HELD_OUT = 0.2, 0.15, 0.1
+"""Shares of all images that are held back where the user brought none for the purpose."""
+_LEAST = 20
+"""Images of a client, or of a class, below which these shares are too small to measure with."""
+
+
+def images_of(dataset: Iterable[Any]) -> Images:
+    """Make images from pairs of an image and its label, such as a torch `Dataset` gives.
+
+    Args:
+        dataset: an image is a tensor or array [H, W] or [C, H, W] (or a vector of features [D]),
+            of floats in [0, 1] or of 8-bit integers. All must have one shape.
+
+    Raises:
+        ConfigurationError: the set is empty, or its images differ in shape.
+
+    >>> images_of([(torch.zeros(3, 8, 8), 1), (torch.ones(3, 8, 8), 0)]).pixels.shape
+    torch.Size([2, 3, 8, 8])
+    """
+    pairs = [(_pixels(image), int(label)) for image, label in dataset]
+    shapes = sorted({tuple(image.shape) for image, _ in pairs})
+    if len(shapes) != 1:
+        raise ConfigurationError("images", shapes, "use one image or more, all of one shape")
+    labels = torch.tensor([label for _, label in pairs], dtype=torch.int64)
+    return Images(torch.stack([image for image, _ in pairs]), labels)
+
+
+def _pixels(image: object) -> Tensor:
+    """float32 in [0, 1]: [C, H, W], or [D] for a vector."""
+    found = image if isinstance(image, Tensor) else torch.as_tensor(np.asarray(image))
+    found = found.float() / 255 if found.dtype == torch.uint8 else found.float()
+    return found[None] if found.ndim == 2 else found
+
+
+def images_in(
+    folder: Path | str,
+    size: int,
+    *,
+    channels: int = 3,
+    classes: Sequence[str] | None = None,
+    folders: Sequence[Path] | None = None,
+) -> tuple[Images, list[str]]:
+    """Read a folder that holds one folder for each class.
+
+    Args:
+        folder: holds PNG, JPEG and BMP images of any size.
+        size: pixels a side, to which every image is scaled.
+        channels: 1 for grey, 3 for colour.
+        classes: names of the classes, where other folders hold some of them.
+        folders: one for each class, in the place of the folders in `folder`.
+
+    Returns:
+        The images, and the names of the classes in the order of the labels.
+
+    Raises:
+        ConfigurationError: the folder is missing or holds no image, or a file cannot be read.
+
+    >>> images_in("no such folder", 32)
+    Traceback (most recent call last):
+    secure_fd.errors.ConfigurationError: folder: 'no such folder' is not allowed; ...
+    """
+    root = Path(folder)
+    if channels not in _MODES:
+        raise ConfigurationError("channels", channels, "use 1 or 3")
+    names = [path.name for path in _folders(root)] if classes is None else list(classes)
+    pairs = [
+        (_scaled(path, size, channels), label)
+        for label, place in enumerate(folders or [root / name for name in names])
+        for path in _files(place)
+    ]
+    if not pairs:
+        raise ConfigurationError("folder", str(root), "it must hold a folder of images a class")
+    return images_of(pairs), names
+
+
+def _scaled(path: Path, size: int, channels: int) -> Tensor:
+    """[channels, size, size] of 8 bits."""
+    with _opened(path) as image:
+        made = np.array(image.convert(_MODES[channels]).resize((size, size)), dtype=np.uint8)
+    return torch.from_numpy(made).view(size, size, channels).permute(2, 0, 1)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    with extra():
+        from PIL import Image  # slow to import
+
+    try:
+        with Image.open(path) as opened:
+            yield opened
+    except OSError as error:
+        raise ConfigurationError("folder", str(path), "it is no image") from error
+
+
+def _inside(root: Path) -> list[Path]:
+    return sorted(root.iterdir()) if root.is_dir() else []
+
+
+def _folders(root: Path) -> list[Path]:
+    return [path for path in _inside(root) if path.is_dir()]
+
+
+def _files(root: Path) -> list[Path]:
+    return [path for path in _inside(root) if path.suffix.lower() in _SUFFIXES]
+
+
+def client_folders(root: Path) -> tuple[Path, ...]:
+    """Return the folders of clients, by name; none where a folder holds a class.
+
+    Raises:
+        ConfigurationError: the folder holds neither.
+    """
+    inside = _folders(root)
+    if any(_files(path) for path in inside):
+        return ()
+    clients = tuple(path for path in inside if any(map(_files, _folders(path))))
+    if len(clients) < 2:
+        allowed = "it must hold a folder a class, or two folders of clients with a folder a class"
+        raise ConfigurationError("images", str(root), allowed)
+    return clients
+
+
+def federation_in(
+    root: Path, proxies: Path | None, split: Split, n_clients: int, size: int, seed: int
+) -> FederatedData:
+    """Divide a folder of images of any size and colour.
+
+    A tenth of a client's records is its validation; 15 % of all images are the test set, the same
+    for every seed, 10 % are in no training set, and without a folder of proxies 20 % are those. An
+    image that occurs twice is used once.
+
+    Args:
+        root: has a folder for each class, or for each client such a folder.
+        proxies: a folder of public images.
+        split: of the clients, where a folder is a class.
+        n_clients: the same.
+        size: pixels a side, to which every image is scaled.
+        seed: of all drawing but that of the test set.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or there are too few images.
+    """
+    clients = client_folders(root)
+    if proxies is not None and not proxies.is_dir():
+        raise ConfigurationError("proxies", str(proxies), "it must be a folder of images")
+    channels = 3 if any(_coloured(folder) for folder in (root, proxies) if folder) else 1
+    share = _PROXIES if proxies is None else 0.0
+    if clients:
+        names = sorted({path.name for client in clients for path in _folders(client)})
+        data = _held_by(clients, names, channels, size, seed, share)
+    else:
+        data, names = _divided(root, channels, size, split, n_clients, seed, share)
+    if proxies is not None:
+        data = replace(data, proxies=_public(proxies, names, channels, size, data))
+    form = tuple(data.proxies.pixels.shape[1:])
+    return replace(data, name=own_name(form, data.n_classes, len(data.proxies)))
+
+
+def _coloured(root: Path) -> bool:
+    """Whether any image has colour."""
+    for path in sorted(root.rglob("*")):
+        if path.suffix.lower() in _SUFFIXES:
+            with _opened(path) as image:
+                if image.mode not in _GREY:
+                    return True
+    return False
+
+
+def _divided(
+    root: Path, channels: int, size: int, split: Split, n_clients: int, seed: int, share: float
+) -> tuple[FederatedData, list[str]]:
+    images, names = images_in(root, size, channels=channels)
+    n_classes = len(names)
+    fewest = min(int((images.labels == c).sum()) for c in range(n_classes))
+    if fewest < _LEAST:
+        raise ConfigurationError("images", str(root), f"a class needs {_LEAST} images or more")
+    sizes = Sizes(*(round(part * fewest) for part in (share, _TEST, _HELD_OUT)))
+    return federate(Source("own", n_classes, images, None), split, n_clients, seed, sizes), names
+
+
+def _held_by(
+    clients: Sequence[Path], names: list[str], channels: int, size: int, seed: int, share: float
+) -> FederatedData:
+    """What each client's folder holds; proxies, test and held-out are drawn from all alike."""
+    seen: set[bytes] = set()
+    parts = []
+    for k, folder in enumerate(clients):
+        images, _ = images_in(folder, size, channels=channels, classes=names)
+        images = _once(images, seen)
+        if len(images) < _LEAST:
+            raise ConfigurationError("images", str(folder), f"it needs {_LEAST} images or more")
+        test, rest = _parted(images, _TEST, np.random.default_rng((0, k)))
+        rng = np.random.default_rng((seed, k))
+        public, rest = _parted(rest, share * len(images) / len(rest), rng)
+        held, rest = _parted(rest, _HELD_OUT * len(images) / len(rest), rng)
+        parts.append((test, public, held, rest))
+    *shared, own = zip(*parts, strict=True)
+    tests, proxies, held_out = map(concatenate, shared)
+    proxies = proxies[np.random.default_rng(seed).permutation(len(proxies))]
+    parties = tuple(clients_of(own, len(names), seed=seed))
+    return FederatedData("own", len(names), parties, proxies, tests, held_out)
+
+
+def _once(images: Images, seen: set[bytes]) -> Images:
+    return images[first_copies(images.pixels, seen)]
+
+
+def _parted(images: Images, share: float, rng: np.random.Generator) -> tuple[Images, Images]:
+    order = rng.permutation(len(images))
+    count = round(share * len(images))
+    return images[order[:count]], images[order[count:]]
+
+
+def _public(root: Path, names: list[str], channels: int, size: int, data: FederatedData) -> Images:
+    """Proxies that no record equals; without a folder a class of the clients', labels are -1."""
+    if {path.name for path in _folders(root)} <= set(names) and not _files(root):
+        found, _ = images_in(root, size, channels=channels, classes=names)
+    else:
+        places = [root, *_folders(root)]
+        found, _ = images_in(root, size, channels=channels, folders=places)
+        found = Images(found.pixels, torch.full_like(found.labels, -1))
+    parts = [p for c in data.clients for p in (c.train, c.validation)]
+    private = [*parts, data.test, data.held_out]
+    return _once(found, {content_of(image) for part in private for image in part.pixels})
