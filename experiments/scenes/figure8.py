@@ -301,9 +301,9 @@ def _distilled(turn: Turn[Ready]) -> _Stolen:
     """The paper's federation, architectures by client, sums in clear; and IDEAL's queries to it."""
     effort, data, seed = turn.made.effort, turn.made.data, turn.seed
     labels: Labels = "soft" if turn.row == "selective-fd-soft" else "hard"
-    method = SelectiveFD(labels)
+    method, names = SelectiveFD(labels), models.HETEROGENEOUS
     participants = [
-        Participant(models.build(models.heterogeneous(k), data.n_classes, 100 * seed + k), client)
+        Participant(models.build(names[k % len(names)], data.n_classes, 100 * seed + k), client)
         for k, client in enumerate(data.clients)
     ]
     steps = replace(schedule(turn.job.dataset, "strong"), warmup_steps=effort.warmup_steps)

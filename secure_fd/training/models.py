@@ -1,9 +1,15 @@
-"""ResNets (He et al., 2016) with the heads of the paper's Table 4 in place of their last layer."""
+"""The paper's architectures (supplementary Tables 2 to 4) by name, and parameters as one vector.
 
-from collections.abc import Callable, Mapping
+Every network maps images [N, channels, H, W] in [0, 1], as its image set has them, to logits
+[N, C]. `cnn-5-3-64` has kernels of 5 and 3 pixels and a hidden layer of 64 units, `mlp-1024-1024`
+two hidden layers. A prefix, or a shape behind `@`, says what images it takes; without either these
+are grey and of 28 x 28 pixels.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
+from typing import Final
 from urllib.error import URLError
 
 import torch
@@ -13,43 +19,12 @@ from secure_fd.data.image_sets import own_shape
 from secure_fd.data.vision import torchvision
 from secure_fd.errors import ConfigurationError, LocalError
 
+SHARED: Final = "cnn-5-5-50"
+"""The one architecture of methods that average parameters, on 28 x 28 images."""
+_SMALLEST: Final = 16
+"""Pixels a side of which two convolutions of 5 x 5, each halved, leave some."""
 # Of ImageNet, by channel, as the published weights expect.
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-def resnet(depth: int, hidden: tuple[int, ...], n_classes: int, *, pretrained: bool) -> nn.Module:
-    """Images [N, 3, H, W] in [0, 1] -> logits [N, n_classes]; hidden: widths of the head.
-
-    Batch norm keeps running statistics beside the parameters: they stay with the client. Training
-    needs two images a batch or more. Raises ConfigurationError where ImageNet's weights, which
-    `pretrained` downloads, cannot be had.
-    """
-    library = torchvision()
-    weights = "IMAGENET1K_V1" if pretrained else None
-    try:
-        network = library.models.get_model(f"resnet{depth}", weights=weights)
-    except (URLError, OSError, RuntimeError):
-        raise ConfigurationError(
-            "model",
-            f"resnet{depth}, pretrained",
-            "its ImageNet weights could not be downloaded: "
-            "use the image set cifar10_features, or the same name without -pretrained",
-        ) from None
-    layers: list[nn.Module] = []
-    for before, after in pairwise((network.fc.in_features, *hidden)):
-        layers += [nn.Linear(before, after), nn.ReLU()]
-    network.fc = nn.Sequential(*layers, nn.Linear(hidden[-1], n_classes))
-    return nn.Sequential(library.transforms.Normalize(_MEAN, _DEVIATION), network)
-
-
-# The paper's architectures (supplementary Tables 2 to 4) in one registry.
-#
-# Every model maps images [N, channels, H, W] in [0, 1], as its image set has them, to logits [N,
-# C].
-
-
-SHARED = "cnn-5-5-50"
-"""The one architecture of methods that average parameters, on 28 x 28 images."""
 
 
 class Standardise(nn.Module):
@@ -69,156 +44,56 @@ class Standardise(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
-    """What a model is given: `channels` planes of side x side, and how they are standardised."""
+class _Input:
+    """Planes of side x side, and how they are standardised."""
 
     channels: int
     side: int
-    mean: float
-    deviation: float
-
-    def standardise(self) -> Standardise:
-        return Standardise(self.mean, self.deviation)
+    mean: float = 0.5
+    deviation: float = 0.25
 
 
-_DIGIT = _Given(1, 28, 0.1307, 0.3081)
-_RADIOGRAPH = _Given(1, 64, 0.5, 0.25)  # rounded figures of all 5,100
-_PATCHES = _Given(60, 1, 0.5, 0.1)  # of `data.patches`, by its own scale
-_FEATURES = _Given(1280, 1, 0.036, 0.072)  # of CIFAR-10 through `backbone`
-
-
-def _cnn(
-    given: _Given, kernels: tuple[int, int], paddings: tuple[int, int], hidden: int
-) -> "_Factory":
-    """Conv(10, k, p)-ReLU-MaxPool(2)-Conv(20, k, p)-ReLU-MaxPool(2)-Linear(hidden)-ReLU-Linear."""
-
-    def make(n_classes: int) -> nn.Module:
-        side = given.side
-        for kernel, padding in zip(kernels, paddings, strict=True):
-            side = (side + 2 * padding - kernel + 1) // 2
-        return nn.Sequential(
-            given.standardise(),
-            nn.Conv2d(given.channels, 10, kernels[0], padding=paddings[0]),
-            nn.MaxPool2d(2),  # before ReLU: the same values, on a quarter of them
-            nn.ReLU(),
-            nn.Conv2d(10, 20, kernels[1], padding=paddings[1]),
-            nn.MaxPool2d(2),
-            nn.ReLU(),
-            nn.Flatten(),
-            nn.Linear(20 * side * side, hidden),
-            nn.ReLU(),
-            nn.Linear(hidden, n_classes),
-        )
-
-    return make
-
-
-def _mlp(given: _Given, *hidden: int) -> "_Factory":
-    def make(n_classes: int) -> nn.Module:
-        widths = (given.channels * given.side**2, *hidden)
-        layers: list[nn.Module] = [given.standardise(), nn.Flatten()]
-        for before, after in pairwise(widths):
-            layers += [nn.Linear(before, after), nn.ReLU()]
-        return nn.Sequential(*layers, nn.Linear(widths[-1], n_classes))
-
-    return make
-
-
-_Factory = Callable[[int], nn.Module]
-
-_HEADS: Mapping[str, tuple[int, ...]] = {"128-64": (128, 64), "256": (256,)}
-
-_REGISTRY: Mapping[str, _Factory] = {
-    "cnn-5-5-50": _cnn(_DIGIT, (5, 5), (0, 0), 50),
-    "cnn-3-3-128": _cnn(_DIGIT, (3, 3), (1, 1), 128),
-    "cnn-5-3-64": _cnn(_DIGIT, (5, 3), (0, 1), 64),
-    "mlp-1024-512-256": _mlp(_DIGIT, 1024, 512, 256),
-    "mlp-1024-1024": _mlp(_DIGIT, 1024, 1024),
-    "chest-cnn-5-5-50": _cnn(_RADIOGRAPH, (5, 5), (0, 0), 50),
-    "chest-cnn-3-3-128": _cnn(_RADIOGRAPH, (3, 3), (1, 1), 128),
-    "chest-mlp-1024-512-256": _mlp(_RADIOGRAPH, 1024, 512, 256),
-    "chest-mlp-1024-1024": _mlp(_RADIOGRAPH, 1024, 1024),
-    "patches-128": _mlp(_PATCHES, 128),
-    **{f"head-{head}": _mlp(_FEATURES, *widths) for head, widths in _HEADS.items()},
-    **{
-        f"resnet{depth}-{head}{ending}": partial(resnet, depth, widths, pretrained=bool(ending))
-        for depth in (18, 34, 50)
-        for head, widths in _HEADS.items()
-        for ending in ("", "-pretrained")
-    },
+_DIGIT = _Input(1, 28, 0.1307, 0.3081)
+_RADIOGRAPH = _Input(1, 64)  # rounded figures of all 5,100
+_PATCHES = _Input(60, 1, 0.5, 0.1)  # of `data.patches`, by its own scale
+_FEATURES = _Input(1280, 1, 0.036, 0.072)  # of CIFAR-10 through `backbone`
+_TABLE_3 = (SHARED, "cnn-3-3-128", "cnn-5-3-64", "mlp-1024-512-256", "mlp-1024-1024")
+_TABLE_2 = (SHARED, "cnn-3-3-128", "mlp-1024-512-256", "mlp-1024-1024")
+_NETWORKS: Mapping[str, tuple[_Input, str]] = {
+    **{name: (_DIGIT, name) for name in _TABLE_3},
+    **{f"chest-{name}": (_RADIOGRAPH, name) for name in _TABLE_2},
+    "patches-128": (_PATCHES, "mlp-128"),
+    "head-128-64": (_FEATURES, "mlp-128-64"),
+    "head-256": (_FEATURES, "mlp-256"),
+}
+_RESNETS: Mapping[str, tuple[int, str, bool]] = {
+    f"resnet{depth}-{head}{ending}": (depth, head, bool(ending))
+    for depth in (18, 34, 50)
+    for head in ("128-64", "256")
+    for ending in ("", "-pretrained")
 }
 
-HETEROGENEOUS: tuple[str, ...] = (
-    *("cnn-5-5-50",) * 2,
-    *("cnn-3-3-128",) * 2,
-    *("cnn-5-3-64",) * 2,
-    *("mlp-1024-512-256",) * 2,
-    *("mlp-1024-1024",) * 2,
-)
+HETEROGENEOUS: tuple[str, ...] = tuple(name for name in _TABLE_3 for _ in range(2))
 """Table 3: the architectures of clients 1 to 10, in its order."""
-# Table 4; its ResNets are pretrained. Features come from one backbone, so only heads differ.
-_RESNETS: tuple[str, ...] = (
-    *("resnet18-128-64-pretrained",) * 2,
-    *("resnet18-256-pretrained",) * 2,
-    *("resnet34-128-64-pretrained",) * 2,
-    *("resnet34-256-pretrained",) * 2,
-    *("resnet50-256-pretrained",) * 2,
-)
+# Table 4: pretrained ResNets. Features come from one backbone, so only heads differ.
+_TABLE_4 = ("18-128-64", "18-256", "34-128-64", "34-256", "50-256")
+_PATCHES_SETS = ("mnist5k_patches", "mnist_patches", "fashion_mnist_patches")
 _ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("mnist5k", "digits", "mnist", "fashion_mnist"), HETEROGENEOUS),
-    **dict.fromkeys(
-        ("mnist5k_patches", "mnist_patches", "fashion_mnist_patches"), ("patches-128",)
-    ),
-    "cifar10": _RESNETS,
-    "cifar10_features": tuple(
-        "head-128-64" if "-128-64" in name else "head-256" for name in _RESNETS
-    ),
-    "chest_xray": (  # Table 2
-        "chest-cnn-5-5-50",
-        "chest-cnn-3-3-128",
-        "chest-mlp-1024-512-256",
-        "chest-mlp-1024-1024",
-    ),
+    **dict.fromkeys(_PATCHES_SETS, ("patches-128",)),
+    "cifar10": tuple(f"resnet{name}-pretrained" for name in _TABLE_4 for _ in range(2)),
+    "cifar10_features": tuple(f"head-{name[3:]}" for name in _TABLE_4 for _ in range(2)),
+    "chest_xray": tuple(f"chest-{name}" for name in _TABLE_2),
 }
-
-
-def build(name: str, n_classes: int, seed: int) -> nn.Module:
-    """A freshly initialised model; the same seed gives the same weights."""
-    base, _, shape = name.partition("@")
-    made = _for_own(base, shape) if shape else _REGISTRY.get(name)
-    if made is None:
-        raise ConfigurationError("model", name, f"use one of {', '.join(_REGISTRY)}")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return made(n_classes)
-
-
-_SMALLEST = 16
-"""Pixels a side that two convolutions of 5 x 5, each halved, leave something of."""
-
-
-def _for_own(base: str, shape: str) -> "_Factory | None":
-    """An architecture of Table 3 for images of another shape; a narrow one for features."""
-    channels, height, width = (int(size) for size in shape.split("x"))
-    given = _Given(channels, height, 0.5, 0.25)
-    if height != width or 1 < height < _SMALLEST:
-        allowed = f"use square images of {_SMALLEST} pixels a side or more, or features [D, 1, 1]"
-        raise ConfigurationError("images", (channels, height, width), allowed)
-    return {
-        "cnn-5-5-50": _cnn(given, (5, 5), (0, 0), 50),
-        "cnn-3-3-128": _cnn(given, (3, 3), (1, 1), 128),
-        "cnn-5-3-64": _cnn(given, (5, 3), (0, 1), 64),
-        "mlp-1024-512-256": _mlp(given, 1024, 512, 256),
-        "mlp-1024-1024": _mlp(given, 1024, 1024),
-        "mlp-128": _mlp(given, 128),
-    }.get(base)
 
 
 def architectures(image_set: str) -> tuple[str, ...]:
-    """The architectures of an image set's clients, in the order of the paper's tables.
+    """Return the architectures of an image set's clients, in the order of the paper's tables.
 
     Where there are more clients they repeat; methods that average parameters take the first.
-    Raises ConfigurationError for an unknown image set.
+
+    Raises:
+        ConfigurationError: the image set is unknown.
     """
     if (shape := own_shape(image_set)) is not None:
         known = ("mlp-128",) if shape[1] == 1 else HETEROGENEOUS
@@ -229,7 +104,7 @@ def architectures(image_set: str) -> tuple[str, ...]:
 
 
 def fitted(name: str, image_set: str) -> str:
-    """An architecture for an image set: that of 28 x 28 images at the shape of one's own.
+    """Name an architecture of 28 x 28 images at the shape of a user's own images.
 
     >>> fitted("cnn-5-5-50", "mnist"), fitted("cnn-5-5-50", "own-3x32x32-4-200")
     ('cnn-5-5-50', 'cnn-5-5-50@3x32x32')
@@ -238,9 +113,86 @@ def fitted(name: str, image_set: str) -> str:
     return name if shape is None else f"{name}@{'x'.join(map(str, shape))}"
 
 
-def heterogeneous(client: int) -> str:
-    """The architecture of a client on 28 x 28 images; beyond ten clients Table 3 repeats."""
-    return HETEROGENEOUS[client % len(HETEROGENEOUS)]
+def build(name: str, n_classes: int, seed: int) -> nn.Module:
+    """Make a network with fresh weights; the same seed gives the same weights.
+
+    Raises:
+        ConfigurationError: the name is unknown, the shape behind `@` is none that the architecture
+            takes, or pretrained weights could not be downloaded.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if name in _RESNETS:
+            return _resnet(*_RESNETS[name], n_classes)
+        base, _, shape = name.partition("@")
+        if shape and base in (*_TABLE_3, "mlp-128"):
+            return _network(_of_shape(shape), base, n_classes)
+        if name in _NETWORKS:
+            return _network(*_NETWORKS[name], n_classes)
+    known = ", ".join((*_NETWORKS, *_RESNETS))
+    raise ConfigurationError("model", name, f"use one of {known}")
+
+
+def _of_shape(shape: str) -> _Input:
+    channels, height, width = (int(size) for size in shape.split("x"))
+    if height != width or 1 < height < _SMALLEST:
+        allowed = f"use square images of {_SMALLEST} pixels a side or more, or features [D, 1, 1]"
+        raise ConfigurationError("images", (channels, height, width), allowed)
+    return _Input(channels, height)
+
+
+def _network(given: _Input, name: str, n_classes: int) -> nn.Module:
+    kind, *numbers = name.split("-")
+    sizes = [int(number) for number in numbers]
+    standardise = Standardise(given.mean, given.deviation)
+    if kind == "mlp":
+        widths = (given.channels * given.side**2, *sizes)
+        return nn.Sequential(standardise, nn.Flatten(), *_dense(widths, n_classes))
+    first, second, hidden = sizes
+    side, paddings = given.side, [int(kernel == 3) for kernel in (first, second)]
+    for kernel, padding in zip((first, second), paddings, strict=True):
+        side = (side + 2 * padding - kernel + 1) // 2
+    return nn.Sequential(
+        standardise,
+        nn.Conv2d(given.channels, 10, first, padding=paddings[0]),
+        nn.MaxPool2d(2),  # before ReLU: the same values, on a quarter of them
+        nn.ReLU(),
+        nn.Conv2d(10, 20, second, padding=paddings[1]),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        *_dense((20 * side * side, hidden), n_classes),
+    )
+
+
+def _dense(widths: Sequence[int], n_classes: int) -> list[nn.Module]:
+    """Linear layers with ReLU between them."""
+    layers: list[nn.Module] = []
+    for before, after in pairwise(widths):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return [*layers, nn.Linear(widths[-1], n_classes)]
+
+
+def _resnet(depth: int, head: str, pretrained: bool, n_classes: int) -> nn.Module:
+    """A ResNet (He et al., 2016) with a head of Table 4 in place of its last layer.
+
+    Batch norm keeps running statistics beside the parameters: they stay with the client. Training
+    needs two images a batch or more.
+    """
+    library = torchvision()
+    weights = "IMAGENET1K_V1" if pretrained else None
+    try:
+        network = library.models.get_model(f"resnet{depth}", weights=weights)
+    except (URLError, OSError, RuntimeError):
+        raise ConfigurationError(
+            "model",
+            f"resnet{depth}, pretrained",
+            "its ImageNet weights could not be downloaded: "
+            "use the image set cifar10_features, or the same name without -pretrained",
+        ) from None
+    widths = (network.fc.in_features, *map(int, head.split("-")))
+    network.fc = nn.Sequential(*_dense(widths, n_classes))
+    return nn.Sequential(library.transforms.Normalize(_MEAN, _DEVIATION), network)
 
 
 def flatten(model: nn.Module) -> Tensor:
