@@ -51,7 +51,7 @@ class VoteRounds:
         identities = {k: IdentityKey.generate(os.urandom) for k in range(cell.clients)}
         key = AgreementKey.generate(os.urandom)
         roster = Roster({k: identity.public.raw for k, identity in identities.items()})
-        self.session = VoteSession(roster, cell.clients, key.public, os.urandom(32))
+        self.session = VoteSession(roster, key.public, os.urandom(32))
         self.cell, self._index = cell, 0
         self._helper, self._helping = Helper(self.session, key), Stopwatch()
         self._leader = Leader(self.session, self._ask)

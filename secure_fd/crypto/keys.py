@@ -34,8 +34,9 @@ VERSION: Final = 3
 """Of the whole protocol: messages and contexts change together."""
 EVERYONE: Final = 2**32 - 1
 SERVER: Final = 2**32 - 2
+HELPER: Final = 2**32 - 3
 """Party numbers that are no client's; clients count from 0 to MAX_CLIENT."""
-MAX_CLIENT: Final = 2**32 - 3
+MAX_CLIENT: Final = 2**32 - 4
 
 _LABEL: Final = b"secure-fd secure aggregation"
 _PARTIES: Final = struct.Struct(">IIII")

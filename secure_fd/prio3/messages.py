@@ -12,20 +12,12 @@ it. Lengths of shares follow from the terms of the round: `vdaf` checks them.
 """
 
 from enum import IntEnum
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
 
 from secure_fd.codec import Codec
-from secure_fd.crypto.keys import (
-    PUBLIC_BYTES,
-    SERVER,
-    SIGNATURE_BYTES,
-    AgreementKey,
-    RandomBytes,
-    Sealer,
-    derive_key,
-)
+from secure_fd.crypto import keys as crypto
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.prio3.session import VotePurpose, VoteRound, VoteSession
 from secure_fd.prio3.vdaf import NONCE_BYTES
@@ -36,7 +28,6 @@ PART_BYTES: Final = 32
 """Of an aggregator's part of the verify key, and of a commitment to one."""
 _Part = Annotated[bytes, msgspec.Meta(min_length=PART_BYTES, max_length=PART_BYTES)]
 _Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
-_Signature = Annotated[bytes, msgspec.Meta(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
 
 
 class Between(IntEnum):
@@ -51,6 +42,8 @@ class Between(IntEnum):
 class _Body(msgspec.Struct, array_like=True):
     """A message without its header. Its text shows no share."""
 
+    kind: ClassVar[IntEnum]
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: secret>"
 
@@ -61,10 +54,12 @@ class Report(_Body):
     The helper receives it without the leader's share.
     """
 
+    kind = Kind.REPORT
+
     nonce: _Nonce
     public: bytes
     sealed: bytes
-    signature: _Signature
+    signature: bytes
     share: bytes = b""
 
     def signed(self, opened: VoteRound, sender: int) -> bytes:
@@ -81,6 +76,8 @@ class Report(_Body):
 class Reports(_Body):
     """The reports that the leader asks the helper to verify, by client."""
 
+    kind = Between.REPORTS
+
     terms: RoundTerms
     commitment: _Part
     reports: dict[int, Report]
@@ -89,12 +86,16 @@ class Reports(_Body):
 class Key(_Body):
     """The helper's part of the verify key. taken: the clients whose report it can verify."""
 
+    kind = Between.KEY
+
     part: _Part
     taken: tuple[int, ...]
 
 
 class Opened(_Body):
     """The leader's part of the verify key, and its verifier shares by client."""
+
+    kind = Between.OPENED
 
     part: _Part
     verifiers: dict[int, bytes]
@@ -106,29 +107,24 @@ class Verified(_Body):
     total: its share of the sum of their votes; empty below the quorum.
     """
 
+    kind = Between.VERIFIED
+
     verifiers: dict[int, bytes]
     valid: tuple[int, ...]
     total: bytes
 
 
 _Message = TypeVar("_Message", Report, Reports, Key, Opened, Verified)
-_KINDS: Final[dict[type, IntEnum]] = {
-    Report: Kind.REPORT,
-    Reports: Between.REPORTS,
-    Key: Between.KEY,
-    Opened: Between.OPENED,
-    Verified: Between.VERIFIED,
-}
 _CODECS: Final[dict[type, Codec[Any]]] = {
-    message: Codec(message, f"the {kind.name} of a proven sum", PeerError)
-    for message, kind in _KINDS.items()
+    message: Codec(message, f"the {message.kind.name} of a proven sum", PeerError)
+    for message in (Report, Reports, Key, Opened, Verified)
 }
 
 
 def write(opened: VoteRound, sender: int, message: _Message) -> bytes:
     """Return a message with its header."""
-    place, kind = Place(opened.session.id, opened.terms.index), type(message)
-    return frame(_KINDS[kind], place, sender, _CODECS[kind].encode(message))
+    place = Place(opened.session.id, opened.terms.index)
+    return frame(message.kind, place, sender, _CODECS[type(message)].encode(message))
 
 
 def read(opened: VoteRound, sender: int, data: bytes, kind: type[_Message]) -> _Message:
@@ -144,7 +140,7 @@ def read_reports(session: VoteSession, data: bytes) -> tuple[VoteRound, Reports]
 
     The helper trusts no terms: each client signed its report under them.
     """
-    index, asked = _read(session, SERVER, data, Reports)
+    index, asked = _read(session, crypto.SERVER, data, Reports)
     try:
         opened = VoteRound(session, asked.terms)
     except ConfigurationError as error:
@@ -158,28 +154,30 @@ def _read(
     session: VoteSession, sender: int, data: bytes, kind: type[_Message]
 ) -> tuple[int, _Message]:
     found, index, body = read_header(data, session.id, sender)
-    if found != _KINDS[kind]:
-        raise PeerError(f"party {sender} sent something else than {_KINDS[kind].name}")
+    if found != kind.kind:
+        raise PeerError(f"party {sender} sent something else than {kind.kind.name}")
     message: _Message = _CODECS[kind].decode(body)
     return index, message
 
 
-def seal(opened: VoteRound, sender: int, share: bytes, random: RandomBytes) -> bytes:
+def seal(opened: VoteRound, sender: int, share: bytes, random: crypto.RandomBytes) -> bytes:
     """Seal the helper's share under a key of this report alone; its private part is dropped."""
-    once = AgreementKey.generate(random)
+    once = crypto.AgreementKey.generate(random)
     label, cipher = _sealer(opened, sender, once.public, once.exchange(opened.session.helper_key))
     return once.public + cipher.seal(0, share, label)
 
 
-def unseal(opened: VoteRound, sender: int, sealed: bytes, key: AgreementKey) -> bytes:
+def unseal(opened: VoteRound, sender: int, sealed: bytes, key: crypto.AgreementKey) -> bytes:
     """Return the share; PeerError, naming the sender, for one that is not sealed to this key."""
-    public, box = sealed[:PUBLIC_BYTES], sealed[PUBLIC_BYTES:]
+    public, box = sealed[: crypto.PUBLIC_BYTES], sealed[crypto.PUBLIC_BYTES :]
     label, cipher = _sealer(opened, sender, public, key.exchange(public))
     return cipher.open(0, box, label, f"the helper's share of client {sender}")
 
 
-def _sealer(opened: VoteRound, sender: int, public: bytes, secret: bytes) -> tuple[bytes, Sealer]:
+def _sealer(
+    opened: VoteRound, sender: int, public: bytes, secret: bytes
+) -> tuple[bytes, crypto.Sealer]:
     """(associated data, cipher) of the seal on one report."""
-    label = opened.context(VotePurpose.SEAL, sender, opened.session.helper)
+    label = opened.context(VotePurpose.SEAL, sender, crypto.HELPER)
     info = label + public + opened.session.helper_key
-    return label, Sealer(derive_key(secret, salt=opened.session.id, info=info))
+    return label, crypto.Sealer(crypto.derive_key(secret, salt=opened.session.id, info=info))

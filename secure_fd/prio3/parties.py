@@ -16,14 +16,7 @@ from contextlib import suppress
 import msgspec
 import numpy as np
 
-from secure_fd.crypto.keys import (
-    SERVER,
-    AgreementKey,
-    IdentityKey,
-    RandomBytes,
-    SecretHolder,
-    draw,
-)
+from secure_fd.crypto import keys as crypto
 from secure_fd.errors import GarbledSumError, LocalError, MissingClientError, PeerError
 from secure_fd.prio3 import messages as wire
 from secure_fd.prio3.field import FieldArray, add, decode, encode, total
@@ -37,7 +30,7 @@ Checks = dict[int, tuple[VerifyState, bytes]]
 """By client, an aggregator's own state and verifier share of the report."""
 
 
-class ReportingClient(SecretHolder):
+class ReportingClient(crypto.SecretHolder):
     """A client of the session: it sends its votes in one report a round.
 
     identity: signs its reports. random: of shares and proofs. gave: whether it sent one.
@@ -48,9 +41,9 @@ class ReportingClient(SecretHolder):
     def __init__(
         self,
         number: int,
-        identity: IdentityKey,
+        identity: crypto.IdentityKey,
         session: VoteSession,
-        random: RandomBytes = os.urandom,
+        random: crypto.RandomBytes = os.urandom,
     ) -> None:
         self.number, self._identity, self._session = number, identity, session
         self._random, self._rounds, self.gave = random, RoundCounter(), False
@@ -64,21 +57,17 @@ class ReportingClient(SecretHolder):
         if values.shape != (terms.length,):
             raise LocalError(f"the round sums {terms.length} values, not {values.shape}")
         self._rounds.spend(terms.index)
-        nonce, rand = draw(random, NONCE_BYTES), draw(random, opened.prio3.rand_bytes)
+        nonce, rand = crypto.draw(random, NONCE_BYTES), crypto.draw(random, opened.prio3.rand_bytes)
         label = opened.votes_of(self.number)
         public, (own, helped) = opened.prio3.shard(label, values, nonce, rand)
         sealed = wire.seal(opened, self.number, helped, random)
+        report = wire.Report(nonce, public, sealed, b"", own)
+        report.signature = self._identity.sign(report.signed(opened, self.number))
         self.gave = True
-        return self.sign(opened, wire.Report(nonce, public, sealed, b"", own))
-
-    def sign(self, opened: VoteRound, report: wire.Report) -> bytes:
-        """Return the message of a report under this client's signature."""
-        signature = self._identity.sign(report.signed(opened, self.number))
-        signed = msgspec.structs.replace(report, signature=signature)
-        return wire.write(opened, self.number, signed)
+        return wire.write(opened, self.number, report)
 
 
-class Helper(SecretHolder):
+class Helper(crypto.SecretHolder):
     """The elected party: it answers a leader's two messages a round, and gives one sum.
 
     key: clients seal its shares to it. random: of its part of verify keys.
@@ -87,10 +76,11 @@ class Helper(SecretHolder):
     __slots__ = ("_due", "_key", "_random", "_rounds", "_session")
 
     def __init__(
-        self, session: VoteSession, key: AgreementKey, random: RandomBytes = os.urandom
+        self,
+        session: VoteSession,
+        key: crypto.AgreementKey,
+        random: crypto.RandomBytes = os.urandom,
     ) -> None:
-        if key.public != session.helper_key:
-            raise LocalError("this key is not the one that the session names for its helper")
         self._session, self._key, self._random = session, key, random
         self._rounds = RoundCounter()
         self._due: tuple[VoteRound, wire.Reports, bytes] | None = None
@@ -116,29 +106,26 @@ class Helper(SecretHolder):
                 taken[sender] = msgspec.structs.replace(report, share=share)
         if len(taken) < self._session.quorum:
             raise PeerError(f"the leader shows {len(taken)} reports, too few for a sum")
-        part = draw(self._random, wire.PART_BYTES)
+        part = crypto.draw(self._random, wire.PART_BYTES)
         self._due = (opened, msgspec.structs.replace(asked, reports=taken), part)
-        return wire.write(opened, self._session.helper, wire.Key(part, tuple(taken)))
+        return wire.write(opened, crypto.HELPER, wire.Key(part, tuple(taken)))
 
     def _verify(self, opened: VoteRound, asked: wire.Reports, part: bytes, data: bytes) -> bytes:
         """VERIFIED. Nothing is verified before the helper's part of the key has left."""
-        theirs = wire.read(opened, SERVER, data, wire.Opened)
+        theirs = wire.read(opened, crypto.SERVER, data, wire.Opened)
         if opened.commitment(theirs.part) != asked.commitment:
             raise PeerError("the leader opens another part of the verify key than it fixed")
         if list(theirs.verifiers) != list(asked.reports):
             raise PeerError("the leader opens other reports than the helper took")
         checks = _checks(opened, opened.verify_key(theirs.part, part), HELPER_SHARE, asked.reports)
-        outs = {}
-        for k, (state, own) in checks.items():
-            with suppress(PeerError):  # its proof does not hold
-                outs[k] = _output(opened, k, state, (theirs.verifiers[k], own))
+        outs, _ = _outputs(opened, HELPER_SHARE, checks, theirs.verifiers)
         summed = encode(_added(outs.values())) if len(outs) >= self._session.quorum else b""
         verifiers = {k: own for k, (_, own) in checks.items()}
         verified = wire.Verified(verifiers, tuple(outs), summed)
-        return wire.write(opened, self._session.helper, verified)
+        return wire.write(opened, crypto.HELPER, verified)
 
 
-class Leader(SecretHolder):
+class Leader(crypto.SecretHolder):
     """The server: it takes reports, closes uploads, and verifies with the helper.
 
     helper: takes a message and returns the helper's answer. random: of its part of verify keys.
@@ -154,7 +141,7 @@ class Leader(SecretHolder):
         self,
         session: VoteSession,
         helper: Callable[[bytes], bytes],
-        random: RandomBytes = os.urandom,
+        random: crypto.RandomBytes = os.urandom,
     ) -> None:
         self._session, self._helper, self._random = session, helper, random
         self._open: VoteRound | None = None
@@ -198,16 +185,16 @@ class Leader(SecretHolder):
         MissingClientError where too few reports came, or hold; GarbledSumError for a sum that no
         honest parties can have made; PeerError for a helper that sends anything else.
         """
-        self.busy, opened, helper = False, self._open, self._session.helper
+        self.busy, opened = False, self._open
         if opened is None:
             raise LocalError("no uploads are open")
         reports = dict(sorted(self._reports.items()))
         self._check_quorum(len(reports), "reports arrived")
-        part, replace = draw(self._random, wire.PART_BYTES), msgspec.structs.replace
+        part, replace = crypto.draw(self._random, wire.PART_BYTES), msgspec.structs.replace
         shown = {k: replace(report, share=b"") for k, report in reports.items()}
         asked = wire.Reports(opened.terms, opened.commitment(part), shown)
-        answer = self._helper(wire.write(opened, SERVER, asked))
-        key = wire.read(opened, helper, answer, wire.Key)
+        answer = self._helper(wire.write(opened, crypto.SERVER, asked))
+        key = wire.read(opened, crypto.HELPER, answer, wire.Key)
         taken = {k: reports[k] for k in reports if k in key.taken}
         if tuple(taken) != key.taken:
             raise PeerError("the helper takes reports that it was not shown")
@@ -215,20 +202,16 @@ class Leader(SecretHolder):
             self.accused[k] = f"the helper cannot open its share of client {k}"
         checks = _checks(opened, opened.verify_key(part, key.part), LEADER_SHARE, taken)
         verifiers = {k: own for k, (_, own) in checks.items()}
-        answer = self._helper(wire.write(opened, SERVER, wire.Opened(part, verifiers)))
-        theirs = wire.read(opened, helper, answer, wire.Verified)
+        answer = self._helper(wire.write(opened, crypto.SERVER, wire.Opened(part, verifiers)))
+        theirs = wire.read(opened, crypto.HELPER, answer, wire.Verified)
         if list(theirs.verifiers) != list(checks):
             raise PeerError("the helper verifies other reports than it took")
         self.result = self._added_up(opened, checks, theirs)
         return {}
 
     def _added_up(self, opened: VoteRound, checks: Checks, theirs: wire.Verified) -> Sum:
-        outs = {}
-        for k, (state, own) in checks.items():
-            try:
-                outs[k] = _output(opened, k, state, (own, theirs.verifiers[k]))
-            except PeerError as error:
-                self.accused[k] = str(error)
+        outs, refused = _outputs(opened, LEADER_SHARE, checks, theirs.verifiers)
+        self.accused |= refused
         if tuple(outs) != theirs.valid:
             raise GarbledSumError("the aggregators do not agree on whose proofs hold")
         self._check_quorum(len(outs), "proofs hold")
@@ -253,15 +236,19 @@ def _checks(
     }
 
 
-def _output(
-    opened: VoteRound, client: int, state: VerifyState, verifiers: tuple[bytes, bytes]
-) -> FieldArray:
-    """[m] share of votes that hold; PeerError, naming the client, for others."""
-    try:
-        message = opened.prio3.verifier_message(opened.votes_of(client), verifiers)
-        return opened.prio3.verify_next(state, message)
-    except PeerError as error:
-        raise PeerError(f"the votes of client {client} are refused: {error}") from None
+def _outputs(
+    opened: VoteRound, aggregator: int, checks: Checks, theirs: Mapping[int, bytes]
+) -> tuple[dict[int, FieldArray], dict[int, str]]:
+    """(shares [m] of the votes that hold, reasons why others are refused), by client."""
+    outs, refused = {}, {}
+    for k, (state, own) in checks.items():
+        shares = (own, theirs[k]) if aggregator == LEADER_SHARE else (theirs[k], own)
+        try:
+            message = opened.prio3.verifier_message(opened.votes_of(k), shares)
+            outs[k] = opened.prio3.verify_next(state, message)
+        except PeerError as error:
+            refused[k] = f"the votes of client {k} are refused: {error}"
+    return outs, refused
 
 
 def _added(outs: Iterable[FieldArray]) -> FieldArray:

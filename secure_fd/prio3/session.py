@@ -10,15 +10,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
-from secure_fd.crypto.keys import (
-    EVERYONE,
-    MAX_CLIENT,
-    PUBLIC_BYTES,
-    SERVER,
-    context,
-    fields,
-    low_order,
-)
+from secure_fd.crypto import keys as crypto
 from secure_fd.errors import ConfigurationError
 from secure_fd.prio3.vdaf import DRAFT, Prio3
 from secure_fd.prio3.votes import MAX_LANES, MAX_WEIGHT, vote_sum
@@ -45,23 +37,19 @@ class VotePurpose(StrEnum):
 class VoteSession:
     """A federation of pinned clients and the helper that it elected.
 
-    roster: the voters. helper: its party number, which is no voter's. helper_key: its X25519
-    key, 32 bytes. configuration, proxies: other agreed values. nonce: makes two sessions differ.
+    roster: the voters. helper_key: the helper's X25519 key, 32 bytes. configuration, proxies: other
+    agreed values. nonce: makes two sessions differ.
     """
 
     roster: Roster
-    helper: int
     helper_key: bytes
     nonce: bytes
     configuration: bytes = b""
     proxies: bytes = b""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.helper <= MAX_CLIENT or self.helper in self.roster:
-            allowed = "the helper casts no vote: give it a number that no client of the roster has"
-            raise ConfigurationError("helper", self.helper, allowed)
-        if len(self.helper_key) != PUBLIC_BYTES or low_order(self.helper_key):
-            allowed = f"use an X25519 key of {PUBLIC_BYTES} bytes"
+        if len(self.helper_key) != crypto.PUBLIC_BYTES or crypto.low_order(self.helper_key):
+            allowed = f"use an X25519 key of {crypto.PUBLIC_BYTES} bytes"
             raise ConfigurationError("helper_key", self.helper_key.hex(), allowed)
         if len(self.roster) < MIN_VOTES:
             raise ConfigurationError("n_clients", len(self.roster), f"use {MIN_VOTES} or more")
@@ -74,12 +62,16 @@ class VoteSession:
     @cached_property
     def id(self) -> bytes:
         """The hash of all that was agreed, with the draft's version."""
-        label = context(
-            VotePurpose.SESSION, session=self.nonce, terms=b"", sender=EVERYONE, receiver=EVERYONE
+        label = crypto.context(
+            VotePurpose.SESSION,
+            session=self.nonce,
+            terms=b"",
+            sender=crypto.EVERYONE,
+            receiver=crypto.EVERYONE,
         )
-        numbers = (self.helper.to_bytes(4, "big"), self.quorum.to_bytes(4, "big"))
-        agreed = (self.helper_key, self.roster.encode(), self.configuration, self.proxies)
-        return hashlib.sha256(fields(label, DRAFT.encode(), *numbers, *agreed)).digest()
+        quorum, roster = self.quorum.to_bytes(4, "big"), self.roster.encode()
+        agreed = (quorum, self.helper_key, roster, self.configuration, self.proxies)
+        return hashlib.sha256(crypto.fields(label, DRAFT.encode(), *agreed)).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +95,21 @@ class VoteRound:
 
     @property
     def budget(self) -> int:
-        """The largest total of one client's values."""
-        terms, chosen = self.terms, self.terms.limits.budget
-        return terms.length // terms.limits.row * terms.bound if chosen is None else chosen
+        """The largest total of one client's values: what its rows allow, or less."""
+        allowed = self.terms.length // self.terms.limits.row * self.terms.bound
+        return min(allowed, self.terms.limits.budget or allowed)
 
     @property
     def prio3(self) -> Prio3:
         """The sum of such votes."""
-        row, bound = self.terms.limits.row, self.terms.bound
-        rows = self.terms.length // row
-        return vote_sum(rows, row, bound, min(self.budget, rows * bound))
+        row = self.terms.limits.row
+        return vote_sum(self.terms.length // row, row, self.terms.bound, self.budget)
 
-    def context(self, purpose: VotePurpose, sender: int, receiver: int = EVERYONE) -> bytes:
+    def context(self, purpose: VotePurpose, sender: int, receiver: int = crypto.EVERYONE) -> bytes:
         """The context of one purpose in this round, under all its terms and limits."""
         limits = (self.terms.limits.row.to_bytes(8, "big"), self.budget.to_bytes(8, "big"))
-        terms = self.terms.encode() + fields(*limits)
-        return context(
+        terms = self.terms.encode() + crypto.fields(*limits)
+        return crypto.context(
             purpose, session=self.session.id, terms=terms, sender=sender, receiver=receiver
         )
 
@@ -128,10 +119,10 @@ class VoteRound:
 
     def verify_key(self, leader: bytes, helper: bytes) -> bytes:
         """32 bytes from the parts of both aggregators, neither of which can choose it."""
-        label = self.context(VotePurpose.VERIFY_KEY, SERVER, self.session.helper)
-        return hashlib.sha256(fields(label, leader, helper)).digest()
+        label = self.context(VotePurpose.VERIFY_KEY, crypto.SERVER, crypto.HELPER)
+        return hashlib.sha256(crypto.fields(label, leader, helper)).digest()
 
     def commitment(self, leader: bytes) -> bytes:
         """32 bytes that fix the leader's part before it sees the helper's."""
-        label = self.context(VotePurpose.COMMITMENT, SERVER, self.session.helper)
-        return hashlib.sha256(fields(label, leader)).digest()
+        label = self.context(VotePurpose.COMMITMENT, crypto.SERVER, crypto.HELPER)
+        return hashlib.sha256(crypto.fields(label, leader)).digest()

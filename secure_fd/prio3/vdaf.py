@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import reduce
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -79,11 +79,7 @@ class Prio3:
         return self.shares * (SEED_BYTES + self.blind_bytes)
 
     def shard(
-        self,
-        context: bytes,
-        measurement: Any,  # noqa: ANN401 - of the circuit's type
-        nonce: bytes,
-        rand: bytes,
+        self, context: bytes, measurement: object, nonce: bytes, rand: bytes
     ) -> tuple[bytes, list[bytes]]:
         """(public share, input shares) of a measurement. rand: [rand_bytes], secret, used once."""
         if len(nonce) != NONCE_BYTES or len(rand) != self.rand_bytes:
@@ -203,11 +199,9 @@ class Prio3:
         seed, blind, binder = share[:end], share[end:], bytes([aggregator])
         if aggregator:
             tag = self._tag(Usage.MEASUREMENT_SHARE, context)
-            measurement = expand(size.measurement, seed, tag, binder)
-            return (
-                measurement,
-                self._expand(Usage.PROOF_SHARE, seed, context, size.proof, binder),
-                blind,
-            )
-        proofs = decode(share[first:end], self.proofs * size.proof).reshape(self.proofs, -1)
-        return decode(share[:first], size.measurement), proofs, blind
+            measured = expand(size.measurement, seed, tag, binder)
+            proofs = self._expand(Usage.PROOF_SHARE, seed, context, size.proof, binder)
+        else:
+            measured = decode(share[:first], size.measurement)
+            proofs = decode(share[first:end], self.proofs * size.proof).reshape(self.proofs, -1)
+        return measured, proofs, blind

@@ -64,9 +64,6 @@ class SumServer(ABC):
 
     __slots__ = ()
 
-    readable: bool = False
-    """Whether it reads inputs in clear."""
-
     @property
     @abstractmethod
     def busy(self) -> bool:

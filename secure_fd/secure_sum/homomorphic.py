@@ -28,11 +28,7 @@ from secure_fd.optional import extra
 from secure_fd.secagg import session as wire
 from secure_fd.secure_sum.base import SecureSum, Stage, SumClient, SumServer
 from secure_fd.votes.codec import LaneLayout, UnitArray, WordArray
-from secure_fd.wire import (
-    Kind,
-    Sum,
-    read_header,
-)
+from secure_fd.wire import Kind, Sum, read_header
 
 with extra("he"):
     import tenseal
@@ -172,7 +168,7 @@ class _Round:
 
 
 class EncryptedClient(SumClient, crypto.SecretHolder):
-    """A client's half: it encrypts its values; a key holder opens the sum when its turn comes."""
+    """Client role: it encrypts its values; a key holder opens the sum when its turn comes."""
 
     __slots__ = ("_counter", "_number", "_open", "_sums", "gave")
 
@@ -191,7 +187,7 @@ class EncryptedClient(SumClient, crypto.SecretHolder):
             raise LocalError(f"the round sums {terms.length} values, not {values.shape}")
         slots = np.zeros(opened.ciphertexts * DEGREE, dtype=np.uint64)
         slots[: opened.slots] = opened.layout.pack(values)
-        public, tags, keys = self._sums.share(self._number, terms.index)
+        public, tags, keys = self._sums.share(self._number)
         slots[-1] = opened.tag(slots, tags, (self._number,))
         self._open = None if keys is None else (opened, keys)
         return [opened.message(self._number, terms.subject, encode(encrypt(public, slots)))]
@@ -221,7 +217,7 @@ class EncryptedClient(SumClient, crypto.SecretHolder):
 
 
 class EncryptedServer(SumServer):
-    """The server's half: it adds ciphertexts, and has the holder whose turn it is open the sum."""
+    """Server role: it adds ciphertexts, and has the holder whose turn it is open the sum."""
 
     busy = False
     stage = Stage.INPUT
@@ -288,7 +284,7 @@ class HomomorphicSum(SecureSum, crypto.SecretHolder):
     """
 
     __slots__ = (
-        *("_clients", "_keys", "_last", "_random", "_server", "_spent"),
+        *("_clients", "_keys", "_random", "_server"),
         *("caveats", "corrupt", "n_clients", "session"),
     )
 
@@ -313,7 +309,7 @@ class HomomorphicSum(SecureSum, crypto.SecretHolder):
     ) -> None:
         if not MIN_CLIENTS <= n_clients <= MAX_CLIENTS:
             raise ConfigurationError("n_clients", n_clients, f"use {MIN_CLIENTS} to {MAX_CLIENTS}")
-        self.n_clients, self._random, self._last = n_clients, random, -1
+        self.n_clients, self._random = n_clients, random
         self.corrupt = n_clients - KEY_HOLDERS  # all clients but these
         foreign = "keys of tags come from a caller's randomness; nothing vouches for it"
         self.caveats = () if random is os.urandom else (foreign,)
@@ -321,28 +317,25 @@ class HomomorphicSum(SecureSum, crypto.SecretHolder):
         nonce = crypto.draw(random, wire.SESSION_BYTES)
         agreed = crypto.fields(b"secure-fd he", nonce, parameters, configuration, proxies)
         self.session = hashlib.sha256(agreed).digest()
-        self._keys, self._spent = _Keys(n_clients, random), False
+        self.rekey()
         self._clients = [EncryptedClient(k, self) for k in range(n_clients)]
         self._server = EncryptedServer(self.session, n_clients)
 
     def rekey(self) -> None:
         """Hand out new keys for the next round, as after a refusal."""
-        self._spent = True
+        self._keys = _Keys(self.n_clients, self._random)
 
-    def share(self, number: int, index: int) -> tuple[object, Mapping[int, bytes], _Keys | None]:
-        """What a client has for a round: public key, keys of its tags, and a holder all keys."""
-        if self._spent and index > self._last:
-            self._keys, self._spent = _Keys(self.n_clients, self._random), False
-        self._last = max(index, self._last)
+    def share(self, number: int) -> tuple[object, Mapping[int, bytes], _Keys | None]:
+        """Return a client's part: public key, keys of its tags, and for a holder all keys."""
         if number < KEY_HOLDERS:
             return self._keys.public, self._keys.tags, self._keys
         own = {k: self._keys.tags[k] for k in (number, crypto.EVERYONE)}
         return self._keys.public, own, None
 
     def client(self, number: int) -> EncryptedClient:
-        """The half of client `number`."""
+        """Return the client role of client `number`."""
         return self._clients[number]
 
     def server(self) -> EncryptedServer:
-        """The server's half."""
+        """Return the server role."""
         return self._server

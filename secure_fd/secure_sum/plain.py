@@ -33,7 +33,6 @@ class PlainClient(SumClient):
 class PlainServer(SumServer):
     """Server role of the sum in clear: every input is read, and added."""
 
-    readable = True
     busy = False
     result: Sum | None = None
 

@@ -30,7 +30,7 @@ class Seen:
 
 
 class RecordedSum:
-    """A sum's server that keeps the words of every input it takes, by client.
+    """Server role of a sum that keeps the words of every input it takes, by client.
 
     Everything passes on to `inner` as it came. Inputs are words where they are in clear or masked;
     of other sums nothing is kept.
@@ -43,36 +43,35 @@ class RecordedSum:
 
     def __init__(self, inner: SumServer, n_clients: int, *, keep: bool = True) -> None:
         self.inner, self._n_clients, self._keep = inner, n_clients, keep
-        self._terms: RoundTerms | None = None
         self._inputs: dict[int, WordArray] = {}
+        self.readable = False
+        """Whether inputs of the newest sum are kept that were in clear."""
         self.seen: list[Seen] = []
-        """The sums that came about, in order; whoever reads them may empty the list."""
+        """The sums that came about, in order; its reader may empty the list."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the inner one's
         return getattr(self.inner, name)
 
     def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
         """Begin the next sum."""
-        self._terms, self._inputs = terms, {}
+        self._terms, self._inputs, self.readable = terms, {}, False
         return self.inner.open(terms)
 
     def receive(self, sender: int, data: bytes) -> None:
         """Take a message, and keep the words of an input that is taken."""
-        kind, due = data[2:4], self.inner.stage is Stage.INPUT
-        kept = self._keep and kind in (_PLAIN, _MASKED) and due and sender in self.inner.waiting
+        kind, due = data[2:4], self.inner.stage is Stage.INPUT and sender in self.inner.waiting
         self.inner.receive(sender, data)
-        if kept and self._terms is not None:
-            self._inputs[sender] = self._words(data, self._terms, plain=kind == _PLAIN)
+        if self._keep and due and kind in (_PLAIN, _MASKED):
+            terms, self.readable = self._terms, kind == _PLAIN
+            start = HEADER_BYTES + (len(terms.subject) if self.readable else 0)
+            layout = LaneLayout(self._n_clients, terms.bound, terms.noise.room)
+            words = np.frombuffer(data, WORD, layout.words(terms.length), start)
+            self._inputs[sender] = words.astype(np.uint64, copy=False)
 
     def advance(self) -> Mapping[int, bytes]:
         """Close the stage; a sum that came about is kept with its inputs."""
         relayed, result = self.inner.advance(), self.inner.result
         if not self.inner.busy and result is not None:
             inputs = {k: self._inputs[k] for k in result.survivors if k in self._inputs}
-            self.seen.append(Seen(result, inputs, self.inner.readable and self._keep))
+            self.seen.append(Seen(result, inputs, self.readable))
         return relayed
-
-    def _words(self, data: bytes, terms: RoundTerms, *, plain: bool) -> WordArray:
-        start = HEADER_BYTES + (len(terms.subject) if plain else 0)
-        count = LaneLayout(self._n_clients, terms.bound, terms.noise.room).words(terms.length)
-        return np.frombuffer(data, WORD, count, start).astype(np.uint64, copy=False)

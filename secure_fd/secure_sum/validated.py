@@ -33,7 +33,7 @@ class ValidatedServer(Leader, SumServer):
 class Prio3Sum(SecureSum, SecretHolder):
     """Sums of votes that prove their range, between the server and an elected helper.
 
-    n_clients: voters, numbered from 0: three or more. The helper has the next number.
+    n_clients: voters, numbered from 0: three or more.
     random: of every key, share and proof. configuration, proxies: bound into the session id.
 
     >>> Prio3Sum(3).hides
@@ -69,7 +69,6 @@ class Prio3Sum(SecureSum, SecretHolder):
         key = AgreementKey.generate(random)
         session = VoteSession(
             roster=Roster({k: identity.public.raw for k, identity in identities.items()}),
-            helper=n_clients,
             helper_key=key.public,
             nonce=draw(random, SESSION_BYTES),
             configuration=configuration,

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from secure_fd.crypto.keys import SERVER, AgreementKey, IdentityKey, insecure_bytes
+from secure_fd.crypto.keys import HELPER, SERVER, AgreementKey, IdentityKey, insecure_bytes
 from secure_fd.errors import PeerError
 from secure_fd.prio3 import messages as wire
 from secure_fd.prio3.field import decode, encode
@@ -34,7 +34,7 @@ class Proven:
         identities = {k: IdentityKey.generate(random) for k in range(N)}
         self.key, nonce = AgreementKey.generate(random), random(32)
         roster = Roster({k: identity.public.raw for k, identity in identities.items()})
-        self.session = VoteSession(roster, N, self.key.public, nonce)
+        self.session = VoteSession(roster, self.key.public, nonce)
         self.round = VoteRound(self.session, TERMS)
         self.reports = {
             k: ReportingClient(k, identity, self.session, random).report(TERMS, VOTES)
@@ -81,9 +81,9 @@ def proven_decoders() -> list[Target]:
             lambda found: wire.write(found[0], SERVER, found[1]),
             reports,
         ),
-        message(wire.Key, N, others[0]),
+        message(wire.Key, HELPER, others[0]),
         message(wire.Opened, SERVER, others[1]),
-        message(wire.Verified, N, others[2]),
+        message(wire.Verified, HELPER, others[2]),
     ]
 
 

@@ -51,7 +51,7 @@ class Cohort:
 
     def made(self, number: int, first: int = 0, tags: Sequence[int] = ()) -> WordArray:
         """A ciphertext of a lying client: its first slot, under these tags of its own."""
-        public, keys, _ = self.sums.share(number, TERMS.index)
+        public, keys, _ = self.sums.share(number)
         slots = np.zeros(DEGREE, np.uint64)
         slots[0] = first
         slots[-1] = self.round.tag(slots, keys, tags)
@@ -172,7 +172,7 @@ def test_keys_that_refused_a_sum_open_no_other(play, renews, monkeypatch):
         monkeypatch.setattr(HomomorphicSum, "rekey", lambda _: None)
     before = play.ciphertext(1)
     assert play.opened(play.ciphertext(4)) == []
-    _, _, keys = play.sums.share(0, TERMS.index + 1)
+    _, _, keys = play.sums.share(0)
     packed = play.round.layout.pack(VALUES[1])
     assert np.array_equal(keys.decrypt(before)[: packed.size], packed) is not renews
 
@@ -259,7 +259,7 @@ def test_clients_without_the_key_cannot_decrypt(play):
     for k in (3, 4):
         with pytest.raises(PeerError, match=f"client {k} has no sum to open"):
             play.opened(play.ciphertext(0), holder=k)
-        context, tags, keys = play.sums.share(k, TERMS.index)
+        context, tags, keys = play.sums.share(k)
         assert (keys, set(tags)) == (None, {k, EVERYONE})
         assert (context.has_public_key(), context.has_secret_key()) == (True, False)
         with pytest.raises(ValueError, match="doesn't support decryption"):

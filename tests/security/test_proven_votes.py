@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as change
 
-from secure_fd.crypto.keys import SERVER, AgreementKey, IdentityKey
+from secure_fd.crypto.keys import HELPER, SERVER, AgreementKey, IdentityKey
 from secure_fd.errors import (
     ConfigurationError,
     GarbledSumError,
@@ -45,7 +45,7 @@ class Cast:
         self.identities = {k: IdentityKey.generate(os.urandom) for k in range(N)}
         self.key = AgreementKey.generate(os.urandom)
         roster = Roster({k: one.public.raw for k, one in self.identities.items()})
-        self.session = VoteSession(roster, N, self.key.public, os.urandom(32))
+        self.session = VoteSession(roster, self.key.public, os.urandom(32))
         self.clients = {k: ReportingClient(k, self.identities[k], self.session) for k in range(N)}
         self.helper = Helper(self.session, self.key)
         self.leader = Leader(self.session, self.helper.receive)
@@ -62,7 +62,9 @@ class Cast:
 
     def resigned(self, report: wire.Report, **changed: bytes) -> bytes:
         """The liar's report with other parts, under its own signature."""
-        return self.clients[LIAR].sign(self.opened(), change(report, **changed))
+        altered, opened = change(report, **changed), self.opened()
+        altered.signature = self.identities[LIAR].sign(altered.signed(opened, LIAR))
+        return wire.write(opened, LIAR, altered)
 
     def read(self, report: bytes) -> wire.Report:
         return wire.read(self.opened(), LIAR, report, wire.Report)
@@ -259,8 +261,8 @@ def verified(cast: Cast, alter: Callable[[wire.Verified], wire.Verified]) -> Sum
         answer = cast.helper.receive(data)
         if data[2:4] != wire.Between.OPENED.to_bytes(2, "big"):
             return answer
-        honest = wire.read(cast.opened(), N, answer, wire.Verified)
-        return wire.write(cast.opened(), N, alter(honest))
+        honest = wire.read(cast.opened(), HELPER, answer, wire.Verified)
+        return wire.write(cast.opened(), HELPER, alter(honest))
 
     return cast.run(None, helper)
 
@@ -379,8 +381,6 @@ def test_a_silent_client_is_absent_and_nothing_is_recovered():
 
 def test_settings_that_would_not_hold_are_refused_in_a_sentence():
     cast = Cast()
-    with pytest.raises(ConfigurationError, match="casts no vote"):
-        VoteSession(cast.session.roster, 0, cast.key.public, bytes(32))
     with pytest.raises(ConfigurationError, match="noise"):
         cast.opened(replace(TERMS, noise=NoiseTerms(room=1)))
     with pytest.raises(ConfigurationError, match="whole rows"):
