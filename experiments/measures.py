@@ -118,9 +118,9 @@ def of_heads(runner: "Federation", made: "Prepared") -> dict[str, float]:
     validated = [
         accuracy(half.learner.model, held_back) for half in halves if isinstance(half, HeadLearner)
     ]
-    lesson = next(half.lesson() for half in halves if isinstance(half, HeadLearner))
-    labels = truth.cpu()[lesson.indices.cpu()]
-    right = (lesson.targets.argmax(dim=1).cpu() == labels).double().mean()
+    first = next(half for half in halves if isinstance(half, HeadLearner))
+    _, targets = first.lesson()
+    right = (targets.argmax(dim=1).cpu() == truth.cpu()[first.known]).double().mean()
     names = {"network": NETWORK, "head": HEAD, "mean": MEAN}
     return {
         **{shown: float(np.mean([one[name] for one in each])) for name, shown in names.items()},

@@ -203,13 +203,13 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: study.Progre
     run.fit(unit.plan.sums)
     halves = [client.half for client in run.clients if isinstance(client.half, HeadLearner)]
     every = [half.accuracies(made.test) for half in (halves if cell.learns else halves[:1])]
-    lesson = halves[0].lesson()
-    truth = made.proxies.labels[lesson.indices.cpu()]
-    right = float((lesson.targets.argmax(dim=1).cpu() == truth).double().mean())
+    _, targets = halves[0].lesson()
+    truth = made.proxies.labels[halves[0].known]
+    right = float((targets.argmax(dim=1).cpu() == truth).double().mean())
     figures = {
         HEAD: every[0]["head"],
         RIGHT_ONCE: right,
-        TAUGHT: len(lesson.indices) / len(made.proxies),
+        TAUGHT: len(targets) / len(made.proxies),
         KILOBYTES: float(np.mean(run.transcript.up)) / 1000,
         SUMS: float(unit.plan.sums),
         NOISE: unit.plan.noise,

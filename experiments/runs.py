@@ -72,7 +72,7 @@ from secure_fd.simulation.federation import (
 )
 from secure_fd.training import models
 from secure_fd.training.dp_sgd import PrivateTrainer
-from secure_fd.training.trainer import Alone, Learner, OnSteps, Trainer, default_device
+from secure_fd.training.trainer import Learner, OnSteps, Trainer, default_device, run_each
 from secure_fd.votes.codec import one_hot
 
 PATCHES = "_patches"
@@ -182,9 +182,8 @@ def warmed_up(
             trainer.local_steps(group.warm_up.warmup_steps)
             on_steps(group.warm_up.warmup_steps)
     else:
-        run = Alone(on_steps)
         for made, images, seed in zip(networks, train, seeds, strict=True):
-            run(list(Learner(made, images, group.warm_up, seed, device).warm_up()))
+            run_each([*Learner(made, images, group.warm_up, seed, device).warm_up()], on_steps)
     return tuple(models.flatten(made).cpu().numpy() for made in networks)
 
 

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.methods.base import Own, Setting
 from secure_fd.methods.heads import HeadClient, PooledHeads, Public
-from secure_fd.training.trainer import Lesson
 from secure_fd.votes.codec import FloatArray
 
 
@@ -31,10 +31,10 @@ class TruthClient(HeadClient):
         super().__init__(method, public, setting, own)
         self._truth = torch.from_numpy(method.truth).float()
 
-    def lesson(self) -> Lesson:
+    def lesson(self) -> tuple[Tensor, Tensor]:
         """The proxies of the lesson with their true labels."""
-        lesson = super().lesson()
-        return replace(lesson, targets=self._truth[lesson.indices.cpu()])
+        pixels, _ = super().lesson()
+        return pixels, self._truth[self.known]
 
 
 def centralised(data: FederatedData) -> FederatedData:

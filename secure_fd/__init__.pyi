@@ -66,6 +66,5 @@ from .training.recipes import SGD as SGD
 from .training.recipes import Recipe as Recipe
 from .training.recipes import Schedule as Schedule
 from .training.trainer import Learner as Learner
-from .training.trainer import Lesson as Lesson
 from .training.trainer import Steps as Steps
 from .wire import Sum as Sum

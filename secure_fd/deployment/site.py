@@ -26,7 +26,7 @@ from secure_fd.protocol.messages import ClientRole
 from secure_fd.secagg.client import Client as SumMember
 from secure_fd.secure_sum.masked import MaskedClient
 from secure_fd.storage import Store
-from secure_fd.training.trainer import Alone, TrainingMode, threads_for
+from secure_fd.training.trainer import TrainingMode, run_each, threads_for
 
 log = logging.getLogger(__name__)
 _REFUSALS = (PeerError, LocalError, BudgetError, MissingCapabilityError)
@@ -71,7 +71,7 @@ class Site:
         self._client: Client | None = None
         self._process = os.urandom(PROCESS_BYTES)
         self._at = -1
-        self._train, self._begun, self.done = Alone(), False, False
+        self._begun, self.done = False, False
         self._unsaved = False
         self._training: AbstractContextManager[None] = nullcontext()
 
@@ -198,7 +198,7 @@ class Site:
         with self._training, threads:  # a method may have left its network as one that is asked
             sent.extend(step())
             while client.work is not None:
-                self._train([client.work])
+                run_each([client.work])
                 self._unsaved = True
                 sent.extend(client.resume())
         # A broadcast may replace the network, or choose the head in its place.

@@ -27,6 +27,7 @@ from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.dp_sgd import PrivateBudget
 from secure_fd.training.dp_sgd import PrivateGradient
 from secure_fd.training.models import Standardise
+from secure_fd.training.trainer import LocalTrainer
 
 BETAS = (0.5, 0.999)
 _CENTRE: Final = 0.5
@@ -151,8 +152,8 @@ def judge_step(
     optimiser.step()
 
 
-class Adversary:
-    """One client's discriminator, and its copy of the generator. A `LocalTrainer` of both.
+class Adversary(LocalTrainer):
+    """One client's discriminator, and its copy of the generator.
 
     model: the generator, which the server's mean replaces after every sum. classifier: the
     client's, which is read and not trained here; None where classes mean nothing. seed: of
@@ -171,7 +172,7 @@ class Adversary:
         device: torch.device,
         budget: PrivateBudget | None = None,
     ) -> None:
-        self.model: nn.Module = model.to(device)
+        self.model = model.to(device)
         self.settings, self.learning_rate = settings, _RATE
         self.judge = discriminator(model.shape, settings, seed).to(device)
         self._generator, self._classifier = model, classifier

@@ -35,7 +35,7 @@ from secure_fd.secure_sum.recorded import Seen
 from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.training.models import flatten, load_flat
 from secure_fd.training.recipes import SGD, Schedule
-from secure_fd.training.trainer import Learner, Trainer
+from secure_fd.training.trainer import Learner
 from secure_fd.votes.codec import FloatArray, UnitArray, WordArray
 
 _INDEX: Final = struct.Struct(">Q")
@@ -208,8 +208,7 @@ class FedAvgClient(ClientRole):
         """Train from the newest global model, share, and take over the mean."""
         self._read(subject)
         self._load()
-        if isinstance(self.learner.trainer, Trainer):
-            self.learner.trainer.rest()
+        self.learner.trainer.reset_momentum()
         yield from self.learner.local(self._steps)
         own = self._trained()
         try:

@@ -87,8 +87,7 @@ class FedED(EverybodyAnswers):
         answered = sums.count > 0
         lesson = Ensemble(indices, ensemble_predictions(sums), answered)
         steps, self._warmup = self._steps + self._warmup, 0
-        taught = self._memory.learn(lesson)
-        self._trainer.distillation_steps(taught.pixels(), taught.targets, steps)
+        self._trainer.distillation_steps(*self._memory.learn(lesson), steps)
         pixels = self._proxies[torch.from_numpy(indices)]
         answers = predict(self._model, pixels)
         return Ensemble(indices, teachable(answers, self.labels), answered)

@@ -58,7 +58,7 @@ from secure_fd.selection.density_ratio import (
     whitened,
 )
 from secure_fd.selection.familiarity import KnownProxies, OwnRatios, in_distribution
-from secure_fd.training.trainer import Learner, Lesson, accuracy, predict
+from secure_fd.training.trainer import Learner, accuracy, predict
 from secure_fd.votes.codec import FloatArray, UnitArray, WordArray, rescaled
 from secure_fd.wire import Sum
 
@@ -344,7 +344,7 @@ class HeadLearner(ClientRole):
         """Learn the newest head's labels; where it is to be validated, share what was right."""
         if not self.learner.schedule.proxy_steps:
             return
-        yield from self.learner.distil(self.lesson())
+        yield from self.learner.distil(*self.lesson())
         if self._leave != "validated":
             self.chosen = self._leave
             return
@@ -378,13 +378,13 @@ class HeadLearner(ClientRole):
             answers = answers + predict(self.learner.model, images.pixels)
         return int((answers.argmax(axis=1) == images.labels.cpu().numpy()).sum())
 
-    def lesson(self) -> Lesson:
-        """Known proxies, by the head: the class of largest score."""
+    def lesson(self) -> tuple[Tensor, Tensor]:
+        """Known proxies, and by the head the class of their largest score."""
         scores = torch.from_numpy(self.public.scores(self.head)[self.known])
         targets = functional.one_hot(scores.argmax(dim=1), scores.shape[1]).float()
         device = self._proxies.device
         indices = torch.from_numpy(np.flatnonzero(self.known)).to(device)
-        return Lesson(self._proxies, indices, targets.to(device))
+        return self._proxies[indices], targets.to(device)
 
     def own_records(self) -> Iterator[tuple[SingleArray, SingleArray]]:
         """Features [n, D] and one-hot labels [n, C] of the training records, in parts."""

@@ -42,7 +42,7 @@ from secure_fd.protocol.messages import (
 )
 from secure_fd.protocol.transcript import DistillationRound, Transcript, VotersRound, uploads_of
 from secure_fd.secure_sum.recorded import Seen
-from secure_fd.training.trainer import Learner, Lesson, predict
+from secure_fd.training.trainer import Learner, predict
 from secure_fd.votes.budget import units_of, within
 from secure_fd.votes.codec import (
     Contribution,
@@ -218,7 +218,7 @@ class VoteClient(ClientRole):
         if not self._rule.revisits:
             yield from self.learner.local()
         self._trust.compare(ensemble)
-        yield from self.learner.distil(self._memory.learn(ensemble))
+        yield from self.learner.distil(*self._memory.learn(ensemble))
         if self._rule.revisits:
             yield from self.learner.local()
 
@@ -549,8 +549,8 @@ class Memory:
         self._known = torch.zeros(len(proxies), dtype=torch.bool, device=proxies.device)
         self._remember, self._rare = remember, rare
 
-    def learn(self, ensemble: Ensemble) -> Lesson:
-        """What to distil from after this ensemble came in."""
+    def learn(self, ensemble: Ensemble) -> tuple[Tensor, Tensor]:
+        """Pixels and targets to distil from after this ensemble came in."""
         if not self._remember:
             self._known[:] = False
         indices = torch.from_numpy(ensemble.indices).to(self._known.device)
@@ -559,7 +559,7 @@ class Memory:
         self._known[indices] = kept
         self._targets[indices] = taught
         known = self._known.nonzero()[:, 0]
-        return Lesson(self._proxies, known, self._weighed(self._targets[known]))
+        return self._proxies[known], self._weighed(self._targets[known])
 
     def memory(self) -> bytes:
         """The targets of all proxies, and which of them teach."""

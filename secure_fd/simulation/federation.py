@@ -48,12 +48,12 @@ from secure_fd.simulation.checks import (
 )
 from secure_fd.training.recipes import Recipe, Schedule, ours, plain
 from secure_fd.training.trainer import (
-    Alone,
     OnSteps,
     Steps,
     TrainingMode,
     classes_held,
     default_device,
+    run_each,
     threads_for,
 )
 from secure_fd.votes.codec import FloatArray, contributors, proxy_bytes
@@ -203,7 +203,7 @@ class Federation:
         ]
         self._halves = [self.method.client(self._setting, own) for own in owns]
         self._server_half = self.method.server(self._setting, participants[0].model)
-        self._train = trainer or Alone(on_steps)
+        self._train = trainer or partial(run_each, on_steps=on_steps)
         self._parties(serve, record_inputs=record_inputs)
         self._away: Mapping[int, Stage] = {}
         self._silent: dict[int, Stage] = {}  # from which stage on a client that refused is silent

@@ -18,6 +18,7 @@ from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.optional import extra
 from secure_fd.privacy.dp_sgd import PrivateBudget
 from secure_fd.privacy.guarantee import Guarantee
+from secure_fd.training.trainer import LocalTrainer
 
 
 def _check_records_stay_apart(model: nn.Module) -> None:
@@ -116,8 +117,8 @@ def _cross_entropy(network: nn.Module, batch: Images) -> Tensor:
     return functional.cross_entropy(network(batch.pixels), batch.labels, reduction="sum")
 
 
-class PrivateTrainer:
-    """One client's network under DP-SGD. Has the local half of `Trainer`'s interface."""
+class PrivateTrainer(LocalTrainer):
+    """One client's network under DP-SGD."""
 
     def __init__(
         self, model: nn.Module, train: Images, budget: PrivateBudget, device: torch.device

@@ -58,7 +58,7 @@ class Schedule:
     anneal_over: rounds in which the learning rate falls to zero along half a cosine, or None.
     anneal_warmup: the rate falls to zero in the warm-up too, so that networks come to rest before
     they first answer.
-    augment: name of the views through which batches are taken (see `augmentation`).
+    augment: name of the views through which batches are taken (see `view_named`).
 
     >>> Schedule(local_steps=2, proxy_steps=8).fedavg_steps
     10
@@ -166,7 +166,7 @@ class _Tuned:
     """What was chosen for one image set, on pooled validation records and proxy labels of seed 0.
 
     rounds: where clients hold some classes; proxies: that are answered in one of them.
-    views: see `augmentation`; whole_views, whole_steps, warmup: of the one round where clients hold
+    views: see `view_named`; whole_views, whole_steps, warmup: of the one round where clients hold
     all classes.
     """
 

@@ -1,14 +1,13 @@
 """Local steps, distillation steps and prediction: the only place where networks learn.
 
-Views of training images, of proxies and private records alike, are made on the spot and at random;
-a client's answers are about the images as they are.
+Training batches, of proxies and private records alike, are seen through random views. A client
+predicts the images as they are.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,129 +15,61 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import LocalError
 from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.training.views import View, view_named
 from secure_fd.votes.codec import FloatArray
-
-Augmentation = Callable[[Tensor, torch.Generator], Tensor]
-"""Pixels [N, channels, H, W] and a generator to views of the same shape."""
-
-_REACH = 2
-"""Largest shift, in pixels: what a digit or a garment moves without becoming another."""
-_TURN, _ZOOM = math.radians(10), 0.1
-"""Largest turn, and change of size: what handwriting varies by."""
-
-
-def shifted(pixels: Tensor, generator: torch.Generator) -> Tensor:
-    """Every image moved by up to two pixels each way; black comes in at the edges."""
-    count, channels, height, width = pixels.shape
-    if min(height, width) <= 2 * _REACH:
-        raise ConfigurationError("augment", "shift", "images must be larger than 4 pixels a side")
-    padded = functional.pad(pixels, (_REACH,) * 4)
-    moves = torch.randint(2 * _REACH + 1, (2, count), generator=generator).to(pixels.device)
-    rows = moves[0, :, None] + torch.arange(height, device=pixels.device)
-    columns = moves[1, :, None] + torch.arange(width, device=pixels.device)
-    image = torch.arange(count, device=pixels.device)[:, None, None, None]
-    channel = torch.arange(channels, device=pixels.device)[None, :, None, None]
-    return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
-
-
-def mirrored(pixels: Tensor, generator: torch.Generator) -> Tensor:
-    """Every image flipped from left to right with chance one half."""
-    flip = torch.randint(2, (len(pixels),), generator=generator).to(pixels.device)
-    return torch.where(flip[:, None, None, None] == 1, pixels.flip(3), pixels)
-
-
-def turned(pixels: Tensor, generator: torch.Generator) -> Tensor:
-    """Every image turned, resized and shifted a little, between pixels as well; black comes in."""
-    moves = 2 * torch.rand(4, len(pixels), generator=generator) - 1
-    return _placed(pixels, _affine(pixels, moves, _TURN, _ZOOM, _REACH))
-
-
-def nudged(pixels: Tensor, generator: torch.Generator) -> Tensor:
-    """Every image turned, resized and shifted very little, and flipped with chance one half."""
-    moves = 2 * torch.rand(4, len(pixels), generator=generator) - 1
-    moved = _placed(pixels, _affine(pixels, moves, _NUDGE, _NUDGE_ZOOM, 1))
-    return mirrored(moved, generator)
-
-
-def bent(pixels: Tensor, generator: torch.Generator) -> Tensor:
-    """Every image turned, resized, slanted, shifted and bent a little, as handwriting is.
-
-    The field that bends is smooth between random points (Simard, Steinkraus and Platt, 2003).
-    """
-    *moves, slant = 2 * torch.rand(5, len(pixels), generator=generator) - 1
-    rows = _affine(pixels, torch.stack(moves), _BENT_TURN, _ZOOM, _BEND)
-    rows[:, 0, 1] += _SLANT * slant
-    unit = 2 * _BEND / pixels.shape[3]
-    knots = unit * torch.randn(len(pixels), 2, _KNOTS, _KNOTS, generator=generator)
-    size = (pixels.shape[2], pixels.shape[3])
-    field = functional.interpolate(knots, size=size, mode="bicubic", align_corners=True)
-    return _placed(pixels, rows, field.permute(0, 2, 3, 1))
-
-
-_NUDGE, _NUDGE_ZOOM = math.radians(5), 0.05
-_BENT_TURN, _SLANT = math.radians(8), 0.15
-_BEND, _KNOTS = 1.5, 5
-"""Pixels by which a field and a shift move a stroke, about; the field's points a side."""
-
-
-def _affine(pixels: Tensor, moves: Tensor, turn: float, zoom: float, reach: float) -> Tensor:
-    """[N, 2, 3] from moves [4, N] in [-1, 1]: turn, change of size, shifts of `reach` pixels."""
-    angle, larger, right, down = moves
-    size = 1 + zoom * larger
-    cosine, sine = torch.cos(turn * angle) * size, torch.sin(turn * angle) * size
-    height, width = pixels.shape[2:]
-    across, along = 2 * reach / width * right, 2 * reach / height * down
-    return torch.stack([cosine, -sine, across, sine, cosine, along], dim=1).view(-1, 2, 3)
-
-
-def _placed(pixels: Tensor, rows: Tensor, field: Tensor | None = None) -> Tensor:
-    """Images under an affine map each, and a field [N, H, W, 2] of further shifts."""
-    grid = functional.affine_grid(rows.to(pixels.device), list(pixels.shape), align_corners=False)
-    if field is not None:
-        grid = grid + field.to(pixels.device)
-    return functional.grid_sample(pixels, grid, align_corners=False)
-
-
-_AUGMENTATIONS: Mapping[str, Augmentation | None] = {
-    "none": None,
-    "shift": shifted,
-    "mirror": mirrored,
-    "turn": turned,
-    "bend": bent,
-    "nudge": nudged,
-}
-
-
-def augmentation(name: str) -> Augmentation | None:
-    """The views of that name, or None for images as they are.
-
-    Raises ConfigurationError for an unknown name.
-    """
-    if name not in _AUGMENTATIONS:
-        raise ConfigurationError("augment", name, f"use one of {', '.join(_AUGMENTATIONS)}")
-    return _AUGMENTATIONS[name]
-
 
 _PREDICT_BATCH = 1024
 
 
 def default_device() -> torch.device:
-    """A GPU where there is one."""
+    """Return a GPU where there is one."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-Augment = Callable[[Tensor, torch.Generator], Tensor]
-"""Pixels [B, C, H, W] of a training batch -> the same, altered by chance."""
+class LocalTrainer:
+    """A network that takes steps on private records; by default on nothing else.
+
+    Attributes:
+        model: the network.
+        learning_rate: of the next step.
+    """
+
+    model: nn.Module
+    learning_rate: float
+
+    def local_steps(self, steps: int, lessons: Tensor | None = None) -> None:
+        """Take steps on private records, towards row c of lessons [C, C] for a record of class c.
+
+        Without lessons the steps are towards the labels.
+        """
+        raise NotImplementedError
+
+    def distillation_steps(self, pixels: Tensor, targets: Tensor, steps: int) -> None:
+        """Take steps towards targets [m, C] in the simplex at pixels [m, ...]; none where m = 0.
+
+        A trainer of private records alone, such as DP-SGD, takes none.
+        """
+        raise NotImplementedError
+
+    def reset_momentum(self) -> None:
+        """Forget momentum, after the parameters on which it was gathered were replaced."""
 
 
-class Trainer:
-    """One client's network and the records that it learns from.
+class Trainer(LocalTrainer):
+    """SGD steps of one client's network.
 
-    Batches are drawn with replacement from a generator of the trainer's own, so that a client's
-    path depends on its seed and its data alone. augment: applied to the pixels of every batch, by
-    the same generator.
+    Batches are drawn with replacement from the trainer's own generator, so that a client's path
+    depends on its seed and its data alone.
+
+    Args:
+        model: the network.
+        train: the private records.
+        optimiser: rates and sizes of batches.
+        seed: of the batches and views.
+        device: where the network trains.
+        view: the random view of each batch; None for the images as they are.
     """
 
     def __init__(
@@ -148,7 +79,7 @@ class Trainer:
         optimiser: SGD,
         seed: int,
         device: torch.device,
-        augment: Augment | None = None,
+        view: View | None = None,
     ) -> None:
         # Convolutions of few channels take a third less time with the channels last in memory.
         self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -162,10 +93,10 @@ class Trainer:
         )
         self._generator = torch.Generator().manual_seed(seed)
         self._device = device
-        self._augment = augment
+        self._view = view
 
-    def rest(self) -> None:
-        """Lose all momentum, as parameters were replaced that it had been gathered on."""
+    def reset_momentum(self) -> None:
+        """Set all momentum to zero."""
         for state in self._sgd.state.values():
             if state.get("momentum_buffer") is not None:
                 state["momentum_buffer"].zero_()
@@ -180,23 +111,23 @@ class Trainer:
         self._sgd.param_groups[0]["lr"] = rate
 
     def local_steps(self, steps: int, lessons: Tensor | None = None) -> None:
-        """SGD steps on the private records; lessons: [C, C] what to learn at each class."""
+        """Take SGD steps on batches of private records."""
         for _ in range(steps):
-            self.step(*self.local_batch(lessons))
+            self._step(*self.local_batch(lessons))
 
     def distillation_steps(self, pixels: Tensor, targets: Tensor, steps: int) -> None:
-        """SGD steps towards targets [m, C] in the simplex at pixels [m, ...]; none where m = 0."""
+        """Take SGD steps towards targets [m, C] at pixels [m, ...]; none where m = 0."""
         for _ in range(steps if len(pixels) else 0):
-            self.step(*self.distillation_batch(pixels, targets))
+            self._step(*self.distillation_batch(pixels, targets))
 
     def local_batch(self, lessons: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The next batch of private records: pixels and labels, or the label's row of lessons."""
+        """Draw a batch of private records: pixels, and labels or their rows of lessons."""
         batch = self._train[self._draw(len(self._train), self._settings.local_batch)]
         targets = batch.labels if lessons is None else lessons[batch.labels]
-        return self._augmented(batch.pixels), targets
+        return self._viewed(batch.pixels), targets
 
     def distillation_batch(self, pixels: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The next batch of what is taught: all of it, undrawn, where it fits into one batch."""
+        """Draw a batch of proxies, all of them where they fit into one; private records join it."""
         size = self._settings.distillation_batch
         if len(pixels) > size:
             chosen = self._draw(len(pixels), size)
@@ -208,17 +139,17 @@ class Trainer:
             own = self._train[self._draw(len(self._train), self._settings.own_batch)]
             known = functional.one_hot(own.labels, targets.shape[1]).to(targets.dtype)
             pixels, targets = torch.cat([pixels, own.pixels]), torch.cat([targets, known])
-        return self._augmented(pixels), targets
+        return self._viewed(pixels), targets
 
-    def step(self, pixels: Tensor, targets: Tensor) -> None:
+    def _step(self, pixels: Tensor, targets: Tensor) -> None:
         """One step on the loss of a batch; targets: classes, or the simplex."""
         self._sgd.zero_grad(set_to_none=True)
         loss = functional.cross_entropy(self.model(pixels).float(), targets)
         loss.backward()  # type: ignore[no-untyped-call]
         self._sgd.step()
 
-    def _augmented(self, pixels: Tensor) -> Tensor:
-        return pixels if self._augment is None else self._augment(pixels, self._generator)
+    def _viewed(self, pixels: Tensor) -> Tensor:
+        return pixels if self._view is None else self._view(pixels, self._generator)
 
     def _draw(self, population: int, size: int) -> Tensor:
         drawn = torch.randint(population, (size,), generator=self._generator)
@@ -295,68 +226,44 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @torch.inference_mode()
+def _outputs(model: nn.Module, pixels: Tensor) -> Tensor:
+    """[N, C] logits, batch by batch."""
+    with evaluating(model):
+        return torch.cat([model(part) for part in torch.split(pixels, _PREDICT_BATCH)])
+
+
 def predict(model: nn.Module, pixels: Tensor) -> FloatArray:
-    """Softmax predictions [N, C] as float64."""
-    with evaluating(model):
-        parts = [functional.softmax(model(p), dim=1) for p in torch.split(pixels, _PREDICT_BATCH)]
-    return np.asarray(torch.cat(parts).double().cpu().numpy())
+    """Return softmax predictions [N, C] as float64."""
+    return np.asarray(functional.softmax(_outputs(model, pixels), dim=1).double().cpu().numpy())
 
 
-@torch.inference_mode()
 def logits(model: nn.Module, pixels: Tensor) -> FloatArray:
-    """[N, C] as float64."""
-    with evaluating(model):
-        parts = [model(p) for p in torch.split(pixels, _PREDICT_BATCH)]
-    return np.asarray(torch.cat(parts).double().cpu().numpy())
+    """Return logits [N, C] as float64."""
+    return np.asarray(_outputs(model, pixels).double().cpu().numpy())
 
 
-@torch.inference_mode()
 def predicted_labels(model: nn.Module, pixels: Tensor) -> Tensor:
-    """[N] class of the largest logit."""
-    with evaluating(model):
-        return torch.cat([model(p).argmax(dim=1) for p in torch.split(pixels, _PREDICT_BATCH)])
+    """Return [N] the class of the largest logit."""
+    return _outputs(model, pixels).argmax(dim=1)
 
 
 def accuracy(model: nn.Module, images: Images) -> float:
-    """Share of images whose label the model predicts."""
+    """Return the share of images whose label the model predicts."""
     correct = predicted_labels(model, images.pixels) == images.labels
     return float(correct.double().mean())
 
 
-class LocalTrainer(Protocol):
-    """A network that can take steps on private records."""
-
-    model: nn.Module
-    learning_rate: float
-
-    def local_steps(self, steps: int, lessons: Tensor | None = None) -> None:
-        """Steps on private records."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """What a client distils from: targets [m, C] at the proxies [P, ...] of these indices [m].
-
-    >>> proxies = torch.zeros(3, 1, 2, 2)
-    >>> Lesson(proxies, torch.tensor([0, 2]), torch.eye(2)).pixels().shape
-    torch.Size([2, 1, 2, 2])
-    """
-
-    proxies: Tensor = field(repr=False)
-    indices: Tensor = field(repr=False)
-    targets: Tensor = field(repr=False)
-
-    def pixels(self) -> Tensor:
-        """[m, ...]"""
-        return self.proxies[self.indices]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """Training that is due: `count` steps at one rate.
+    """Training that is due.
 
-    lesson: what to distil from; None: steps on private records, towards rows of `targets` [C, C]
-    by class where they are given, and towards labels where not.
+    Attributes:
+        trainer: takes the steps.
+        count: of steps.
+        rate: the learning rate.
+        pixels: [m, ...] proxies to distil at; None for steps on private records.
+        targets: [m, C] what to distil; on private records [C, C], a row for each class, or None
+            for the labels.
 
     >>> import torch
     >>> from secure_fd import SGD, Images, models
@@ -370,7 +277,7 @@ class Steps:
     trainer: LocalTrainer
     count: int
     rate: float
-    lesson: Lesson | None = field(default=None, repr=False)
+    pixels: Tensor | None = field(default=None, repr=False)
     targets: Tensor | None = field(default=None, repr=False)
 
     def batch(self) -> tuple[Tensor, Tensor]:
@@ -384,38 +291,29 @@ class Steps:
         """
         if not isinstance(self.trainer, Trainer):
             raise LocalError("this client's steps are not of batches: call run() for them")
-        if self.lesson is None:
+        if self.pixels is None or self.targets is None:
             return self.trainer.local_batch(self.targets)
-        return self.trainer.distillation_batch(self.lesson.pixels(), self.lesson.targets)
+        return self.trainer.distillation_batch(self.pixels, self.targets)
 
     def run(self) -> None:
         """Take the steps."""
-        if self.lesson is None:
-            self.trainer.learning_rate = self.rate
-            self.trainer.local_steps(self.count, self.targets)
-            return
-        if not isinstance(self.trainer, Trainer):
-            raise LocalError("this trainer learns from private records alone")
         self.trainer.learning_rate = self.rate
-        self.trainer.distillation_steps(self.lesson.pixels(), self.lesson.targets, self.count)
+        if self.pixels is None or self.targets is None:
+            self.trainer.local_steps(self.count, self.targets)
+        else:
+            self.trainer.distillation_steps(self.pixels, self.targets, self.count)
 
 
 OnSteps = Callable[[int], None]
 """Progress callback: so many more steps are done; one step of each of three networks is three."""
 
 
-class Alone:
-    """Runs the training of one client after another, as on a machine of its own."""
-
-    def __init__(self, on_steps: OnSteps | None = None) -> None:
-        self._on_steps = on_steps
-
-    def __call__(self, jobs: Sequence[Steps]) -> None:
-        """Run all of them, in order."""
-        for job in jobs:
-            job.run()
-            if self._on_steps is not None:
-                self._on_steps(job.count)
+def run_each(jobs: Sequence[Steps], on_steps: OnSteps | None = None) -> None:
+    """Run the training of one client after another, in order."""
+    for job in jobs:
+        job.run()
+        if on_steps is not None:
+            on_steps(job.count)
 
 
 _WARM_UP = 2**30
@@ -427,8 +325,13 @@ _FEW_CLASSES = 2.5
 class Learner:
     """One client's network and records under a schedule: everything that trains, as values.
 
-    seed: of its batches, so that its path depends on its own seed and data alone. private: a
-    trainer of its own making, such as DP-SGD, which knows steps on private records alone.
+    Args:
+        model: the network.
+        train: the private records.
+        schedule: of steps and rates.
+        seed: of the batches, so that a client's path depends on its own seed and data alone.
+        device: where the network trains.
+        private: another trainer, such as DP-SGD, which takes steps on private records alone.
 
     >>> import torch
     >>> from secure_fd import Images, Schedule, models
@@ -449,46 +352,37 @@ class Learner:
         device: torch.device,
         private: LocalTrainer | None = None,
     ) -> None:
-        self.model, self.schedule, self.round = model, schedule, -1
-        self.device = device
+        self.model, self.schedule, self.round, self.device = model, schedule, -1, device
         self._train, self._seed = train, seed
-        views = augmentation(schedule.augment)
-        self._trainer: LocalTrainer = private or Trainer(
-            model, train, schedule.sgd, seed, device, views
-        )
-
-    @property
-    def trainer(self) -> LocalTrainer:
-        """What takes the steps of the rounds."""
-        return self._trainer
+        self._view = view_named(schedule.augment)
+        self.trainer = private or Trainer(model, train, schedule.sgd, seed, device, self._view)
 
     def warm_up(self) -> Iterator[Steps]:
-        """Steps on private records before the first round.
+        """Yield steps on private records before the first round.
 
         Clients of few classes take them without momentum: nothing would hold a network back.
         """
+        if not self.schedule.warmup_steps:
+            return
         sgd = self.schedule.sgd
         if effective_classes(self._train) < _FEW_CLASSES:
             sgd = replace(sgd, momentum=0.0)
-        views = augmentation(self.schedule.augment)
-        made: Trainer | None = None
+        seed = self._seed + _WARM_UP
+        trainer = Trainer(self.model, self._train, sgd, seed, self.device, self._view)
         for count, rate in self.schedule.warmup_rates:
-            if made is None:
-                seed = self._seed + _WARM_UP
-                made = Trainer(self.model, self._train, sgd, seed, self.device, views)
-            yield Steps(made, count, rate)
+            yield Steps(trainer, count, rate)
 
     def local(self, count: int | None = None, targets: Tensor | None = None) -> Iterator[Steps]:
-        """Steps on private records at this round's rate; by default those of the schedule."""
+        """Yield steps on private records at this round's rate; by default those of the schedule."""
         steps = self.schedule.local_steps if count is None else count
         if steps:
-            yield Steps(self._trainer, steps, self.schedule.rate(self.round), targets=targets)
+            yield Steps(self.trainer, steps, self.schedule.rate(self.round), targets=targets)
 
-    def distil(self, lesson: Lesson) -> Iterator[Steps]:
-        """The round's steps towards a lesson; none where it teaches nothing."""
+    def distil(self, pixels: Tensor, targets: Tensor) -> Iterator[Steps]:
+        """Yield the round's steps towards targets [m, C] at pixels [m, ...]; none where m = 0."""
         for count, rate in self.schedule.rates(self.round, self.schedule.proxy_steps):
-            if len(lesson.indices):
-                yield Steps(self._trainer, count, rate, lesson)
+            if len(pixels):
+                yield Steps(self.trainer, count, rate, pixels, targets)
 
 
 _USEFUL = 0.25
@@ -512,6 +406,6 @@ def classes_held(parts: Sequence[Images], n_classes: int) -> float:
 
 
 def effective_classes(images: Images) -> float:
-    """How many classes of equal size would be as varied: a few strays do not make a class."""
+    """Return how many classes of equal size would be as varied; a few strays make no class."""
     shares = torch.bincount(images.labels).double() / len(images)
     return float(1 / shares.square().sum())

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.training import trainer as augmentation_module
-from secure_fd.training.trainer import augmentation, mirrored, shifted, turned
+from secure_fd.training import views as augmentation_module
+from secure_fd.training.views import mirrored, shifted, turned, view_named
 
 COUNT = 400
 
@@ -96,10 +96,10 @@ def test_no_turn_at_all_gives_the_image_back(monkeypatch):
 
 
 def test_names():
-    assert augmentation("none") is None
-    assert augmentation("shift") is shifted
+    assert view_named("none") is None
+    assert view_named("shift") is shifted
     with pytest.raises(ConfigurationError, match="augment"):
-        augmentation("rotate")
+        view_named("rotate")
 
 
 def test_features_have_no_places_to_shift():

@@ -22,7 +22,7 @@ from secure_fd.simulation.kept import state_of
 from secure_fd.storage import Store
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import Recipe
-from secure_fd.training.trainer import Alone, Steps, Trainer
+from secure_fd.training.trainer import Steps, Trainer, run_each
 from tests.flower_federation import Courier, World
 from tests.small_federation import BRIEF, alike
 
@@ -107,21 +107,21 @@ def test_a_tampered_answer_is_refused_by_name_and_its_twin_passes(world):
     assert changed.void or set(changed.survivors) == {(0, 1, 3)}
 
 
-class Watched(Alone):
+class Watched:
     """Notes whether a site's own network is in training mode where steps of it are due."""
 
     modes: ClassVar[list[bool]] = []
 
     def __call__(self, jobs: Sequence[Steps]) -> None:
         self.modes.extend(j.trainer.model.training for j in jobs if isinstance(j.trainer, Trainer))
-        super().__call__(jobs)
+        run_each(jobs)
 
 
 def test_rounds_of_many_sums_leave_one_network_to_all_and_its_twin_an_older_one(
     data, tmp_path, monkeypatch
 ):
     """Two rounds of DaFKD, three sums each; the twin is the site that the end never reaches."""
-    monkeypatch.setattr("secure_fd.deployment.site.Alone", Watched)
+    monkeypatch.setattr("secure_fd.deployment.site.run_each", Watched())
     monkeypatch.setattr(Watched, "modes", [])
     method = "tests.small_dafkd:SmallDaFKD"
     terms = Terms(method, image_set="digits", rounds=ROUNDS, deadline=0.3)

@@ -11,7 +11,7 @@ from torch import nn
 from secure_fd.data.images import Images
 from secure_fd.training.models import build, flatten
 from secure_fd.training.recipes import SGD, Schedule
-from secure_fd.training.trainer import Alone, Learner, Lesson, Steps, Trainer
+from secure_fd.training.trainer import Learner, Steps, Trainer, run_each
 
 CPU = torch.device("cpu")
 STEPS = Schedule(warmup_steps=3, sgd=SGD(0.05, 8, 8, own_batch=2, momentum=0.9))
@@ -40,12 +40,12 @@ def trainer(sgd: SGD = STEPS.sgd, name: str = CNN, seed: int = 4000, own: Images
 
 
 def take(jobs: Iterable[Steps]) -> None:
-    Alone()(list(jobs))
+    run_each(list(jobs))
 
 
 def distil(made: Learner, steps: int) -> Iterable[Steps]:
     made.schedule = replace(made.schedule, proxy_steps=steps)
-    return made.distil(Lesson(PROXIES.pixels, torch.arange(len(PROXIES)), TAUGHT))
+    return made.distil(PROXIES.pixels, TAUGHT)
 
 
 def apart(one: Learner | Trainer, other: Learner | Trainer) -> float:
@@ -166,7 +166,7 @@ def test_the_warm_up_has_momentum_where_clients_hold_some_classes(relabel, momen
 def test_steps_are_reported_as_they_are_taken():
     taken: list[int] = []
     made = learner()
-    Alone(taken.append)([*made.warm_up(), *made.local(2), *distil(made, 60)])
+    run_each([*made.warm_up(), *made.local(2), *distil(made, 60)], taken.append)
     assert sum(taken) == 3 + 2 + 60
     assert max(taken) <= 25
 

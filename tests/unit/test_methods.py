@@ -239,7 +239,7 @@ def test_momentum_begins_anew_after_averaging(digits, monkeypatch):
         return run(federation(digits, FedAvg(sgd, 1))).global_parameters.astype(np.float64)
 
     rested = ends(0.5)
-    monkeypatch.setattr(Trainer, "rest", lambda _: None)
+    monkeypatch.setattr(Trainer, "reset_momentum", lambda _: None)
     carried = ends(0.5)
     # Nesterov's first step is (1 + momentum) plain ones.
     monkeypatch.undo()

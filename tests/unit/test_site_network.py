@@ -62,7 +62,7 @@ class OneStep:
 
 @pytest.fixture
 def one_step(monkeypatch):
-    monkeypatch.setattr("secure_fd.deployment.site.Alone", OneStep)
+    monkeypatch.setattr("secure_fd.deployment.site.run_each", OneStep())
 
 
 @pytest.mark.usefixtures("one_step")
