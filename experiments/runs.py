@@ -51,6 +51,7 @@ from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.dp_sgd import PrivateBudget
 from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse, label_guarantee
+from secure_fd.privacy.ledger import Ledger
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
 from secure_fd.protocol.transcript import Float32Array, Transcript
@@ -240,7 +241,7 @@ def method_of(cell: rows.Cell, data: FederatedData) -> AnyMethod:
         if terms is None or terms.epsilon is None:
             return shared
         epsilon, delta = terms.epsilon, terms.delta
-        ledgers = simulation.simulated_ledgers(cell.clients, epsilon, delta)  # of no real data
+        ledgers = {client: Ledger() for client in range(cell.clients)}
         return shared.trained_privately(epsilon, delta, cell.rounds, cell.schedule, ledgers)
     if cell.method == "heads":
         return heads(cell, data)
@@ -442,10 +443,8 @@ def dp_sgd_budgets(runner: Federation, data: FederatedData) -> list[tuple[Privat
 
 
 def _with_fresh_noise(budget: PrivateBudget, n_records: int) -> Guarantee:
-    """The claim of an equal budget that as many steps were taken from."""
-    fresh = PrivateBudget(budget.settings, n_records)
-    fresh.taken = budget.taken
-    return fresh.guarantee()
+    """Return the claim of an equal budget."""
+    return PrivateBudget(budget.settings, n_records).guarantee()
 
 
 def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> str:
