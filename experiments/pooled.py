@@ -186,11 +186,11 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: study.Progre
     import numpy as np
 
     from secure_fd.methods.heads import HeadLearner
-    from secure_fd.training.recipes import one_lesson
+    from secure_fd.training.recipes import distil_once
 
     start, epsilon, local = time.process_time(), float(cell.epsilon), cell.trust == "nobody"
     honest = {"enough": None, "all": len(made.clients), "nobody": 1}[cell.trust]
-    schedule = one_lesson(len(made.proxies), image_set=cell.image_set).schedule
+    schedule = distil_once(len(made.proxies), image_set=cell.image_set).schedule
     run, unit = seeded_run(
         made,
         epsilon,

@@ -186,9 +186,9 @@ def _ours(cell: Cell, made: Prepared) -> Found:
     from experiments.pooled import seeded_run
     from experiments.rival_heads import claim_of
     from secure_fd.methods.heads import HeadLearner
-    from secure_fd.training.recipes import one_lesson
+    from secure_fd.training.recipes import distil_once
 
-    lesson = one_lesson(len(made.data.proxies), image_set=cell.image_set)
+    lesson = distil_once(len(made.data.proxies), image_set=cell.image_set)
     schedule = replace(lesson.schedule, proxy_steps=0)
     run, unit = seeded_run(made.data, float(cell.epsilon), cell.seed, schedule)
     plan = unit.plan

@@ -352,7 +352,7 @@ def named_recipe(
     if isinstance(method, DaFKD):
         return recipes.few_rounds()
     if isinstance(method, PooledHeads):
-        return recipes.one_lesson(n_proxies, image_set=image_set, sums=method.rounds)
+        return recipes.distil_once(n_proxies, image_set=image_set, sums=method.rounds)
     return recipes.plain(n_proxies)
 
 

@@ -1,7 +1,7 @@
-"""Schedules as frozen dataclasses, named recipes, and what is known of each image set.
+"""Schedules and named recipes of training. Nothing here imports torch.
 
-No tensors here. A recipe is chosen from what a party can know: how many classes clients hold, and
-how many proxies there are; not from the name of a split.
+A recipe follows from what every party knows: how many classes clients hold, and how many proxies
+there are; not from the name of a split.
 """
 
 import math
@@ -14,11 +14,17 @@ from secure_fd.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class SGD:
-    """Stochastic gradient descent, plain as in the paper unless there is momentum (Nesterov's).
+    """Stochastic gradient descent, without momentum as in the paper, or with Nesterov's.
 
-    Batches are in records. own_batch: private records that join every distillation batch, so that
-    a step minimises both losses of the paper's equation before (3) at once. smoothing: share of
-    every taught target that all classes divide, as ensembles err where private labels do not.
+    Attributes:
+        learning_rate: of the first step.
+        local_batch: private records of a local step.
+        distillation_batch: proxies of a distillation step.
+        own_batch: private records that join every distillation batch, so that a step minimises
+            both losses of the paper's equation before (3) at once.
+        momentum: in [0, 1).
+        smoothing: share of every distillation target that all classes divide, as ensembles err
+            where private labels do not.
 
     >>> SGD(learning_rate=0.05, momentum=0.9).local_batch
     64
@@ -50,15 +56,21 @@ _ASKED = 512
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps as in the paper's supplement: 200 of warm-up, then 1 local and 10 proxy steps a round.
+    """Steps of a run, by default as in the paper's supplement.
 
-    proxies_per_round: proxies that are answered in a round, by default 512, or all where there are
-    fewer. remember: clients learn from every ensemble that they were sent so far, not from the
-    newest round alone; it costs no message.
-    anneal_over: rounds in which the learning rate falls to zero along half a cosine, or None.
-    anneal_warmup: the rate falls to zero in the warm-up too, so that networks come to rest before
-    they first answer.
-    augment: name of the views through which batches are taken (see `view_named`).
+    Attributes:
+        warmup_steps: on private records, before the first round.
+        local_steps: on private records, in a round.
+        proxy_steps: of distillation, in a round.
+        proxies_per_round: proxies that are answered in a round, by default 512, or all where there
+            are fewer.
+        remember: whether clients distil every ensemble that they received so far, not that of the
+            newest round alone; it costs no message.
+        anneal_over: rounds in which the learning rate falls to zero along half a cosine, or None.
+        anneal_warmup: whether the rate falls to zero in the warm-up too, so that networks come to
+            rest before they first answer.
+        augment: name of the random view of each batch (see `view_named`).
+        sgd: rates and batches.
 
     >>> Schedule(local_steps=2, proxy_steps=8).fedavg_steps
     10
@@ -84,7 +96,7 @@ class Schedule:
             raise ConfigurationError("anneal_over", self.anneal_over, "use 1 or more, or None")
 
     def fitted(self, proxies: int) -> "Schedule":
-        """The same for so many proxies: all of them, where there are fewer than the default asks.
+        """Return the schedule for this many proxies: all, where there are fewer than by default.
 
         >>> Schedule().fitted(100).proxies_per_round
         100
@@ -94,13 +106,13 @@ class Schedule:
         return replace(self, proxies_per_round=proxies)
 
     def rate(self, round_index: int, done: float = 0.5) -> float:
-        """The learning rate of a round, counted from 0, when that share of it is done."""
+        """Return the learning rate of a round, counted from 0, when this share of it is done."""
         if self.anneal_over is None:
             return self.sgd.learning_rate
         return self.sgd.learning_rate * _half_cosine((round_index + done) / self.anneal_over)
 
     def rates(self, round_index: int, steps: int) -> Iterator[tuple[int, float]]:
-        """So many distillation steps of a round, in parts: their number and their rate."""
+        """Yield the distillation steps of a round in parts: their number and their rate."""
         for part, done in _parts(steps):
             yield part, self.rate(round_index, done)
 
@@ -135,7 +147,7 @@ def _half_cosine(done: float) -> float:
 
 
 def schedule(name: str, split_kind: str) -> Schedule:
-    """The schedule for a set: in the IID split 5 local and 6 proxy steps, as the paper has it."""
+    """Return the paper's schedule for an image set: 5 local and 6 proxy steps in the IID split."""
     known = image_set(name)
     local, proxy = (5, 6) if split_kind == "iid" else (1, 10)
     return Schedule(
@@ -151,7 +163,7 @@ def schedule(name: str, split_kind: str) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """So many rounds of one schedule.
+    """A number of rounds of one schedule.
 
     >>> Recipe(rounds=3, schedule=Schedule()).schedule.warmup_steps
     200
@@ -163,45 +175,47 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class _Tuned:
-    """What was chosen for one image set, on pooled validation records and proxy labels of seed 0.
+    """Settings of one image set, chosen on pooled validation records and proxy labels of seed 0.
 
-    rounds: where clients hold some classes; proxies: that are answered in one of them.
-    views: see `view_named`; whole_views, whole_steps, warmup: of the one round where clients hold
-    all classes.
+    Attributes:
+        rounds: where clients hold some classes.
+        proxies: answered in one of these rounds.
+        views: see `view_named`.
+        whole_views: of the one round where clients hold all classes.
+        whole_steps: of that round.
+        warmup: steps before that round.
+        labelled_views: where a head labels all proxies once; not compared with others here.
     """
 
-    rounds: int
-    proxies: int
+    rounds: int = 30
+    proxies: int = 128
     views: str = "none"
     whole_views: str = "none"
-    whole_steps: int = 2000
-    warmup: int = 1500
+    whole_steps: int = 300
+    warmup: int = 500
+    labelled_views: str = "none"
 
 
 _TUNED: Mapping[str, _Tuned] = {
-    "mnist": _Tuned(50, 1000, "shift", "turn"),
-    "fashion_mnist": _Tuned(40, 1000, whole_views="mirror"),
-    "cifar10_features": _Tuned(40, 2000, whole_steps=400),
-    "chest_xray": _Tuned(25, 750, whole_steps=250),
-    "mnist5k": _Tuned(30, 128, "turn", whole_steps=300, warmup=500),
+    "mnist": _Tuned(50, 1000, "shift", "turn", 2000, 1500, "bend"),
+    "fashion_mnist": _Tuned(40, 1000, "none", "mirror", 2000, 1500, "nudge"),
+    "cifar10_features": _Tuned(40, 2000, whole_steps=400, warmup=1500),
+    "chest_xray": _Tuned(25, 750, whole_steps=250, warmup=1500),
+    "mnist5k": _Tuned(views="turn", labelled_views="bend"),
+    "digits": _Tuned(labelled_views="bend"),
 }
-_OTHER = _Tuned(30, 128, whole_steps=300, warmup=500)
-_BATCH = 128
-_MOST_OWN = 64
+_OTHER = _Tuned()
+_BATCH, _MOST_OWN = 128, 64
 _SMOOTHING = 0.1
 _ALL = 0.95
 """From this share of the classes on, as if evenly held, a client counts as holding all."""
+_FEW, _MANY = 900, 5000
 
 
 def ours(
     n_classes: int, n_proxies: int, held: float, *, image_set: str = "", rounds: int | None = None
 ) -> Recipe:
-    """This package's recipe for Selective-FD.
-
-    held: classes that a client holds, as if evenly (1 / sum of squared shares), mean over clients;
-    one that holds each class in useful number counts with all (see `training.classes_held`).
-    image_set: a named one for which steps were tuned; any other takes those of the small sets.
-    rounds: by default the recipe's own; the learning rate falls to zero over them.
+    """Return this package's recipe for Selective-FD.
 
     Nesterov momentum, a rate that falls to zero, random views where they keep a label, private
     records in every distillation batch, as many as a client's classes would have in it, and no
@@ -209,6 +223,15 @@ def ours(
     back. Where clients hold all classes it is the other way round: networks that learnt alone
     first, and came to rest, label the proxies better than the selector does; so all proxies are
     answered once, in one round, and learnt until the rate is zero.
+
+    Args:
+        n_classes: of the federation.
+        n_proxies: in all.
+        held: classes that a client holds, as if evenly (1 / sum of squared shares), mean over
+            clients; one that holds each class in useful number counts with all (see
+            `trainer.classes_held`).
+        image_set: a named one for which steps were tuned; others take those of the small sets.
+        rounds: by default the recipe's own; the learning rate falls to zero over them.
 
     >>> ours(10, 6000, 1.0, image_set="mnist").rounds
     50
@@ -218,6 +241,7 @@ def ours(
     known, whole = _TUNED.get(image_set, _OTHER), held >= _ALL * n_classes
     count = rounds or (1 if whole else known.rounds)
     own = min(_MOST_OWN, round(_BATCH * held / n_classes))
+    smoothing = _SMOOTHING if whole else 0.0
     schedule = Schedule(
         warmup_steps=known.warmup if whole else 0,
         local_steps=0,
@@ -226,38 +250,28 @@ def ours(
         anneal_over=count,
         anneal_warmup=whole,
         augment=known.whole_views if whole else known.views,
-        sgd=SGD(
-            0.05,
-            distillation_batch=_BATCH,
-            own_batch=own,
-            momentum=0.9,
-            smoothing=_SMOOTHING if whole else 0.0,
-        ),
+        sgd=SGD(0.05, 64, _BATCH, own_batch=own, momentum=0.9, smoothing=smoothing),
     )
     return Recipe(count, schedule)
 
 
-def few_rounds(rounds: int = 5) -> Recipe:
-    """DaFKD's and FedDF's: few rounds of many local steps, after each of which a server distils.
+def few_rounds() -> Recipe:
+    """Return DaFKD's and FedDF's recipe: few rounds of many local steps, each distilled once.
 
     >>> few_rounds().schedule.fedavg_steps
     200
     """
     sgd = SGD(0.02, distillation_batch=_BATCH, momentum=0.9)
-    return Recipe(rounds, Schedule(warmup_steps=0, local_steps=200, proxy_steps=0, sgd=sgd))
+    return Recipe(5, Schedule(warmup_steps=0, local_steps=200, proxy_steps=0, sgd=sgd))
 
 
-_TAUGHT = {"mnist": "bend", "mnist5k": "bend", "digits": "bend", "fashion_mnist": "nudge"}
-"""Views that keep a label; none for other sets. They were not compared with others here."""
-
-
-def one_lesson(n_proxies: int, *, image_set: str = "", sums: int = 4) -> Recipe:
-    """For methods that label all proxies once, by a head, after so many sums.
+def distil_once(n_proxies: int, *, image_set: str = "", sums: int = 4) -> Recipe:
+    """Return the recipe of methods whose head labels all proxies once, after the last sum.
 
     200 steps below 900 proxies, 1,500 from 5,000 on, else 500, under views, at a rate that ends at
     zero.
 
-    >>> one_lesson(6000, image_set="mnist").schedule.proxy_steps
+    >>> distil_once(6000, image_set="mnist").schedule.proxy_steps
     1500
     """
     schedule = Schedule(
@@ -265,17 +279,14 @@ def one_lesson(n_proxies: int, *, image_set: str = "", sums: int = 4) -> Recipe:
         local_steps=0,
         proxy_steps=200 if n_proxies < _FEW else 1500 if n_proxies >= _MANY else 500,
         anneal_over=1,
-        augment=_TAUGHT.get(image_set, "none"),
+        augment=_TUNED.get(image_set, _OTHER).labelled_views,
         sgd=SGD(0.05, distillation_batch=_BATCH, momentum=0.9),
     )
     return Recipe(sums, schedule)
 
 
-_FEW, _MANY = 900, 5000
-
-
 def plain(n_proxies: int = 0) -> Recipe:
-    """For methods without a recipe of their own. n_proxies: 0 for those without proxies.
+    """Return the recipe of methods without one of their own; 0 for methods without proxies.
 
     >>> plain().rounds
     30
@@ -283,20 +294,20 @@ def plain(n_proxies: int = 0) -> Recipe:
     return Recipe(30, Schedule().fitted(n_proxies))
 
 
-def paper(n_classes: int, n_proxies: int, held: float, *, rounds: int = 500) -> Recipe:
-    """The steps and the rate of Shao, Wu and Zhang (2023), supplement.
+def paper(n_classes: int, n_proxies: int, held: float) -> Recipe:
+    """Return the steps and the rate of the paper's supplement.
 
     200 steps of warm-up, then 1 local and 10 proxy steps a round (5 and 6 where clients hold all
     classes), plain SGD at .1 in batches of 512, on the round's proxies alone.
+
+    Reference: Shao, Wu and Zhang (2023), supplement.
 
     >>> paper(10, 6000, 1.0).schedule.sgd.distillation_batch
     512
     """
     local, proxy = (5, 6) if held >= _ALL * n_classes else (1, 10)
+    proxies = min(_ASKED, n_proxies)
     schedule = Schedule(
-        local_steps=local,
-        proxy_steps=proxy,
-        proxies_per_round=min(512, n_proxies),
-        remember=False,
+        local_steps=local, proxy_steps=proxy, proxies_per_round=proxies, remember=False
     )
-    return Recipe(rounds, schedule)
+    return Recipe(500, schedule)
