@@ -123,15 +123,16 @@ _CODECS: Final[dict[type, Codec[Any]]] = {
 
 def write(opened: VoteRound, sender: int, message: _Message) -> bytes:
     """Return a message with its header."""
-    place = Place(opened.session.id, opened.terms.index)
-    return frame(message.kind, place, sender, _CODECS[type(message)].encode(message))
+    return frame(message.kind, opened.place, sender, _CODECS[type(message)].encode(message))
 
 
-def read(opened: VoteRound, sender: int, data: bytes, kind: type[_Message]) -> _Message:
-    """Return the message of this round that is due; PeerError, naming the sender, for another."""
-    index, message = _read(opened.session, sender, data, kind)
-    if index != opened.terms.index:
-        raise PeerError(f"party {sender} sent a message of round {index}")
+def read(place: Place, sender: int, data: bytes, kind: type[_Message]) -> _Message:
+    """Return the message of a round that is due; PeerError, naming the sender, for another."""
+    found, index, body = read_header(data, place.session, sender)
+    if (found, index) != (kind.kind, place.index):
+        wanted = f"{kind.kind.name} of round {place.index}"
+        raise PeerError(f"party {sender} sent something else than the {wanted}")
+    message: _Message = _CODECS[kind].decode(body)
     return message
 
 
@@ -140,7 +141,8 @@ def read_reports(session: VoteSession, data: bytes) -> tuple[VoteRound, Reports]
 
     The helper trusts no terms: each client signed its report under them.
     """
-    index, asked = _read(session, crypto.SERVER, data, Reports)
+    _, index, _ = read_header(data, session.id, crypto.SERVER)
+    asked = read(Place(session.id, index), crypto.SERVER, data, Reports)
     try:
         opened = VoteRound(session, asked.terms)
     except ConfigurationError as error:
@@ -148,16 +150,6 @@ def read_reports(session: VoteSession, data: bytes) -> tuple[VoteRound, Reports]
     if index != asked.terms.index or not asked.reports.keys() <= set(session.roster):
         raise PeerError("the leader names another round, or clients that are no voters")
     return opened, asked
-
-
-def _read(
-    session: VoteSession, sender: int, data: bytes, kind: type[_Message]
-) -> tuple[int, _Message]:
-    found, index, body = read_header(data, session.id, sender)
-    if found != kind.kind:
-        raise PeerError(f"party {sender} sent something else than {kind.kind.name}")
-    message: _Message = _CODECS[kind].decode(body)
-    return index, message
 
 
 def seal(opened: VoteRound, sender: int, share: bytes, random: crypto.RandomBytes) -> bytes:

@@ -10,7 +10,7 @@ makes proofs fail, and a changed sum share shows unless it stays within the rang
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -25,9 +25,6 @@ from secure_fd.prio3.vdaf import NONCE_BYTES, VerifyState
 from secure_fd.secagg.session import RoundCounter, RoundTerms
 from secure_fd.votes.codec import UnitArray
 from secure_fd.wire import Sum
-
-Checks = dict[int, tuple[VerifyState, bytes]]
-"""By client, an aggregator's own state and verifier share of the report."""
 
 
 class ReportingClient(crypto.SecretHolder):
@@ -112,16 +109,16 @@ class Helper(crypto.SecretHolder):
 
     def _verify(self, opened: VoteRound, asked: wire.Reports, part: bytes, data: bytes) -> bytes:
         """VERIFIED. Nothing is verified before the helper's part of the key has left."""
-        theirs = wire.read(opened, crypto.SERVER, data, wire.Opened)
+        theirs = wire.read(opened.place, crypto.SERVER, data, wire.Opened)
         if opened.commitment(theirs.part) != asked.commitment:
             raise PeerError("the leader opens another part of the verify key than it fixed")
         if list(theirs.verifiers) != list(asked.reports):
             raise PeerError("the leader opens other reports than the helper took")
-        checks = _checks(opened, opened.verify_key(theirs.part, part), HELPER_SHARE, asked.reports)
-        outs, _ = _outputs(opened, HELPER_SHARE, checks, theirs.verifiers)
+        key = opened.verify_key(theirs.part, part)
+        states, own = _begin(opened, key, HELPER_SHARE, asked.reports)
+        outs, _ = _outputs(opened, states, (theirs.verifiers, own))
         summed = encode(_added(outs.values())) if len(outs) >= self._session.quorum else b""
-        verifiers = {k: own for k, (_, own) in checks.items()}
-        verified = wire.Verified(verifiers, tuple(outs), summed)
+        verified = wire.Verified(own, tuple(outs), summed)
         return wire.write(opened, crypto.HELPER, verified)
 
 
@@ -171,7 +168,7 @@ class Leader(crypto.SecretHolder):
             raise PeerError(f"client {sender} is no voter, or has reported already")
         if self._open is None or not self.busy:
             raise PeerError(f"the report of client {sender} came after uploads were closed")
-        report = wire.read(self._open, sender, data, wire.Report)
+        report = wire.read(self._open.place, sender, data, wire.Report)
         report.check(self._open, sender)
         try:
             self._open.prio3.check(LEADER_SHARE, report.public, report.share)
@@ -194,55 +191,53 @@ class Leader(crypto.SecretHolder):
         shown = {k: replace(report, share=b"") for k, report in reports.items()}
         asked = wire.Reports(opened.terms, opened.commitment(part), shown)
         answer = self._helper(wire.write(opened, crypto.SERVER, asked))
-        key = wire.read(opened, crypto.HELPER, answer, wire.Key)
+        key = wire.read(opened.place, crypto.HELPER, answer, wire.Key)
         taken = {k: reports[k] for k in reports if k in key.taken}
         if tuple(taken) != key.taken:
             raise PeerError("the helper takes reports that it was not shown")
         for k in reports.keys() - taken.keys():
             self.accused[k] = f"the helper cannot open its share of client {k}"
-        checks = _checks(opened, opened.verify_key(part, key.part), LEADER_SHARE, taken)
-        verifiers = {k: own for k, (_, own) in checks.items()}
-        answer = self._helper(wire.write(opened, crypto.SERVER, wire.Opened(part, verifiers)))
-        theirs = wire.read(opened, crypto.HELPER, answer, wire.Verified)
-        if list(theirs.verifiers) != list(checks):
+        states, own = _begin(opened, opened.verify_key(part, key.part), LEADER_SHARE, taken)
+        answer = self._helper(wire.write(opened, crypto.SERVER, wire.Opened(part, own)))
+        theirs = wire.read(opened.place, crypto.HELPER, answer, wire.Verified)
+        if list(theirs.verifiers) != list(states):
             raise PeerError("the helper verifies other reports than it took")
-        self.result = self._added_up(opened, checks, theirs)
-        return {}
-
-    def _added_up(self, opened: VoteRound, checks: Checks, theirs: wire.Verified) -> Sum:
-        outs, refused = _outputs(opened, LEADER_SHARE, checks, theirs.verifiers)
+        outs, refused = _outputs(opened, states, (own, theirs.verifiers))
         self.accused |= refused
         if tuple(outs) != theirs.valid:
             raise GarbledSumError("the aggregators do not agree on whose proofs hold")
         self._check_quorum(len(outs), "proofs hold")
         summed = add(_added(outs.values()), decode(theirs.total, opened.terms.length))
         _check_sum(opened, summed, len(outs))
-        return Sum(summed, tuple(outs))
+        self.result = Sum(summed, tuple(outs))
+        return {}
 
     def _check_quorum(self, count: int, what: str) -> None:
         if count < self._session.quorum:
             raise MissingClientError(f"{count} {what} and {self._session.quorum} are needed")
 
 
-def _checks(
+def _begin(
     opened: VoteRound, key: bytes, aggregator: int, reports: Mapping[int, wire.Report]
-) -> Checks:
-    """An aggregator's part of every verification; PeerError for shares of another form."""
-    return {
-        k: opened.prio3.verify_init(
-            key, opened.votes_of(k), aggregator, report.nonce, report.public, report.share
-        )
-        for k, report in reports.items()
-    }
+) -> tuple[dict[int, VerifyState], dict[int, bytes]]:
+    """(states, verifier shares) of an aggregator by client; PeerError for unreadable shares."""
+    states, verifiers, begin = {}, {}, opened.prio3.verify_init
+    for k, report in reports.items():
+        shares = (report.nonce, report.public, report.share)
+        states[k], verifiers[k] = begin(key, opened.votes_of(k), aggregator, *shares)
+    return states, verifiers
 
 
 def _outputs(
-    opened: VoteRound, aggregator: int, checks: Checks, theirs: Mapping[int, bytes]
+    opened: VoteRound, states: Mapping[int, VerifyState], both: Sequence[Mapping[int, bytes]]
 ) -> tuple[dict[int, FieldArray], dict[int, str]]:
-    """(shares [m] of the votes that hold, reasons why others are refused), by client."""
+    """(shares [m] of the votes that hold, reasons why others are refused), by client.
+
+    both: verifier shares of the leader and of the helper.
+    """
     outs, refused = {}, {}
-    for k, (state, own) in checks.items():
-        shares = (own, theirs[k]) if aggregator == LEADER_SHARE else (theirs[k], own)
+    for k, state in states.items():
+        shares = [verifiers[k] for verifiers in both]
         try:
             message = opened.prio3.verifier_message(opened.votes_of(k), shares)
             outs[k] = opened.prio3.verify_next(state, message)

@@ -14,7 +14,7 @@ from secure_fd.crypto import keys as crypto
 from secure_fd.errors import ConfigurationError
 from secure_fd.prio3.vdaf import DRAFT, Prio3
 from secure_fd.prio3.votes import MAX_LANES, MAX_WEIGHT, vote_sum
-from secure_fd.secagg.session import NO_NOISE, Roster, RoundTerms
+from secure_fd.secagg.session import NO_NOISE, Place, Roster, RoundTerms
 
 MIN_VOTES: Final = 3
 """The fewest votes that a sum may have: of two, each client reads the other's."""
@@ -92,6 +92,11 @@ class VoteRound:
         if terms.bound > MAX_WEIGHT:
             allowed = f"values prove a range up to {MAX_WEIGHT}; sum larger ones under masks"
             raise ConfigurationError("bound", terms.bound, allowed)
+
+    @property
+    def place(self) -> Place:
+        """Session and number of the round, for the header of a message."""
+        return Place(self.session.id, self.terms.index)
 
     @property
     def budget(self) -> int:

@@ -45,8 +45,8 @@ class VoteRows(Circuit):
     def __init__(self, rows: int, classes: int, most: int, budget: int) -> None:
         self.rows, self.classes, self.most, self.budget = rows, classes, most, budget
         self.base = 2 if most < 2 else 4 if most < 4 else 16
-        self.digits = _digits(most, self.base)
-        self.budget_digits = _digits(budget, self.base)
+        self.digits = len(np.base_repr(most, self.base))
+        self.budget_digits = len(np.base_repr(budget, self.base))
         numbers = rows * (classes + 1)
         checked = numbers * self.digits + self.budget_digits
         # The number of calls of the gadget for which a proof has the fewest elements.
@@ -134,14 +134,6 @@ class VoteRows(Circuit):
 def _shared(constant: int, one: np.uint64) -> FieldArray:
     """[1] a constant in a share."""
     return mul(np.array([constant], np.uint64), np.array([one], np.uint64))
-
-
-def _digits(largest: int, base: int) -> int:
-    """Digits of a number of 0 to `largest`."""
-    count = 1
-    while base**count <= largest:
-        count += 1
-    return count
 
 
 @lru_cache(maxsize=16)

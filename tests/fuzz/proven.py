@@ -91,7 +91,7 @@ def message(kind: type, sender: int, seed: bytes) -> Target:
     """The decoder of one message."""
     return decoder(
         f"proven {kind.__name__}",
-        lambda data: wire.read(WHOLE.round, sender, data, kind),
+        lambda data: wire.read(WHOLE.round.place, sender, data, kind),
         lambda found: wire.write(WHOLE.round, sender, found),
         seed,
     )

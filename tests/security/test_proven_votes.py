@@ -67,7 +67,7 @@ class Cast:
         return wire.write(opened, LIAR, altered)
 
     def read(self, report: bytes) -> wire.Report:
-        return wire.read(self.opened(), LIAR, report, wire.Report)
+        return wire.read(self.opened().place, LIAR, report, wire.Report)
 
     def run(self, lied: bytes | None, helper: Callable[[bytes], bytes] | None = None) -> Sum:
         leader = self.leader = Leader(self.session, helper or self.helper.receive)
@@ -261,7 +261,7 @@ def verified(cast: Cast, alter: Callable[[wire.Verified], wire.Verified]) -> Sum
         answer = cast.helper.receive(data)
         if data[2:4] != wire.Between.OPENED.to_bytes(2, "big"):
             return answer
-        honest = wire.read(cast.opened(), HELPER, answer, wire.Verified)
+        honest = wire.read(cast.opened().place, HELPER, answer, wire.Verified)
         return wire.write(cast.opened(), HELPER, alter(honest))
 
     return cast.run(None, helper)
@@ -294,7 +294,9 @@ def reports_of(cast: Cast, senders: list[int], index: int = 0) -> bytes:
     """REPORTS about these clients, from a leader that skips its own floor."""
     opened = cast.opened(replace(TERMS, index=index))
     sent = {k: cast.clients[k].report(opened.terms, votes()[k]) for k in senders}
-    reports = {k: change(wire.read(opened, k, sent[k], wire.Report), share=b"") for k in senders}
+    reports = {
+        k: change(wire.read(opened.place, k, sent[k], wire.Report), share=b"") for k in senders
+    }
     return wire.write(opened, SERVER, wire.Reports(opened.terms, bytes(32), reports))
 
 
@@ -326,7 +328,7 @@ def biased(cast: Cast) -> Sum:
 
     def helper(data: bytes) -> bytes:
         if data[2:4] == wire.Between.OPENED.to_bytes(2, "big"):
-            honest = wire.read(cast.opened(), SERVER, data, wire.Opened)
+            honest = wire.read(cast.opened().place, SERVER, data, wire.Opened)
             data = wire.write(cast.opened(), SERVER, change(honest, part=bytes(32)))
         return cast.helper.receive(data)
 
