@@ -21,13 +21,13 @@ MODULUS: Final = 2**64 - 2**32 + 1
 ELEMENT_BYTES: Final = 8
 _P: Final = np.uint64(MODULUS)
 _LOW: Final = np.uint64(2**32 - 1)
-"""The lower half of a word; also 2^64 modulo p."""
+"""The lower 32 bits of a word; also 2^64 modulo p."""
 _HALF: Final = np.uint64(32)
 _BLOCK: Final = 4096
 """Elements at a time in a product: its arrays then fit the cache of a core."""
 _ORDER: Final = 2**32
 _GENERATOR: Final = pow(7, (MODULUS - 1) // _ORDER, MODULUS)
-"""Of the roots of unity of order 2^32 (draft-irtf-cfrg-vdaf-20, section 6.1.2)."""
+"""Root of unity of order 2^32 (draft-irtf-cfrg-vdaf-20, section 6.1.2)."""
 
 
 def add(a: FieldArray, b: FieldArray) -> FieldArray:

@@ -70,17 +70,17 @@ class Size:
 
     @property
     def proof(self) -> int:
-        """Of one proof: wire seeds, then the gadget polynomial."""
+        """Elements of one proof: wire seeds, then the gadget polynomial."""
         return self.arity + self.gadget_points
 
     @property
     def verifier(self) -> int:
-        """Of a verifier's answer to one query: output, wires, gadget."""
+        """Elements of a verifier's answer to one query: output, wires, gadget."""
         return self.arity + 2
 
     @property
     def query_rand(self) -> int:
-        """Of one query: a factor for each output, where they are several, and the point t."""
+        """Random elements of one query: the point t, and a factor for each of several outputs."""
         return 1 + (self.outputs if self.outputs > 1 else 0)
 
 
@@ -166,7 +166,7 @@ class Circuit(ABC):
         return np.concatenate([out, at_point, value], axis=1)
 
     def decide(self, verifier: FieldArray, joint: FieldArray) -> bool:
-        """Whether the sum [Q, size.verifier] of all shares' answers is that of valid proofs."""
+        """True if the sum [Q, size.verifier] of all shares' answers is that of valid proofs."""
         given = self.gadget(verifier[:, None, 1:-1], joint)
         return not verifier[:, 0].any() and bool((given == verifier[:, -1:]).all())
 

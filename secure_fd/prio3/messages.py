@@ -25,7 +25,7 @@ from secure_fd.secagg.session import Place, RoundTerms, frame
 from secure_fd.wire import Kind, read_header
 
 PART_BYTES: Final = 32
-"""Of an aggregator's part of the verify key, and of a commitment to one."""
+"""Bytes of an aggregator's part of the verify key, and of a commitment to one."""
 _Part = Annotated[bytes, msgspec.Meta(min_length=PART_BYTES, max_length=PART_BYTES)]
 _Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 

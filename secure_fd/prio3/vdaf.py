@@ -25,11 +25,11 @@ from secure_fd.prio3.flp import Circuit
 from secure_fd.prio3.xof import SEED_BYTES, derive_seed, expand
 
 VERSION: Final = 18
-"""Of the draft, on the wire."""
+"""The draft's version on the wire."""
 DRAFT: Final = "draft-irtf-cfrg-vdaf-20"
 NONCE_BYTES: Final = 16
 _CLASS: Final = 0
-"""Of algorithms: a VDAF."""
+"""The draft's class of algorithms: a VDAF."""
 
 
 class Usage(IntEnum):
@@ -70,7 +70,7 @@ class Prio3:
 
     @property
     def blind_bytes(self) -> int:
-        """Of an aggregator's blind: none where the circuit takes no joint randomness."""
+        """Bytes of an aggregator's blind: 0 where the circuit takes no joint randomness."""
         return SEED_BYTES if self.circuit.size.joint_rand else 0
 
     @property

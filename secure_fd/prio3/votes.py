@@ -30,7 +30,7 @@ from secure_fd.votes.codec import IntArray, UnitArray
 ALGORITHM: Final = 0xFFFF5FD1
 """One of the draft's numbers for private use."""
 PROOFS: Final = 3
-"""Of each message. One errs with probability 2^-55, and a liar may try 2^55 challenges at home."""
+"""Proofs of each report. One errs with probability 2^-55, and a liar can try 2^55 challenges."""
 MAX_LANES: Final = 2**24
 MAX_WEIGHT: Final = 2**16 - 1
 

@@ -26,7 +26,7 @@ def _stream(seed: bytes, tag: bytes, *binder: bytes) -> TurboSHAKE128.TurboSHAKE
 
 
 def derive_seed(seed: bytes, tag: bytes, *binder: bytes) -> bytes:
-    """32 bytes. tag: domain separation. binder: what else the seed hangs on, joined.
+    """Return 32 bytes. tag: domain separation. binder: other inputs of the seed, joined.
 
     >>> len(derive_seed(bytes(32), b"tag", b"binder"))
     32

@@ -12,7 +12,7 @@ from secure_fd.wire import Sum
 
 
 class Stage(StrEnum):
-    """What a client that drops out does not send any more; later stages are missed as well.
+    """Stage of a sum. A client that drops out at one misses the later ones as well.
 
     >>> [str(stage) for stage in Stage]
     ['prepare', 'input', 'consistency', 'unmask']
@@ -43,7 +43,7 @@ class SumClient(ABC):
 
     @property
     def gave(self) -> bool:
-        """Whether it has given what the server needs to read the newest sum."""
+        """True once the server has all that it needs from this client to read the newest sum."""
         return False
 
     def start(self) -> list[bytes]:
@@ -67,7 +67,7 @@ class SumServer(ABC):
     @property
     @abstractmethod
     def busy(self) -> bool:
-        """Whether a stage of the set-up or of a sum is open."""
+        """True while a stage of the set-up or of a sum is open."""
 
     @property
     @abstractmethod
@@ -81,18 +81,18 @@ class SumServer(ABC):
 
     @property
     def missing(self) -> Mapping[int, Stage]:
-        """By client, the first stage of this sum that it did not answer, as later ones showed."""
+        """The first stage of this sum that a client did not answer, by client."""
         return {}
 
     @property
     def accused(self) -> Mapping[int, str]:
-        """By client whose input turned out bad when a stage closed, what was wrong with it."""
+        """The fault of an input that turned out bad when a stage closed, by client."""
         return {}
 
     @property
     @abstractmethod
     def opened(self) -> bool:
-        """Whether clients may have given what it takes to read the newest sum, were it void."""
+        """True once the newest sum may have been read, even if it is aborted afterwards."""
 
     @property
     @abstractmethod
@@ -113,7 +113,7 @@ class SumServer(ABC):
 
 
 class SumPromise:
-    """What a sum states of itself, before it has parties."""
+    """Properties of a sum, known before it has parties."""
 
     __slots__ = ()
 
@@ -122,9 +122,9 @@ class SumPromise:
     n_clients: int
     """The cohort, numbered from 0."""
     guarantee: str
-    """What the server learns, whom that trusts and what is assumed, in one sentence."""
+    """The server's view, the trusted parties and the assumptions, in one sentence."""
     hides: bool = True
-    """Whether the server sees sums only; noise that clients share is enough only then."""
+    """True if the server sees sums only; noise that clients share is enough only then."""
     corrupt: int = 0
     """The clients that its guarantee takes to be corrupt, at most, beside the server."""
     caveats: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class SecureSum(SumPromise, ABC):
     """A sum of integer vectors over a fixed cohort of clients, as a client and a server role.
 
     Only bytes pass between the roles. A client that falls silent is missing from the sum, or,
-    after its input, from what recovers it; where too few are left the sum is void.
+    after its input, from what recovers it; where too few are left the sum is aborted.
 
     >>> from secure_fd import PlainSum
     >>> sums: SecureSum = PlainSum(3)

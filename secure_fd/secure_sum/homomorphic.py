@@ -6,8 +6,9 @@
 
 Client k's tag, in its last slot, is h(v_k) + r_k modulo the plaintext prime: h is a polynomial hash
 (Carter and Wegman 1981), r_k a number that k and the holders derive. Tags add up as values do, so
-that a holder opens the sum of just the survivors it is told of. One holder opens one sum a round:
-two could be told of different survivors. A refusal voids the sum and brings new keys.
+that a holder opens the sum of just the survivors that the server names. One holder opens one sum a
+round: for two the server could name different survivors. A refusal aborts the sum and brings new
+keys.
 
 Only coefficients travel, each checked against its prime: TenSEAL's parser reads past a buffer that
 overstates its length. They are added modulo each prime (Fan and Vercauteren 2012, section 4).
@@ -65,9 +66,9 @@ class _Keys(crypto.SecretHolder):
     def __init__(self, n_clients: int, random: crypto.RandomBytes) -> None:
         scheme = tenseal.SCHEME_TYPE.BFV  # which would start a thread for every core
         self._context = tenseal.context(scheme, DEGREE, PLAIN_MODULUS, [*PRIME_BITS], n_threads=1)
-        # make_context_public() would keep what decrypts: the public half is written and read back.
-        half = self._context.serialize(save_galois_keys=False, save_relin_keys=False)
-        self.public = tenseal.context_from(half, n_threads=1)
+        # make_context_public() would keep the secret key: the public key is written and read back.
+        public = self._context.serialize(save_galois_keys=False, save_relin_keys=False)
+        self.public = tenseal.context_from(public, n_threads=1)
         names = (*range(n_clients), crypto.EVERYONE)
         self.tags = {k: crypto.draw(random, crypto.KEY_BYTES) for k in names}
         version = tenseal.bfv_vector(self._context, [0] * DEGREE).serialize()[8:13]
@@ -84,7 +85,7 @@ class _Keys(crypto.SecretHolder):
 
 
 def _start(version: bytes, parms: list[int]) -> bytes:
-    """What comes before the coefficients of a serialised BFVVector.
+    """Return the bytes before the coefficients of a serialised BFVVector.
 
     BFVVectorProto (sizes = 1, ciphertexts = 2) around Ciphertext.save_members of SEAL 4: header
     without compression, parameters, NTT flag, polynomials, degree, primes, scale, correction
@@ -125,7 +126,7 @@ def decode(data: bytes) -> WordArray:
 
 
 class _Round:
-    """What all parties derive from a round's terms: packing, form of messages, tags, holder."""
+    """Packing, form of messages, tags and holder, which follow from the terms of a round."""
 
     def __init__(self, session: bytes, n_clients: int, terms: wire.RoundTerms) -> None:
         if terms.noise.room:
@@ -152,7 +153,7 @@ class _Round:
         return body
 
     def tag(self, slots: WordArray, keys: Mapping[int, bytes], clients: Iterable[int]) -> int:
-        """What these clients' tags add up to where their slots add up to `slots`."""
+        """Return the sum of these clients' tags if their slots add up to `slots`."""
         point, prime, used = self._number(keys[crypto.EVERYONE]), PLAIN_MODULUS, slots[: self.slots]
         hashed = reduce(lambda total, slot: (total + slot) * point % prime, used.tolist(), 0)
         return (hashed + sum(self._number(keys[k]) for k in clients)) % prime
@@ -210,7 +211,7 @@ class EncryptedClient(SumClient, crypto.SecretHolder):
         except PeerError:
             honest = False
         if not honest:
-            self._sums.rekey()  # a refusal tells of the noise: it is the last under these keys
+            self._sums.rekey()  # a refusal reveals something of the noise under these keys
         self.gave = honest
         given = slots[: opened.slots] if honest else slots[:0]
         return [opened.message(self._number, given.astype("<u8").tobytes())]
@@ -230,7 +231,7 @@ class EncryptedServer(SumServer):
 
     @property
     def opened(self) -> bool:
-        """Whether a holder was asked to open the sum."""
+        """True once a holder was asked to open the sum."""
         return self.stage is Stage.UNMASK
 
     def open(self, terms: wire.RoundTerms) -> Mapping[int, bytes]:

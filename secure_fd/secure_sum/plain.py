@@ -15,7 +15,7 @@ from secure_fd.wire import Kind, Sum, read_header
 class PlainClient(SumClient):
     """Client role of the sum in clear: one message, nothing to set up.
 
-    Only the server, which is trusted with it, knows whether an input arrived: it never `gave`.
+    It cannot detect whether its input arrived: `gave` stays False, and the server is trusted.
     """
 
     def __init__(self, number: int, session: bytes, n_clients: int) -> None:
@@ -43,7 +43,7 @@ class PlainServer(SumServer):
 
     @property
     def opened(self) -> bool:
-        """Whether any input came: it was in clear."""
+        """True once an input came: it was in clear."""
         return bool(self._inputs)
 
     @property
@@ -64,12 +64,12 @@ class PlainServer(SumServer):
         terms = self._terms
         if terms is None or (kind, index) != (Kind.INPUT, terms.index) or sender in self._inputs:
             raise PeerError(f"client {sender} sent something else than its one input")
-        told = len(terms.subject)
-        if len(body) != told + 8 * self._layout.words(terms.length):
+        start = len(terms.subject)
+        if len(body) != start + 8 * self._layout.words(terms.length):
             raise PeerError(f"the input of client {sender} has another length than agreed")
-        if body[:told] != terms.subject:
+        if body[:start] != terms.subject:
             raise PeerError(f"client {sender} was told something else")
-        words = np.frombuffer(body[told:], "<u8").astype(np.uint64)
+        words = np.frombuffer(body[start:], "<u8").astype(np.uint64)
         self._layout.unpack(words, terms.length, terms.bound)
         self._inputs[sender] = words
 

@@ -45,7 +45,7 @@ class RecordedSum:
         self.inner, self._n_clients, self._keep = inner, n_clients, keep
         self._inputs: dict[int, WordArray] = {}
         self.readable = False
-        """Whether inputs of the newest sum are kept that were in clear."""
+        """True if inputs of the newest sum are kept that were in clear."""
         self.seen: list[Seen] = []
         """The sums that came about, in order; its reader may empty the list."""
 

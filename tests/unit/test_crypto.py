@@ -6,6 +6,7 @@ import pytest
 from secure_fd.crypto.keys import (
     BLOCK_WORDS,
     EVERYONE,
+    HELPER,
     MAX_CLIENT,
     SERVER,
     AgreementKey,
@@ -176,7 +177,7 @@ def test_a_context_is_laid_out_as_documented():
 
 def test_a_purpose_has_a_word_of_its_own_and_parties_are_no_clients():
     assert len({purpose.value for purpose in Purpose}) == len(Purpose) == 22
-    assert MAX_CLIENT < SERVER < EVERYONE < 2**32
+    assert MAX_CLIENT < HELPER < SERVER < EVERYONE < 2**32
 
 
 def test_fields_do_not_run_together():
