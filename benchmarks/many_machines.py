@@ -27,8 +27,8 @@ from secure_fd import simulate
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.data.own_images import images_in
-from secure_fd.deployment.journal import digest_of
 from secure_fd.deployment.records import proxies_in, records_in
+from secure_fd.deployment.recovery import digest_of
 from secure_fd.deployment.roster import RosterFile, read
 from secure_fd.deployment.site_network import load_site_network
 from secure_fd.training.trainer import accuracy
@@ -100,8 +100,8 @@ def _compared(made: Federation) -> Report:
         "networks_equal": all(equal for equal, _, _ in found),
         "accuracy_one_process": statistics.mean(here for _, here, _ in found),
         "accuracy_flower": statistics.mean(there for _, _, there in found),
-        "round_s": [sum(v for k, v in one["clock"].items() if k != "stages") for one in rounds],
-        "clock": [one["clock"] for one in rounds],
+        "round_s": [one["seconds"] for one in rounds],
+        "computing_s": [one["computing"] for one in rounds],
         "bytes_up": [one["bytes_up"] for one in rounds],
         "bytes_down": [one["bytes_down"] for one in rounds],
     }

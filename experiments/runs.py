@@ -51,7 +51,6 @@ from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.dp_sgd import PrivateBudget
 from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse, label_guarantee
-from secure_fd.privacy.ledger import Ledger
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
 from secure_fd.protocol.transcript import Float32Array, Transcript
@@ -241,7 +240,7 @@ def method_of(cell: rows.Cell, data: FederatedData) -> AnyMethod:
         if terms is None or terms.epsilon is None:
             return shared
         epsilon, delta = terms.epsilon, terms.delta
-        ledgers = {client: Ledger() for client in range(cell.clients)}
+        ledgers = simulation.simulated_ledgers(cell.clients, epsilon, delta)  # of no real data
         return shared.trained_privately(epsilon, delta, cell.rounds, cell.schedule, ledgers)
     if cell.method == "heads":
         return heads(cell, data)
@@ -443,8 +442,10 @@ def dp_sgd_budgets(runner: Federation, data: FederatedData) -> list[tuple[Privat
 
 
 def _with_fresh_noise(budget: PrivateBudget, n_records: int) -> Guarantee:
-    """Return the claim of an equal budget."""
-    return PrivateBudget(budget.settings, n_records).guarantee()
+    """The claim of an equal budget that as many steps were taken from."""
+    fresh = PrivateBudget(budget.settings, n_records)
+    fresh.taken = budget.taken
+    return fresh.guarantee()
 
 
 def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> str:

@@ -12,12 +12,10 @@ from secure_fd.crypto.keys import IdentityKey, quantum_safe_available
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.federated import FederatedData
 from secure_fd.deployment import keys
-from secure_fd.deployment.join import ledger_of
-from secure_fd.deployment.loop import Arrived, Rounds
+from secure_fd.deployment.loop import Rounds, Transport
 from secure_fd.deployment.parties import Agreement
 from secure_fd.deployment.roster import RosterFile, SiteEntry, Terms
-from secure_fd.deployment.serving import rounds_of
-from secure_fd.deployment.site import Site
+from secure_fd.deployment.site import Site, ledger_of
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.storage import Store
 from secure_fd.votes.codec import proxy_pixels
@@ -87,7 +85,7 @@ class World:
 
     def serve(self, courier: "Courier") -> Rounds:
         """A process of the server, over the file that the last one left."""
-        return rounds_of(self.agreement(), courier, self._opened(-1, self.folder / "server"))
+        return Rounds(self.agreement(), courier, self._opened(-1, self.folder / "server"))
 
     def _opened(self, k: int, home: Path) -> Store:
         if k in self.files:
@@ -97,7 +95,7 @@ class World:
 
 
 @dataclass
-class Courier:
+class Courier(Transport):
     """Hands pushes over within this process. Node n is site n; away: those that get nothing."""
 
     world: World
@@ -107,11 +105,11 @@ class Courier:
     def nodes(self) -> Sequence[int]:
         return [k for k in self.world.sites if k not in self.away]
 
-    def push(self, messages: Mapping[int, bytes], _: float) -> Iterable[Arrived]:
+    def push(self, messages: Mapping[int, bytes], _: float) -> Iterable[tuple[int, bytes]]:
         self.pushes += bool(messages)
         for k, data in messages.items():
             if k not in self.away:
-                yield Arrived(k, self.carried(k, data), 0.0)
+                yield k, self.carried(k, data)
 
     def carried(self, k: int, data: bytes) -> bytes:
         return self.world.sites[k].answer(data)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from secure_fd.deployment.serve import JOURNAL, lines_of
+from secure_fd.deployment.serve import lines_of
 
 ROOT = Path(__file__).parents[1]
 SITES = ("north", "south", "west")
@@ -72,7 +72,7 @@ class Federation:
         return self.running[name].wait(seconds)
 
     def journal(self) -> list[dict[str, Any]]:
-        return lines_of(self.folder / "server" / JOURNAL)
+        return lines_of(self.folder / "server")
 
     def rounds(self) -> list[dict[str, Any]]:
         return [line for line in self.journal() if line["event"] == "round"]

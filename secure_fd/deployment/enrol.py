@@ -1,7 +1,9 @@
 """Enrolment: from the cards of sites to the roster, and the keys of the server."""
 
+import math
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -11,8 +13,15 @@ from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.image_sets import own_name
 from secure_fd.deployment import keys
 from secure_fd.deployment.parties import Agreement
-from secure_fd.deployment.records import LEAST_NOISY_RECORDS, LEAST_RECORDS, Pixels, proxies_in
+from secure_fd.deployment.records import (
+    LEAST_NOISY_RECORDS,
+    LEAST_RECORDS,
+    Pixels,
+    count_records,
+    proxies_in,
+)
 from secure_fd.deployment.roster import (
+    Address,
     RosterFile,
     Shape,
     SiteEntry,
@@ -20,48 +29,103 @@ from secure_fd.deployment.roster import (
     checked,
     parse,
     render,
+    render_site,
     toml,
 )
 from secure_fd.errors import ConfigurationError
 
 
-def enrol(
-    home: Path,
-    cards: Sequence[Path],
-    proxies: Path,
-    *,
-    shape: tuple[int, int, int],
-    classes: Sequence[str],
-    address: str,
-    terms: Terms,
-    name: str,
-) -> str:
+@dataclass(frozen=True, slots=True)
+class InitCommand:
+    """Make a site's keys; its card, card.toml in the home, is for the roster and has no secret."""
+
+    data: Path
+    """The records: one folder of images a class."""
+    name: str
+    """What the others call this site."""
+    home: Path | None = None
+    """A new folder, for this site alone; by default home beside the records."""
+
+    def __call__(self) -> int:
+        """Write keys and card."""
+        records, home = count_records(self.data), keys.home_of(self.home, self.data)
+        render_site(SiteEntry(self.name, bytes(32), records))  # refuses before there are keys
+        entry = SiteEntry(self.name, keys.create_site(home), records)
+        card = home / "card.toml"
+        card.write_text(render_site(entry), encoding="utf-8")
+        print(f"{card}: {records} training records; give it to the server")
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class RosterCommand:
+    """Make the server's keys, and from the sites' cards the roster that everybody holds."""
+
+    home: Path
+    """A new folder, for the server alone."""
+    cards: tuple[Path, ...]
+    """Of three sites or more."""
+    proxies: Path
+    """A folder of public images, the same for all."""
+    classes: tuple[str, ...]
+    """Names of the classes' folders, in the order of labels."""
+    address: str
+    """HOST:PORT at which sites reach the server."""
+    out: Path
+    """The roster's file."""
+    size: int = 28
+    """Pixels a side to which all images are scaled."""
+    channels: int = 1
+    """1 for grey, 3 for colour."""
+    method: str = "selective-fd"
+    """Or fedavg, fedmd, dafkd, heads."""
+    unit: str = "none"
+    """record: noise under which no sum tells of one record; it goes with an epsilon."""
+    epsilon: float = math.inf
+    """Of the record unit, without which it is refused."""
+    image_set: str = ""
+    """One that the package knows, for its networks and recipe; by default images of one's own."""
+    rounds: int = 0
+    """0 takes the recipe's."""
+    held: float = 1.0
+    """Classes that a site holds, as if evenly, mean over sites; all, if it holds each in useful
+    number."""
+    seed: int = 0
+    """Of networks and training, never of keys or noise."""
+    deadline: float = 60.0
+    """Seconds that the server waits for a stage, training included."""
+
+    def __call__(self) -> int:
+        """Write keys and roster."""
+        if self.out.exists() or not self.out.resolve().parent.is_dir():
+            allowed = "use a new file, in a folder that exists"
+            raise ConfigurationError("out", str(self.out), allowed)
+        self.out.write_text(enrol(self), encoding="utf-8")
+        print(f"{self.out}: give it to all sites, by a way that they trust")
+        return 0
+
+
+def enrol(given: RosterCommand) -> str:
     """Make the server's home, and return the text of a roster with a new session.
 
     Raises ConfigurationError for a file that is no card, and for terms under which no run is
     possible; no home is made then.
-
-    Args:
-        home: new folder of the server.
-        cards: files of the sites' cards.
-        proxies: folder of the proxy samples.
-        shape: channels, height and width of every image.
-        classes: names of the classes, in the order of labels.
-        address: HOST:PORT of the server.
-        terms: settings of the run; an empty `image_set` stands for the user's own images.
-        name: of the roster.
     """
+    shape = (given.channels, given.size, given.size)
     checked("shape", shape, Shape)
-    sites = tuple(map(_card, cards))
+    checked("address", given.address, Address)
+    fields = (name for name in Terms.__struct_fields__ if hasattr(given, name))
+    terms = Terms(**{name: getattr(given, name) for name in fields})
+    sites = tuple(map(_card, given.cards))
     _check_records(sites, terms)
-    pixels = proxies_in(proxies, shape[-1], shape[0])
-    image_set = terms.image_set or own_name(shape, len(classes), len(pixels))
-    server = keys.NewServer(address.rpartition(":")[0])
+    pixels = proxies_in(given.proxies, given.size, given.channels)
+    image_set = terms.image_set or own_name(shape, len(given.classes), len(pixels))
+    server = keys.NewServer(given.address.rpartition(":")[0])
     roster = RosterFile(
-        name=name,
-        address=address,
+        name=given.out.stem,
+        address=given.address,
         certificate=server.certificate,
-        classes=tuple(classes),
+        classes=given.classes,
         shape=shape,
         proxies=proxy_commitment(pixels),
         nonce=os.urandom(32),
@@ -73,18 +137,16 @@ def enrol(
     )
     text = render(roster)
     _try_out(parse(text.encode()), pixels)
-    server.store(home)  # last, since a home that exists is refused to the corrected command
+    server.store(given.home)  # last, since a home that exists is refused to the corrected command
     return text
 
 
 def _check_records(sites: Sequence[SiteEntry], terms: Terms) -> None:
     """Raise ConfigurationError for a site with fewer records than the terms need."""
-    noisy = terms.unit != "none"
-    least = LEAST_NOISY_RECORDS if noisy else LEAST_RECORDS
+    least = LEAST_RECORDS if terms.unit == "none" else LEAST_NOISY_RECORDS
     for site in sites:
         if site.records < least:
-            why = "under a record epsilon " if noisy else ""
-            allowed = f"{why}every site needs {least} training records or more ({site.name})"
+            allowed = f"with unit {terms.unit} a site needs {least} or more ({site.name})"
             raise ConfigurationError("records", site.records, allowed)
 
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from secure_fd.crypto.keys import AgreementKey, IdentityKey, SecretHolder
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import LocalError
 from secure_fd.storage import Store
 
 _SEED_BYTES: Final = 32
@@ -26,8 +26,8 @@ _VALID: Final = timedelta(days=730)
 class NewServer(SecretHolder):
     """Keys and certificate of a server that are not on disk yet.
 
-    host: name or address that sites connect to; ConfigurationError for one that no certificate can
-    name. identity, agreement: public keys. certificate: PEM, signed by its own key.
+    host: name or address that sites connect to. identity, agreement: public keys. certificate:
+    PEM, signed by its own key.
     """
 
     __slots__ = ("_agreed", "_private", "_seed", "agreement", "certificate", "identity")
@@ -56,6 +56,11 @@ def create_site(home: Path) -> bytes:
         seed = os.urandom(_SEED_BYTES)
         file.put({"identity": seed})
     return _identity(seed).public.raw
+
+
+def home_of(home: Path | None, data: Path) -> Path:
+    """Return a site's home, by default beside its records."""
+    return home.resolve() if home else data.resolve().parent / "home"
 
 
 def open_state(home: Path) -> Store:
@@ -98,7 +103,12 @@ def _identity(seed: bytes) -> IdentityKey:
 def _certificate(host: str) -> tuple[str, str]:
     """Make a certificate that signs itself, for the host and this machine, and its private key."""
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
-    hosts = [_host_name(each) for each in dict.fromkeys((host, "127.0.0.1", "localhost"))]
+    hosts: list[x509.GeneralName] = [x509.DNSName("localhost")]
+    for each in (host, "127.0.0.1"):
+        try:
+            hosts.append(x509.IPAddress(ipaddress.ip_address(each)))
+        except ValueError:
+            hosts.append(x509.DNSName(each))
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=key.public_key())
@@ -115,14 +125,3 @@ def _certificate(host: str) -> tuple[str, str]:
         serialization.NoEncryption(),
     )
     return made.public_bytes(serialization.Encoding.PEM).decode(), private.decode()
-
-
-def _host_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        pass
-    try:
-        return x509.DNSName(host)
-    except ValueError as error:
-        raise ConfigurationError("address", host, "use a host's name or address") from error

@@ -36,6 +36,7 @@ _PRINTABLE: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+\Z"
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=_PRINTABLE)]
 Key: TypeAlias = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Side: TypeAlias = Annotated[int, Meta(ge=1, le=1024)]
+Address: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[!-~]+:[0-9]{1,5}\Z")]
 Shape: TypeAlias = tuple[Annotated[int, Meta(ge=1, le=16)], Side, Side]
 _ALLOWED: Final[Mapping[str, str]] = {
     "address": "use HOST:PORT",
@@ -107,7 +108,7 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
 
     format: Literal[2] = 2
     name: Name
-    address: Annotated[str, Meta(max_length=200, pattern=r"^[^\s\x00]+:[0-9]{1,5}\Z")]
+    address: Address
     certificate: Annotated[str, Meta(pattern=r"^-----BEGIN CERTIFICATE-----\n")]
     classes: Annotated[tuple[Name, ...], Meta(min_length=2, max_length=10_000)]
     shape: Shape
@@ -180,6 +181,11 @@ def read(path: Path | str) -> RosterFile:
     if not found.is_file() or found.stat().st_size > _MOST_BYTES:
         raise ConfigurationError("roster", str(path), f"use a file of up to {_MOST_BYTES} bytes")
     return parse(found.read_bytes())
+
+
+def proxies_of(proxies: Path | None, roster: Path) -> Path:
+    """Return the folder of the proxy samples, by default beside the roster."""
+    return proxies.resolve() if proxies else roster.parent / "proxies"
 
 
 def parse(data: bytes) -> RosterFile:

@@ -1,7 +1,7 @@
-"""The server as processes of Flower: a SuperLink, and the ServerApp that `flwr run` starts in it.
+"""Processes of the server: a SuperLink of Flower, and the ServerApp that `flwr run` starts in it.
 
-Nothing is installed at run time and nothing is reported to anybody. What Flower keeps is in a
-folder of this run alone, removed at the end; what the party must not forget is in its home.
+Nothing is installed at run time and no telemetry is sent. Flower's files are in a folder of this
+run only, which is removed at the end; what the party must not lose is in its home.
 """
 
 import json
@@ -12,80 +12,87 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
+from secure_fd.cli import FAILED
 from secure_fd.deployment import keys
-from secure_fd.deployment.roster import RosterFile, read
+from secure_fd.deployment.roster import RosterFile, proxies_of, read
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.optional import extra
 
 APP: Final = Path(__file__).parent / "app"
-"""What `flwr run` takes."""
+"""The folder that `flwr run` takes."""
 JOURNAL: Final = "rounds.jsonl"
-"""In the server's home: what the ServerApp says of each round."""
+"""In the server's home: the lines of the ServerApp, one for each round."""
 _START: Final = 300.0
 """Seconds in which the SuperLink, then the ServerApp, must have begun."""
-_LEAVE: Final = 5.0
-"""Seconds in which a process that was asked to end does."""
 _LOOK: Final = 0.2
-_WATCH: Final = 'read -r _; kill -TERM "-$1"; sleep 5; kill -KILL "-$1"'
-"""For the shell: wait for the end of the input, which the end of `serve` brings in any case, by
-kill -9 too, then end the processes of a group. Flower ends a ServerApp without a SuperLink."""
+_GROUP: Final = """trap : TERM
+{ trap : TERM; "$@"; kill -KILL 0; } &
+read -r _
+kill -TERM 0
+sleep 5
+kill -KILL 0"""
+"""Shell script that runs a command until its own input ends, then ends its process group.
+
+The input ends when `serve` ends, also by kill -9. A command that ends takes the group with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a server runs: its home, its roster, the proxies, and the address it listens at."""
+class ServeCommand:
+    """Run the rounds of a roster; a line for each goes to rounds.jsonl in the home."""
 
-    home: Path
     roster: Path
-    proxies: Path
+    """The file that everybody holds."""
+    home: Path | None = None
+    """The server's folder; by default server beside the roster."""
+    proxies: Path | None = None
+    """The public images, by default the folder proxies beside the roster."""
     listen: str = "127.0.0.1"
+    """Address to listen at: 0.0.0.0 takes sites of other machines."""
 
-    @property
-    def scratch(self) -> Path:
-        """Flower's own folder."""
-        return self.home / "flower"
+    def __call__(self) -> int:
+        """Run the remaining rounds, print the journal, and return the exit status.
 
-    @property
-    def log(self) -> Path:
-        """What Flower's processes print."""
-        return self.home / "flower.log"
-
-
-def serve(place: Place, tell: Callable[[Mapping[str, Any]], None]) -> bool:
-    """Run what is left of a roster's rounds; whether they ended. tell: takes the journal's lines.
-
-    Raises ConfigurationError for a home or a roster that cannot be read, and a port that is taken;
-    LocalError where Flower does not start.
-    """
-    agreed = read(place.roster)
-    check_home(place.home, agreed)
-    port = int(agreed.address.rpartition(":")[2])
-    _check_free(place.listen, port)
-    seen = len(lines_of(place.home / JOURNAL))
-    shutil.rmtree(place.scratch, ignore_errors=True)
-    place.scratch.mkdir(mode=0o700)
-    try:
-        with _apps_ended(place, seen), _superlink(place, port):
-            _flwr_run(place, port)
-            for line in _journal(place.home, seen):
-                tell(line)
-                if line["event"] in ("ended", "failed"):
-                    return bool(line["event"] == "ended")
-        return False
-    finally:
-        shutil.rmtree(place.scratch, ignore_errors=True)
+        Raises ConfigurationError for a home or a roster that cannot be read, and for a port in
+        use; LocalError where Flower does not start.
+        """
+        roster = self.roster.resolve()
+        home = (self.home or roster.parent / "server").resolve()
+        agreed = read(roster)
+        check_home(home, agreed)
+        with extra("flower"):
+            import flwr  # noqa: F401 - its programs are run
+        port = int(agreed.address.rpartition(":")[2])
+        if _answers(port):
+            allowed = "its port is taken on this machine"
+            raise ConfigurationError("address", agreed.address, allowed)
+        seen, scratch = len(lines_of(home)), home / "flower"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(mode=0o700)
+        event = ""
+        try:
+            with _superlink(home, self.listen, port):
+                _flwr_run(roster, home, proxies_of(self.proxies, roster), port)
+                for line in _new_lines(home, seen):
+                    print(json.dumps(line), flush=True)
+                    if (event := line["event"]) in ("ended", "failed"):
+                        break
+        finally:
+            for pid in [line["pid"] for line in lines_of(home)[seen:] if "pid" in line]:
+                _kill(pid)
+            shutil.rmtree(scratch, ignore_errors=True)
+        return 0 if event == "ended" else FAILED
 
 
 def check_home(home: Path, roster: RosterFile) -> None:
     """Raise ConfigurationError unless the roster names the keys of this home; nothing is written.
 
-    Its journal belongs to one federation.
+    A home and its journal belong to one federation.
     """
     with closing(keys.open_state(home)) as file:
         identity = keys.identity_in(file).public.raw
@@ -94,134 +101,85 @@ def check_home(home: Path, roster: RosterFile) -> None:
         raise ConfigurationError("home", str(home), allowed)
 
 
-def _check_free(host: str, port: int) -> None:
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind((host, port))
-        except OSError as error:
-            raise ConfigurationError("address", f"{host}:{port}", "it is taken") from error
-
-
-def _of_flower(place: Place, log: BinaryIO) -> dict[str, Any]:
-    """How a process of Flower is started: no telemetry, no look for updates, no installation."""
+def _started(home: Path, *command: str, **options: Any) -> "subprocess.Popen[bytes]":  # noqa: ANN401 - of Popen
+    """Start a process without telemetry, look for updates or installation; it logs in the home."""
+    programs = str(Path(sys.executable).parent)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR")}
     own = {
-        "PATH": str(Path(sys.executable).parent) + os.pathsep + os.environ.get("PATH", ""),
-        "FLWR_HOME": str(place.scratch),
+        "PATH": programs + os.pathsep + os.environ.get("PATH", ""),
+        "FLWR_HOME": str(home / "flower"),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
     }
-    output = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-    return {**output, "env": kept | own, "cwd": place.scratch}
-
-
-def _program(name: str) -> str:
-    found = Path(sys.executable).parent / name
-    if not found.is_file():
-        allowed = 'install the extra: pip install "secure-fd[flower]"'
-        raise ConfigurationError("flwr", name, allowed)
-    return str(found)
-
-
-@contextmanager
-def _superlink(place: Place, port: int) -> Iterator[None]:
-    certificate, key = keys.tls_files(place.home)
-    command = [
-        *(_program("flower-superlink"), "--host", place.listen, "--port", str(port)),
-        *("--isolation", "subprocess", "--disable-runtime-dependency-installation"),
-        *("--ssl-ca-certfile", str(certificate), "--ssl-certfile", str(certificate)),
-        *("--ssl-keyfile", str(key)),
-    ]
-    with place.log.open("ab") as log:
-        process = subprocess.Popen(  # noqa: S603 - Flower's program beside this Python
-            command, **_of_flower(place, log), process_group=0
+    with (home / "flower.log").open("ab") as log:
+        return subprocess.Popen(  # noqa: S603 - Flower's program beside this Python
+            command,
+            env=kept | own,
+            cwd=home / "flower",
+            stdout=log,
+            stderr=log,
+            **{"stdin": subprocess.DEVNULL, **options},
         )
-    with subprocess.Popen(  # noqa: S603 - ends Flower where this process is killed
-        ["/bin/sh", "-c", _WATCH, str(place.home), str(process.pid)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as watcher:
-        try:
-            _wait(process, port)
-            yield
-        finally:
-            _end(lambda number: _reaching(process, number))
-            watcher.kill()
-
-
-def _reaching(process: "subprocess.Popen[bytes]", number: int) -> None:
-    """Send a signal to a process of ours and all that is in its group."""
-    process.poll()
-    os.killpg(process.pid, number)
 
 
 @contextmanager
-def _apps_ended(place: Place, seen: int) -> Iterator[None]:
-    """Afterwards the ServerApps that began after so many lines of the journal are gone."""
+def _superlink(home: Path, listen: str, port: int) -> Iterator[None]:
+    certificate, key = map(str, keys.tls_files(home))
+    process = _started(
+        home,
+        *("/bin/sh", "-c", _GROUP, "sh", "flower-superlink", "--host", listen, "--port", str(port)),
+        *("--isolation", "subprocess", "--disable-runtime-dependency-installation"),
+        *("--ssl-ca-certfile", certificate, "--ssl-certfile", certificate, "--ssl-keyfile", key),
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
     try:
+        until = time.monotonic() + _START
+        while not _answers(port):
+            if process.poll() is not None or time.monotonic() > until:
+                raise LocalError("Flower's SuperLink did not start: see flower.log in the home")
+            time.sleep(_LOOK)
         yield
     finally:
-        for line in lines_of(place.home / JOURNAL)[seen:]:
-            if line["event"] == "begun":
-                _end(partial(os.kill, int(line["pid"])))
+        process.communicate()  # ends its input, and waits
 
 
-def _end(send: Callable[[int], None]) -> None:
-    """Ask whom signals reach to end, and make it. Its files stand any end."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            send(number)
-            until = time.monotonic() + _LEAVE
-            while time.monotonic() < until:
-                time.sleep(_LOOK / 4)
-                send(0)
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
-def _wait(process: "subprocess.Popen[bytes]", port: int) -> None:
-    until = time.monotonic() + _START
-    while time.monotonic() < until and process.poll() is None:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(_LOOK)
-    raise LocalError("Flower's SuperLink did not start: its log is flower.log in the home")
-
-
-def _flwr_run(place: Place, port: int) -> None:
-    """What a user of Flower types, `flwr run APP`, against this SuperLink."""
-    certificate = keys.tls_files(place.home)[0].resolve()
-    connection = (
-        f'address = "127.0.0.1:{port}"\nroot-certificates = {json.dumps(str(certificate))}\n'
-    )
+def _flwr_run(roster: Path, home: Path, proxies: Path, port: int) -> None:
+    """Start the ServerApp as a user of Flower does, by `flwr run`."""
+    certificate = json.dumps(str(keys.tls_files(home)[0]))
+    connection = f'address = "127.0.0.1:{port}"\nroot-certificates = {certificate}\n'
     config = f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{connection}'
-    (place.scratch / "config.toml").write_text(config)
-    paths = {"home": place.home, "roster": place.roster, "proxies": place.proxies}
-    given = " ".join(f"{name}={json.dumps(str(path.resolve()))}" for name, path in paths.items())
-    app = place.scratch / "app"
-    shutil.copytree(APP, app, ignore=shutil.ignore_patterns("__pycache__"))
-    with place.log.open("ab") as log:
-        ended = subprocess.run(  # noqa: S603 - Flower's program beside this Python
-            [_program("flwr"), "run", str(app), "here", "--run-config", given],
-            **_of_flower(place, log),
-            timeout=_START,
-            check=False,
-        )
-    if ended.returncode:
+    (home / "flower" / "config.toml").write_text(config)
+    paths = {"home": home, "roster": roster, "proxies": proxies}
+    given = " ".join(f"{name}={json.dumps(str(path))}" for name, path in paths.items())
+    process = _started(home, "flwr", "run", str(APP), "here", "--run-config", given)
+    if process.wait(_START):
         raise LocalError("flwr run failed: its log is flower.log in the home")
 
 
-def lines_of(journal: Path) -> list[dict[str, Any]]:
-    """The whole lines of a journal; none where there is no file."""
-    text = journal.read_text() if journal.exists() else ""
+def note(home: Path, event: str, **line: object) -> None:
+    """Add a line to the journal."""
+    with (home / JOURNAL).open("a") as out:
+        out.write(json.dumps({"event": event, **line}) + "\n")
+
+
+def lines_of(home: Path) -> list[dict[str, Any]]:
+    """Return the whole lines of a home's journal."""
+    text = (home / JOURNAL).read_text() if (home / JOURNAL).exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def lives(pid: int) -> bool:
-    """Whether there is such a process.
+    """Return whether there is such a process.
 
     >>> lives(os.getpid())
     True
@@ -232,15 +190,23 @@ def lives(pid: int) -> bool:
     return False
 
 
-def _journal(home: Path, seen: int) -> Iterator[dict[str, Any]]:
-    """New lines, until the process that writes them has ended."""
+def _new_lines(home: Path, seen: int) -> Iterator[dict[str, Any]]:
+    """Yield new lines of the journal, until the process that writes them has ended."""
     pid, until = 0, time.monotonic() + _START
     while True:
         alive = lives(pid) if pid else time.monotonic() < until
-        for line in lines_of(home / JOURNAL)[seen:]:
+        for line in lines_of(home)[seen:]:
             seen += 1
             pid = line.get("pid", pid)
             yield line
         if not alive:
             return
         time.sleep(_LOOK)
+
+
+def _kill(pid: int) -> None:
+    """End a ServerApp that Flower may still be ending; its files stand any end."""
+    with suppress(ProcessLookupError):
+        for _ in range(25):  # it may stay as a zombie
+            os.kill(pid, signal.SIGKILL)
+            time.sleep(_LOOK)

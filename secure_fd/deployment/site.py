@@ -1,26 +1,44 @@
-"""A participant across pushes, in one process: set-up first, then the client's rounds.
+"""A site's process: set-up first, then the client's rounds; bytes in, bytes out.
 
-A site reads bytes and gives bytes; which transport brought them it does not know. Everything that a
-later process of it must not forget is in its state file before an answer leaves. Round secrets,
-records and network are in this process alone; the network is saved after each push that changed it.
+Everything that a later process must not lose is in the state file before an answer leaves. Round
+secrets, records and network are in this process only; the network is saved after each push that
+changed it.
 """
 
 import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from secure_fd.crypto.keys import IdentityKey, fields
+from secure_fd.crypto.keys import IdentityKey, quantum_safe_available
 from secure_fd.data.federated import ClientData
-from secure_fd.deployment import site_network
-from secure_fd.deployment.envelope import PROCESS_BYTES, Answer, AnswerState, Push, PushKind
+from secure_fd.deployment import keys, site_network
+from secure_fd.deployment.envelope import (
+    CHALLENGE_BYTES,
+    PROCESS_BYTES,
+    Answer,
+    Push,
+    PushKind,
+    hello_text,
+)
 from secure_fd.deployment.parties import Agreement, kept_seed
-from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError, PeerError
+from secure_fd.deployment.records import proxies_in, records_in
+from secure_fd.deployment.roster import RosterFile, proxies_of, read
+from secure_fd.errors import (
+    BudgetError,
+    ConfigurationError,
+    LocalError,
+    MissingCapabilityError,
+    PeerError,
+)
+from secure_fd.optional import extra
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.messages import ClientRole
 from secure_fd.secagg.client import Client as SumMember
@@ -30,20 +48,12 @@ from secure_fd.training.trainer import TrainingMode, run_each, threads_for
 
 log = logging.getLogger(__name__)
 _REFUSALS = (PeerError, LocalError, BudgetError, MissingCapabilityError)
-_HELLO = b"secure-fd site"
-CHALLENGE_BYTES = 32
-
-
-def hello_text(session: bytes, challenge: bytes, process: bytes) -> bytes:
-    """What a site signs to say which of the roster it is, to whoever asked with this challenge."""
-    return fields(_HELLO, session, challenge, process)
 
 
 class Site:
-    """One participant.
+    """One site of a roster. LocalError for a state file of another session.
 
-    folder: of its own files, where its network is saved. pushes, refusals: so many, for its
-    operator. Raises LocalError for a state file of another session.
+    folder: home of the site, where its network is saved. done: whether the run is over.
     """
 
     def __init__(
@@ -56,7 +66,6 @@ class Site:
         folder: Path,
     ) -> None:
         self.agreement, self.number = agreement, number
-        self.pushes = self.refusals = 0
         self._identity, self._data, self._file = identity, data, file
         self._network_file = folder / "network.pt"
         self._member = SumMember(
@@ -70,33 +79,24 @@ class Site:
         self._half: ClientRole | None = None
         self._client: Client | None = None
         self._process = os.urandom(PROCESS_BYTES)
-        self._at = -1
-        self._begun, self.done = False, False
-        self._unsaved = False
+        self._begun = self.done = False
+        self._changed = False  # the network, since it was saved
         self._training: AbstractContextManager[None] = nullcontext()
 
     def answer(self, data: bytes) -> bytes:
-        """Carry out one push. PeerError for bytes that are none; nothing is done then."""
+        """Carry out one push and return the answer; PeerError for bytes that are no push."""
         arrived, push = time.monotonic(), Push.decode(data)
-        if push.at <= self._at:
-            return self._say(AnswerState.STALE, push, arrived, [])
-        self._at = push.at
-        self.pushes += 1
         sent: list[bytes] = []
-        state = AnswerState.DONE
+        refused = False
         try:
             self._carry_out(push, sent)
         except _REFUSALS as error:
-            state = AnswerState.REFUSED
-            self.refusals += 1
-            log.warning("refused", extra={"reason": str(error), "push": push.kind.name})
-        if self._unsaved:
+            refused = True
+            log.warning(f"refused {push.kind.name}: {error}")
+        if self._changed:
             self._save()
-        return self._say(state, push, arrived, sent)
-
-    def _say(self, state: AnswerState, push: Push, arrived: float, parts: Sequence[bytes]) -> bytes:
-        taken, process = time.monotonic() - arrived, self._process
-        return Answer(state, push.at, process, self.position, taken, tuple(parts)).encode()
+        taken = time.monotonic() - arrived
+        return Answer(refused, self._process, self.position, taken, tuple(sent)).encode()
 
     @property
     def told(self) -> bytes:
@@ -124,8 +124,6 @@ class Site:
             case PushKind.END:
                 self.done = True  # it would wait for nothing, also where it refuses what is due
                 self._carry(push.parts, sent)
-                if self._begun and self.has_network:  # a last result may replace what was trained
-                    self._save()
 
     def _hello(self, parts: Sequence[bytes]) -> list[bytes]:
         """Number, whether it came to the end of a set-up, and a signature."""
@@ -175,7 +173,7 @@ class Site:
         if self.has_network:
             kept = site_network.load_site_network(self._network_file)
             self._model.load_state_dict(kept.network.state_dict())
-            self._unsaved = False  # the file is newer than what was learnt alone just now
+            self._changed = False  # the file is newer than what was trained alone just now
 
     def _party(self) -> Client:
         if self._client is None:
@@ -199,10 +197,10 @@ class Site:
             sent.extend(step())
             while client.work is not None:
                 run_each([client.work])
-                self._unsaved = True
+                self._changed = True
                 sent.extend(client.resume())
         # A broadcast may replace the network, or choose the head in its place.
-        self._unsaved |= self.position != read
+        self._changed |= self.position != read
 
     @property
     def _model(self) -> torch.nn.Module:
@@ -215,7 +213,7 @@ class Site:
 
     def _save(self) -> None:
         """Replace the saved network whole, so that a crash leaves the old one or the new one."""
-        self._unsaved = False
+        self._changed = False
         roster, name = self.agreement.roster, self.agreement.architecture(self.number)
         site_network.write(self._network_file, self.half, name, roster.classes, roster.shape)
 
@@ -225,3 +223,82 @@ class Site:
         if self._half is None:
             raise LocalError("there is no half before the session began")
         return self._half
+
+
+@dataclass(frozen=True, slots=True)
+class JoinCommand:
+    """Take part in the rounds of a roster; the network is network.pt in the home.
+
+    `secure_fd.load_site_network` loads it.
+    """
+
+    data: Path
+    """The records: one folder of images a class. They stay here."""
+    roster: Path
+    """The file that everybody holds."""
+    home: Path | None = None
+    """This site's folder, which `secure-fd site init` made; by default home beside the records."""
+    proxies: Path | None = None
+    """The public images, by default the folder proxies beside the roster."""
+    patience: float = 3600.0
+    """Seconds without a server after which it gives up."""
+
+    def __call__(self) -> int:
+        """Take part until the run is over, and return the exit status.
+
+        Raises ConfigurationError where roster, records or proxy samples are not what was agreed
+        on; LocalError where the server cannot be reached, and where the run ends before this site
+        trained a network; MissingCapabilityError without the extra, or without the key
+        encapsulation that the roster demands.
+        """
+        with extra("flower"):
+            from secure_fd.deployment.flower import attend
+
+        roster, home = self.roster.resolve(), keys.home_of(self.home, self.data)
+        agreed = read(roster)
+        if agreed.hybrid and not quantum_safe_available():
+            raise MissingCapabilityError(
+                "the roster asks for HPKE with ML-KEM-768, which this site's cryptography lacks: "
+                "install version 48 or newer with a back end that has it"
+            )
+        with closing(keys.open_state(home)) as file:
+            site = site_of(home, self.data, agreed, proxies_of(self.proxies, roster), file)
+            certificate = home / "server.pem"
+            certificate.write_text(agreed.certificate)
+            attend(agreed.address, certificate, site.answer, lambda: site.done, self.patience)
+        if not site.has_network:
+            raise LocalError(
+                "the run is over and this site has no network: no round gave it a result to train"
+            )
+        log.info(f"ended; digest of all broadcasts {site.told.hex()[:16]}")
+        return 0
+
+
+def site_of(home: Path, data: Path, agreed: RosterFile, proxies: Path, file: Store) -> Site:
+    """Make the site from its files."""
+    identity = keys.identity_in(file)
+    number = agreed.number_of(identity.public.raw)
+    public = agreed.check_proxies(proxies_in(proxies, agreed.shape[-1], agreed.shape[0]))
+    records = records_in(data, agreed, number)
+    agreement = Agreement.of(agreed, public, ledger_of(home, agreed, number, file))
+    return Site(agreement, number, identity, records, file, home)
+
+
+def ledger_of(
+    home: Path, agreed: RosterFile, number: int, file: Store
+) -> tuple[int, BudgetLedger] | None:
+    """Return a site's number and the ledger of its records, or None if the roster has no epsilon.
+
+    A ledger that was made and is gone is not made again, since what was released under it is not
+    known.
+    """
+    terms, name = agreed.terms, agreed.sites[number].name
+    if terms.unit == "none":
+        return None
+    path = home / "ledger"
+    if not path.exists():
+        if file.get("ledger") is not None:
+            raise ConfigurationError("ledger", str(path), "it is gone: enrol anew")
+        file.put({"ledger": b"made"})
+        BudgetLedger.create(path, name, epsilon=terms.epsilon, delta=terms.delta).close()
+    return number, BudgetLedger.open(path, name, epsilon=terms.epsilon, delta=terms.delta)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.base import NoProtection, Protection
-from secure_fd.privacy.ledger import Ledger
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.protocol.messages import ClientRole, ServerRole
 from secure_fd.selection.familiarity import KnownProxies
 from secure_fd.training.recipes import Schedule
@@ -263,7 +263,7 @@ class SharesParameters(Protocol):
         delta: float,
         rounds: int,
         schedule: Schedule,
-        ledgers: Mapping[int, Ledger] | None = None,
+        ledgers: Mapping[int, BudgetLedger] | None = None,
     ) -> Self:
         """The same method, every step on a record one of DP-SGD; epsilon of so many rounds.
 

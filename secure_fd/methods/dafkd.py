@@ -41,7 +41,7 @@ from secure_fd.methods.fedavg import (
 )
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.guarantee import Guarantee
-from secure_fd.privacy.ledger import Ledger, ledger_of
+from secure_fd.privacy.ledger import BudgetLedger, ledger_of
 from secure_fd.privacy.samplers import Random
 from secure_fd.protocol.messages import (
     Ask,
@@ -108,7 +108,7 @@ class DaFKD:
     steps: int = 500
     adversarial: AdversarialSettings = field(default_factory=AdversarialSettings)
     private: PrivateSGD | None = None
-    ledgers: Mapping[int, Ledger] | None = field(default=None, repr=False, compare=False)
+    ledgers: Mapping[int, BudgetLedger] | None = field(default=None, repr=False, compare=False)
     selector: ClientSelector | None = None
     random: Random = field(default=os.urandom, repr=False, compare=False)
 
@@ -146,7 +146,7 @@ class DaFKD:
         delta: float,
         rounds: int,
         schedule: Schedule,
-        ledgers: Mapping[int, Ledger] | None = None,
+        ledgers: Mapping[int, BudgetLedger] | None = None,
     ) -> Self:
         """The same method, classifier and discriminator by DP-SGD for so many rounds."""
         steps = rounds * self.private_steps(schedule)

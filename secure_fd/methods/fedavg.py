@@ -18,7 +18,7 @@ from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.methods.base import Own, Setting
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.guarantee import Guarantee
-from secure_fd.privacy.ledger import Ledger, ledger_of
+from secure_fd.privacy.ledger import BudgetLedger, ledger_of
 from secure_fd.privacy.samplers import Random
 from secure_fd.protocol.messages import (
     Ask,
@@ -144,7 +144,7 @@ class FedAvg:
 
     optimiser: SGD | PrivateSGD | None = None
     local_steps: int | None = None
-    ledgers: Mapping[int, Ledger] | None = field(default=None, repr=False, compare=False)
+    ledgers: Mapping[int, BudgetLedger] | None = field(default=None, repr=False, compare=False)
     random: Random = field(default=os.urandom, repr=False, compare=False)
 
     name: ClassVar[str] = "FedAvg"
@@ -156,7 +156,7 @@ class FedAvg:
         delta: float,
         rounds: int,
         schedule: Schedule,
-        ledgers: Mapping[int, Ledger] | None = None,
+        ledgers: Mapping[int, BudgetLedger] | None = None,
     ) -> "FedAvg":
         """The same method with DP-SGD, planned for so many rounds of the schedule."""
         steps = schedule.fedavg_steps if self.local_steps is None else self.local_steps

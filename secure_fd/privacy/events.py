@@ -6,11 +6,12 @@ noise, and a distributed sum counts in integer units.
 """
 
 from collections import Counter
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from secure_fd.errors import ConfigurationError
+from secure_fd.codec import Codec
+from secure_fd.errors import ConfigurationError, LocalError
 
 _LEAST_SHARE = 0.25  # units squared: what is proved of sums starts at a deviation of 1/2
 
@@ -129,3 +130,14 @@ def check_least(field: str, value: float, least: int) -> None:
     """Raise ConfigurationError for a value below `least`, or none at all."""
     if not value >= least:
         raise ConfigurationError(field, value, f"use {least} or more")
+
+
+# Events as bytes, for what must outlast a process.
+
+
+CODEC: Final = Codec[Event](Event, "an event", LocalError)
+"""Writes events as bytes and reads them.
+
+>>> CODEC.decode(CODEC.encode(Repeated(Gaussian(2.0), 3)))
+Repeated(event=Gaussian(noise_multiplier=2.0), times=3)
+"""

@@ -15,6 +15,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Self, cast, final
 
 import numpy as np
@@ -38,7 +39,7 @@ from secure_fd.privacy.guarantee import (
     figure,
     shares_assumed,
 )
-from secure_fd.privacy.ledger import Ledger, ledger_of
+from secure_fd.privacy.ledger import BudgetLedger, ledger_of
 from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import MAX_SIGMA, Random, discrete_gaussian, room_for, unmet_by
 from secure_fd.secagg.graph import corrupt_of, threshold
@@ -445,7 +446,7 @@ class PooledGuard(CountedGuard):
 
     def __init__(self, unit: "PooledRecordUnit", number: int) -> None:
         self._unit, self._number = unit, number
-        self._ledger = ledger_of(unit.ledgers, number) or Ledger()
+        self._ledger = ledger_of(unit.ledgers, number)
         self._request = fields(unit.session, unit.terms, number.to_bytes(4, "big"))
 
     @property
@@ -484,21 +485,23 @@ class PooledGuard(CountedGuard):
         unit, plan, sums = self._unit, self._unit.plan, pooled_sums(parts, shape)
         event = replace(plan, sums=1).event()
         if unit.noiseless:
-            self._ledger.book("class sums without noise", event)
+            if self._ledger is not None:
+                self._ledger.book("class sums without noise", event)
             return sums.values
         if self.released >= plan.sums:
             raise BudgetError(f"the pooled record unit was planned for {plan.sums} sums")
         self.released += 1
+        if self._ledger is None:
+            return unit.noise.perturb(sums)
         place = (announced or os.urandom(32)) if self.shares else b""
-        answer = self._ledger.release(
+        return self._ledger.release_integers(
             "noisy class sums",
             event,
             fields(self._request, place, asked),
-            lambda: unit.noise.perturb(sums).astype("<i8").tobytes(),
-            draws=plan.entries,
+            partial(unit.noise.perturb, sums),
+            size=plan.entries,
             unmet=unmet_by(unit.noise.random),
         )
-        return np.frombuffer(answer, dtype="<i8").astype(np.int64)
 
     def guarantee(self) -> Guarantee | None:
         """Of all planned sums; None before the first, and without noise."""
@@ -546,7 +549,7 @@ class PooledRecordUnit(SharedNoise):
         honest: int | None = None,
         features: "ReferenceSettings | None" = None,
         random: Random = os.urandom,
-        ledgers: Mapping[int, Ledger] | None = None,
+        ledgers: Mapping[int, BudgetLedger] | None = None,
         session: bytes | None = None,
     ) -> None:
         super().__init__(epsilon, delta, len(records), random)

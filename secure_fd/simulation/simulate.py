@@ -26,6 +26,7 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.optional import import_ours
 from secure_fd.privacy.base import NoProtection, Protection
 from secure_fd.privacy.label import LabelUnit
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.record import LocalRecordUnit, PooledRecordUnit, sums_for
 from secure_fd.privacy.samplers import Random
 from secure_fd.protocol.transcript import RoundReport, Transcript
@@ -194,7 +195,9 @@ def simulate(
         if unit is not None and not math.isinf(epsilon):
             if unit != "record":
                 raise ConfigurationError("unit", unit, "use record: this method shares no labels")
-            chosen = chosen.trained_privately(epsilon, delta, steps.rounds, steps.schedule)
+            ledgers = simulated_ledgers(len(people), epsilon, delta)
+            plan = steps.rounds, steps.schedule
+            chosen = chosen.trained_privately(epsilon, delta, *plan, ledgers=ledgers)
     elif pools:
         protection = pooled_unit(made, epsilon, delta, local=local)
     else:
@@ -378,6 +381,15 @@ def pooled_heads(epsilon: float, *, local: bool = False) -> PooledHeads:
     return PooledHeads(sums_for(epsilon, local=local) - 1, leave="mean")
 
 
+def simulated_ledgers(clients: int, epsilon: float, delta: float) -> dict[int, BudgetLedger]:
+    """By client, a ledger in memory that is for no real data.
+
+    >>> simulated_ledgers(2, 4.0, 1e-5)[1].is_simulation
+    True
+    """
+    return {k: BudgetLedger.simulation(epsilon=epsilon, delta=delta) for k in range(clients)}
+
+
 def pooled_unit(
     data: FederatedData,
     epsilon: float,
@@ -386,7 +398,7 @@ def pooled_unit(
     local: bool = False,
     random: Random = os.urandom,
 ) -> PooledRecordUnit:
-    """Return the record unit for these clients and proxies, whose ledgers are in memory.
+    """The unit for these clients and proxies, on ledgers in memory that are for no real data.
 
     random: source of the noise.
 
@@ -396,6 +408,8 @@ def pooled_unit(
     1
     """
     kind = LocalRecordUnit if local else PooledRecordUnit
+    noisy = not math.isinf(epsilon)
+    ledgers = simulated_ledgers(len(data.clients), epsilon, delta) if noisy else None
     return kind(
         epsilon,
         delta,
@@ -404,6 +418,7 @@ def pooled_unit(
         n_classes=data.n_classes,
         sums=sums_for(epsilon, local=local),
         random=random,
+        ledgers=ledgers,
     )
 
 

@@ -55,12 +55,13 @@ class PrivateGradient:
             torch.optim.SGD(model.parameters(), lr=0.0),  # never steps
             noise_multiplier=0.0,  # `_add_noise` adds it
             max_grad_norm=budget.settings.clip,
-            expected_batch_size=budget.expected_batch,
+            expected_batch_size=max(1, round(budget.rate * len(train))),
         )
 
     def fill(self, loss: Loss) -> None:
         """Leave one step's gradient of the mean loss in the parameters, to be stepped along."""
-        drawn = np.flatnonzero(self._budget.batch())
+        budget = self._budget
+        drawn = np.flatnonzero(budget.chance.uniform(len(self._train)) < budget.rate)
         batch = self._train[torch.from_numpy(drawn).to(self._train.labels.device)]
         self._clipper.zero_grad()
         self._model.train()  # Opacus keeps no gradients of a network that is only asked
@@ -70,6 +71,7 @@ class PrivateGradient:
         if not self._clipper.pre_step():  # clips every record's gradient, sums and scales
             raise LocalError("Opacus held a step back: DP-SGD would leave it without noise")
         self._add_noise()
+        budget.taken += 1
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
@@ -101,11 +103,13 @@ class PrivateGradient:
                 gradient[~finite] = 0.0
 
     def _add_noise(self) -> None:
-        """Add N(0, (z clip)^2) to the summed gradient, hence over the batch size to the mean."""
+        """N(0, (z clip)^2) on the summed gradient, so that over the batch size on the mean."""
+        budget, expected = self._budget, self._clipper.expected_batch_size
+        scale = budget.noise * budget.settings.clip / expected
         for parameter in self._model.parameters():
             if parameter.grad is None:
                 raise LocalError("a parameter has no gradient: DP-SGD would leave it without noise")
-            noise = torch.from_numpy(self._budget.step_noise(parameter.numel()))
+            noise = torch.from_numpy(budget.chance.normal(parameter.numel()) * scale)
             parameter.grad += noise.to(parameter.grad).view_as(parameter.grad)
 
 

@@ -19,10 +19,10 @@ from msgspec.structs import replace
 from secure_fd.cli import USAGE_ERROR
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.deployment import keys
-from secure_fd.deployment.commands import InitCommand, RosterCommand, main
-from secure_fd.deployment.enrol import enrol
-from secure_fd.deployment.envelope import Answer, AnswerState, Push, PushKind
-from secure_fd.deployment.join import Desk, site_of
+from secure_fd.deployment.commands import main
+from secure_fd.deployment.enrol import InitCommand, RosterCommand, enrol
+from secure_fd.deployment.envelope import Answer, Push, PushKind
+from secure_fd.deployment.loop import serve_rounds
 from secure_fd.deployment.parties import Agreement
 from secure_fd.deployment.records import count_records, proxies_in, records_in
 from secure_fd.deployment.roster import (
@@ -34,14 +34,14 @@ from secure_fd.deployment.roster import (
     render,
     render_site,
 )
-from secure_fd.deployment.serve import JOURNAL, Place, serve
-from secure_fd.deployment.serving import serve_rounds
+from secure_fd.deployment.serve import JOURNAL, ServeCommand
+from secure_fd.deployment.site import site_of
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.wire import Sum
 from tests.flower_federation import CLASSES, image_folders
 
-PUSH = Push(PushKind.CARRY, 5, (b"one", b"", b"three")).encode()
-ANSWER = Answer(AnswerState.DONE, 5, bytes(8), 2, 0.25, (b"one", b"two")).encode()
+PUSH = Push(PushKind.CARRY, (b"one", b"", b"three")).encode()
+ANSWER = Answer(False, bytes(8), 2, 0.25, (b"one", b"two")).encode()
 
 
 @contextmanager
@@ -69,22 +69,26 @@ def _cards(folder: Path, sites: str = "abc") -> list[Path]:
     return [folder / site / "home" / "card.toml" for site in sites]
 
 
-def _enrolled(folder: Path, home: Path, terms: Terms, **changed: Any) -> RosterFile:
+def _command(folder: Path, home: Path, **changed: Any) -> RosterCommand:
     options: dict[str, Any] = {
-        "cards": _cards(folder),
+        "home": home,
+        "cards": tuple(_cards(folder)),
         "proxies": folder / "proxies",
-        "shape": (1, 16, 16),
         "classes": CLASSES,
         "address": "127.0.0.1:9443",
-        "terms": terms,
-        "name": "three",
+        "out": home.parent / "three.toml",
+        "size": 16,
     }
-    return parse(enrol(home, **options | changed).encode())
+    return RosterCommand(**options | changed)
+
+
+def _enrolled(folder: Path, home: Path, **changed: Any) -> RosterFile:
+    return parse(enrol(_command(folder, home, **changed)).encode())
 
 
 @pytest.fixture(scope="module")
 def roster(folder):
-    return _enrolled(folder, folder / "server", Terms(rounds=2))
+    return _enrolled(folder, folder / "server", rounds=2)
 
 
 @pytest.fixture
@@ -244,18 +248,17 @@ FEW = render_site(SiteEntry("few", bytes(32), 3))
 @pytest.mark.parametrize(
     ("options", "field"),
     [
-        ({"shape": (1, 8, 8)}, "images"),
-        ({"shape": (1, -8, -8)}, "shape"),
-        ({"shape": (2, 16, 16)}, "channels"),
-        ({"terms": Terms(image_set="digits")}, "size"),
-        ({"terms": Terms(image_set="nothing")}, "image_set"),
-        ({"terms": Terms(method="nothing")}, "method"),
-        ({"terms": Terms(unit="record", epsilon=4.0)}, "records"),
+        ({"size": 8}, "images"),
+        ({"size": -8}, "shape"),
+        ({"channels": 2}, "channels"),
+        ({"image_set": "digits"}, "size"),
+        ({"image_set": "nothing"}, "image_set"),
+        ({"method": "nothing"}, "method"),
+        ({"unit": "record", "epsilon": 4.0}, "records"),
         ({"classes": ("cat", "cat")}, "classes"),
         ({"address": "127.0.0.1:0"}, "address"),
         ({"address": "no host at all!:9443"}, "address"),
         ({"address": "höst:9443"}, "address"),
-        ({"name": ""}, "name"),
         ({"cards": "aaa"}, "sites"),
         ({"cards": FEW}, "records"),
         ({"cards": "name = 3"}, "cards"),
@@ -270,7 +273,7 @@ def test_a_roster_that_cannot_be_run_makes_no_keys(folder, tmp_path, options, fi
     else:
         found = _cards(folder, cards)
     with refuses(field):
-        _enrolled(folder, home, **{"terms": Terms(), **options, "cards": found})
+        _enrolled(folder, home, **{**options, "cards": tuple(found)})
     assert not home.exists()
 
 
@@ -287,15 +290,7 @@ def test_a_site_of_three_images_is_refused_before_it_has_keys(folder, tmp_path):
 
 
 def test_a_roster_without_a_place_to_be_written_makes_no_keys(folder, tmp_path):
-    command = RosterCommand(
-        home=tmp_path / "server",
-        cards=tuple(_cards(folder)),
-        proxies=folder / "proxies",
-        classes=CLASSES,
-        address="127.0.0.1:9443",
-        out=tmp_path / "nowhere" / "roster.toml",
-        size=16,
-    )
+    command = _command(folder, tmp_path / "server", out=tmp_path / "nowhere" / "roster.toml")
     with refuses("out"):
         command()
     placed = dataclasses.replace(command, out=tmp_path / "roster.toml")
@@ -322,45 +317,45 @@ def test_other_records_than_the_roster_counts_are_refused(folder, roster):
             records_in(folder / "a" / "records", other, 0)
 
 
-def _desk(folder: Path, home: Path) -> Desk:
-    return Desk(home, folder / "b" / "records", Path(), folder / "proxies", 1.0)
+def _start_site(folder: Path, home: Path, roster: RosterFile) -> None:
+    with closing(keys.open_state(home)) as file:
+        site_of(home, folder / "b" / "records", roster, folder / "proxies", file)
 
 
 def test_a_site_that_is_on_no_roster_is_refused(folder, roster, tmp_path):
     keys.create_site(tmp_path / "home")
-    desk = _desk(folder, tmp_path / "home")
-    with closing(keys.open_state(desk.home)) as file, refuses("roster", "not on it"):
-        site_of(desk, roster, file)
+    with refuses("roster", "not on it"):
+        _start_site(folder, tmp_path / "home", roster)
 
 
 def test_a_ledger_that_is_gone_is_not_made_again(folder, roster):
     """Nobody knows what was released under it. The twin, with the ledger there, goes on."""
     noisy = replace(roster.terms, unit="record", epsilon=4.0)
     agreed = parse(render(replace(roster, terms=noisy)).encode())
-    desk = _desk(folder, folder / "b" / "home")
-    with closing(keys.open_state(desk.home)) as file:
-        site_of(desk, agreed, file)
-        assert (desk.home / "ledger").exists()
-        for path in desk.home.glob("ledger*"):
-            path.unlink()
-        with refuses("ledger", "enrol anew"):
-            site_of(desk, agreed, file)
+    home = folder / "b" / "home"
+    with closing(keys.open_state(home)) as file:
+        site_of(home, folder / "b" / "records", agreed, folder / "proxies", file)
+    assert (home / "ledger").exists()
+    for path in home.glob("ledger*"):
+        path.unlink()
+    with refuses("ledger", "enrol anew"):
+        _start_site(folder, home, agreed)
 
 
 @pytest.mark.parametrize("start", ["serve", "serve_rounds"])
 def test_a_server_with_another_federation_s_home_writes_nothing_there(
     folder, roster, tmp_path, start
 ):
-    _enrolled(folder, tmp_path / "other", Terms())
+    _enrolled(folder, tmp_path / "other")
     path, home = tmp_path / "roster.toml", tmp_path / "other"
     path.write_text(render(roster))
     (home / JOURNAL).write_text("")
     before = {each: each.read_bytes() for each in home.iterdir()}
     with refuses("home"):
         if start == "serve":
-            serve(Place(home, path, folder / "proxies"), print)
+            ServeCommand(path, home, folder / "proxies")()
         else:
-            serve_rounds(home, path, folder / "proxies", courier=None)
+            serve_rounds(home, path, folder / "proxies", transport=None)
     assert {each: each.read_bytes() for each in home.iterdir()} == before
 
 
@@ -372,8 +367,8 @@ def joined(folder, roster, monkeypatch):
     path.write_text(render(replace(roster, hybrid=True)))
 
     def join(attend: Callable[..., None], *, hybrid: bool) -> int:
-        monkeypatch.setattr("secure_fd.deployment.node.attend", attend)
-        monkeypatch.setattr("secure_fd.deployment.join.quantum_safe_available", lambda: hybrid)
+        monkeypatch.setattr("secure_fd.deployment.flower.attend", attend)
+        monkeypatch.setattr("secure_fd.deployment.site.quantum_safe_available", lambda: hybrid)
         return main(["--data", str(records), "--roster", str(path)], "secure-fd join")
 
     return join
@@ -388,7 +383,7 @@ def test_a_site_that_cannot_open_hybrid_channels_refuses_before_it_connects(join
 
 def test_a_site_that_the_run_leaves_without_a_network_ends_with_an_error(folder, joined, capsys):
     def nothing_trained(_: str, __: Path, answer: Callable[[bytes], bytes], *___: object) -> None:
-        answer(Push(PushKind.END, 1).encode())
+        answer(Push(PushKind.END).encode())
 
     network = folder / "c" / "home" / "network.pt"
     assert joined(nothing_trained, hybrid=True) == USAGE_ERROR

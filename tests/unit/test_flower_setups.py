@@ -6,8 +6,7 @@ from functools import partial
 
 import pytest
 
-from secure_fd.deployment.envelope import Answer, AnswerState, Push, PushKind
-from secure_fd.deployment.loop import Arrived
+from secure_fd.deployment.envelope import Answer, Push, PushKind
 from secure_fd.deployment.roster import Terms
 from secure_fd.errors import PeerError
 from secure_fd.secagg.session import MessageType, Session
@@ -54,7 +53,7 @@ class Faulty(Courier):
         self.looks += 1
         return [k for k in super().nodes() if self.looks > self.late.get(k, 0)]
 
-    def push(self, messages: Mapping[int, bytes], deadline: float) -> Iterable[Arrived]:
+    def push(self, messages: Mapping[int, bytes], deadline: float) -> Iterable[tuple[int, bytes]]:
         hit = [k for k, data in messages.items() if self._is_due(k, data)]
         self.joins += sum(Push.decode(data).kind is PushKind.JOIN for data in messages.values())
         due = bool(hit and self.times)
@@ -140,21 +139,20 @@ def test_a_site_that_loses_a_set_up_of_a_later_epoch_is_back_within_two_rounds(
 def test_a_site_joins_another_set_up_until_it_begins_and_not_after(world):
     """A set-up in the middle of a run would change the seed of its draws."""
     site = world.sites[0]
-    for at in (1, 2):
-        answer = Answer.decode(site.answer(Push(PushKind.JOIN, at).encode()))
-        assert answer.state is AnswerState.DONE
+    for _ in range(2):
+        answer = Answer.decode(site.answer(Push(PushKind.JOIN).encode()))
+        assert not answer.refused
         assert answer.parts[0][2:4] == MessageType.JOIN.to_bytes(2, "big")
     played = world.serve(Courier(world)).run(1)
     next(iter(played))
     for restarted in (False, True):
         process = world.start(0) if restarted else world.sites[0]
-        join = Push(PushKind.JOIN, 1 << 40).encode()
-        assert Answer.decode(process.answer(join)).state is AnswerState.REFUSED
+        assert Answer.decode(process.answer(Push(PushKind.JOIN).encode())).refused
         assert world.files[0].get("seed") == world.files[1].get("seed")
 
 
 def test_mutant_that_makes_no_set_up_anew_loses_a_site(world, monkeypatch):
-    monkeypatch.setattr("secure_fd.deployment.loop._REPAIRS", 0)
+    monkeypatch.setattr("secure_fd.deployment.loop._SETUPS", 1)
     courier = Faulty(world, kind=MessageType.AGREED, sites=(2,))
     assert survivors(world, courier, 2) == [(0, 1, 3)] * 2
 

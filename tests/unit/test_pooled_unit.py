@@ -18,7 +18,7 @@ from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.guarantee import PrivacyUnit
-from secure_fd.privacy.ledger import Ledger
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.record import (
     FEATURE_UNITS,
     RESIDUAL_UNITS,
@@ -333,7 +333,7 @@ def test_a_sum_that_stands_more_corrupt_clients_than_the_noise_is_refused(digits
 @pytest.mark.parametrize("kind", [LocalRecordUnit, PooledRecordUnit])
 def test_noise_that_no_sampler_draws_is_refused_before_anything_is_booked(kind):
     """Epsilon .01 at delta 1e-8, of three clients; at .02 the noise is drawn."""
-    ledger = Ledger()
+    ledger = BudgetLedger.simulation()
 
     def made(epsilon: float) -> PooledGuard:
         features = ReferenceSettings(rank=5, n_features=10)

@@ -1,1 +1,0 @@
-"""What Flower ships to its processes: two names of the installed package."""
