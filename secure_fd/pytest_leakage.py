@@ -1,10 +1,10 @@
-"""The pytest plugin: budgets of leakage for one's own federation; see docs/leakage_tests.md.
+"""Pytest plugin: leakage budgets for a user's own federation; see docs/leakage_tests.md.
 
     def test_my_federation(leakage_budget):
         leakage_budget(my_factory, members=0.65)
 
-It costs nothing until a test asks for a fixture: PyTorch and `attacks` are imported by the fixtures
-alone. A project that has a package `attacks` of its own keeps its other tests; the fixtures fail.
+PyTorch and `attacks` are imported by the fixtures alone. In a project with another package
+`attacks` the fixtures fail, and its other tests run.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from secure_fd.optional import import_ours
 
 
 class BudgetFixture:
-    """Plays each factory once a session, however many tests bound it."""
+    """Run each factory once a session, for any number of tests."""
 
     def __init__(self, game: Any) -> None:  # noqa: ANN401 - an `attacks.budgets.LeakageGame`
         self.game = game
@@ -27,10 +27,16 @@ class BudgetFixture:
     def __call__(
         self, factory: Callable[..., Any], *, members: float, tolerance: float = 0.0, row: str = ""
     ) -> Any:  # noqa: ANN401 - an `attacks.base.AttackResult`
-        """Fail the test where members are told with an AUC above members + tolerance.
+        """Fail the test where membership inference has an AUC above members + tolerance.
 
-        row: names the federation in the sentence; by default the factory's own name. A factory
-        whose runs show nothing to attack fails too, and so does a limit that chance would exceed.
+        A factory whose runs show nothing to attack fails too, and so does a limit that chance would
+        exceed.
+
+        Args:
+            factory: makes the federation.
+            members: the AUC that is allowed.
+            tolerance: what chance may add.
+            row: name of the federation in the message; by default the factory's own.
         """
         try:
             budget = _budgets().LeakageBudget(row or _name(factory), members, tolerance)
@@ -58,7 +64,7 @@ def _name(factory: object) -> str:
 
 @pytest.fixture(scope="session")
 def leakage_game() -> Any:  # noqa: ANN401 - an `attacks.budgets.LeakageGame`
-    """Eight runs on scikit-learn's digits; override it in conftest.py to use one's own records."""
+    """Eight runs on scikit-learn's digits; override it in conftest.py to use other records."""
     budgets = _budgets()
     return budgets.LeakageGame.of(budgets.bundled_digits().clients)
 

@@ -1,4 +1,4 @@
-"""One federation's data: who holds what, disjoint by construction and checked."""
+"""The data of one federation: disjoint sets of clients, proxies, test and held-out records."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +25,15 @@ _TEST = 0
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ClientData:
-    """One client's private records: train, and validation for its thresholds.
+    """One client's private records.
 
-    n_classes: of the whole federation. Raises ConfigurationError without a training record, and for
-    pixels or labels out of range.
+    Attributes:
+        train: one record or more.
+        validation: for the thresholds of selectors.
+        n_classes: of the whole federation.
+
+    Raises:
+        ConfigurationError: there is no training record, or pixels or labels are out of range.
 
     >>> records = Images(torch.zeros(4, 1, 8, 8), torch.tensor([0, 2, 2, 0]))
     >>> ClientData(records, records[:0], n_classes=3).classes
@@ -41,7 +46,7 @@ class ClientData:
 
     def __post_init__(self) -> None:
         for part in (self.train, self.validation):
-            # Checked before a run exists: a refusal during one would itself tell of the record.
+            # Checked before a run exists: a refusal during one would itself reveal the record.
             if not in_range(part.pixels):
                 raise ConfigurationError("pixels", "some", "use numbers in [0, 1], and no NaN")
             if len(part) and not (part.labels.min() >= 0 and part.labels.max() < self.n_classes):
@@ -51,18 +56,23 @@ class ClientData:
 
     @property
     def classes(self) -> tuple[int, ...]:
-        """The classes that the client holds, ascending."""
+        """Classes that the client holds, ascending."""
         return tuple(int(c) for c in torch.unique(self.train.labels))
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class FederatedData:
-    """Everything a run may touch. No record is in two parts.
+    """All data of a run. No record is in two parts.
 
-    proxies: public; their labels serve evaluation and attacks alone. held_out: drawn like the
-    members, in nobody's training set: the non-members of the attacks. proxy_message_bytes: of the
-    proxy set as it travels, where that is not `proxies`: images travel, and each client maps them
-    to features itself.
+    Attributes:
+        name: of the image set.
+        n_classes: labels are 0 to n_classes - 1.
+        clients: private records.
+        proxies: public; their labels serve evaluation and attacks alone.
+        test: of no client.
+        held_out: drawn like the members, but in no training set: the attacks' non-members.
+        proxy_message_bytes: size of the proxy set as it travels, where that is not `proxies`:
+            images travel, and each client maps them to features itself.
 
     >>> from secure_fd import federate, load, parse_split
     >>> data = federate(load("digits"), parse_split("strong"), 4, seed=0)
@@ -82,7 +92,7 @@ class FederatedData:
 def federate(
     source: Source, split: Split, n_clients: int, seed: int, sizes: Sizes | None = None
 ) -> FederatedData:
-    """Divide a source. The published test set is the test set where there is one.
+    """Divide a source; a published test set is the test set.
 
     Where there is none, the same images of the pool are the test set for every seed, so that what
     is chosen on one seed has not seen what another is scored on. Held-out records always come from
@@ -148,7 +158,7 @@ def clients_of(
 
 
 def seen_through(data: FederatedData, view: Callable[[Tensor], Tensor]) -> FederatedData:
-    """The same federation on features: images [N, channels, H, W] -> view of them [N, d, 1, 1].
+    """Map all images [N, channels, H, W] of a federation to features [N, d, 1, 1].
 
     >>> from secure_fd import federate, load, parse_split
     >>> data = federate(load("digits"), parse_split("iid"), 3, seed=0)
@@ -182,7 +192,7 @@ def _single_copies(source: Source) -> IntArray:
 
 
 def first_copies(pixels: Tensor, seen: set[bytes]) -> IntArray:
-    """Indices of images whose content is not in `seen` and at no earlier index; added to it."""
+    """Return indices of images that are not in `seen`, each image once; add them to `seen`."""
     first = []
     for index, image in enumerate(pixels):
         content = content_of(image)
@@ -193,7 +203,7 @@ def first_copies(pixels: Tensor, seen: set[bytes]) -> IntArray:
 
 
 def content_of(image: torch.Tensor) -> bytes:
-    """A hash, so that a set of them does not hold every image a second time."""
+    """Return a hash: a set of hashes is smaller than a set of images."""
     return hashlib.blake2b(image.numpy().tobytes(), digest_size=16).digest()
 
 

@@ -15,12 +15,14 @@ from secure_fd.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Records of each class: proxies, test and held-out; clients divide what is left.
+    """Records of each class; clients divide what is left.
 
-    test: taken from the pool only where the publisher made no test set; one number for every class,
-    or one for each.
-
-    local caps the records of a class that clients divide; None takes all.
+    Attributes:
+        proxies: public.
+        test: one number for every class, or one for each; taken from the pool only where the
+            publisher made no test set.
+        held_out: in no training set.
+        local: most records of a class that clients divide; None for all.
     """
 
     proxies: int
@@ -31,7 +33,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class ImageSet:
-    """What is known of a named image set before it is loaded."""
+    """Facts of a named image set that are needed before it is loaded."""
 
     title: str
     n_classes: int
@@ -43,7 +45,7 @@ class ImageSet:
 
     @property
     def proxies(self) -> int:
-        """Number of proxies in all; brought: where they were not drawn class by class."""
+        """Number of proxies in all; `brought` where they were not drawn class by class."""
         return self.brought or self.sizes.proxies * self.n_classes
 
 
@@ -68,7 +70,7 @@ IMAGE_SETS: Mapping[str, ImageSet] = {
 
 
 def image_set(name: str) -> ImageSet:
-    """What is known of a set. Raises ConfigurationError for an unknown name."""
+    """Return the facts of a set. Raises ConfigurationError for an unknown name."""
     if (own := _OWN.fullmatch(name)) is not None:
         n_classes, proxies = int(own[4]), int(own[5])
         asked = min(256, proxies)
@@ -82,7 +84,7 @@ _OWN = re.compile(r"own-(\d+)x(\d+)x(\d+)-(\d+)-(\d+)", re.ASCII)
 
 
 def own_name(shape: tuple[int, ...], n_classes: int, n_proxies: int) -> str:
-    """Names data of one's own by all that `image_set` says of it.
+    """Name a user's own data by all that `image_set` returns of it.
 
     >>> image_set(own_name((3, 32, 32), 4, 200)).proxies
     200
@@ -91,7 +93,7 @@ def own_name(shape: tuple[int, ...], n_classes: int, n_proxies: int) -> str:
 
 
 def own_shape(name: str) -> tuple[int, int, int] | None:
-    """Channels, height and width in the name of data of one's own; None for a named set.
+    """Return channels, height and width from the name of a user's own data; None for a named set.
 
     >>> own_shape("own-3x32x32-4-200")
     (3, 32, 32)
@@ -107,13 +109,7 @@ _IDX_FILES: Final = tuple(
     for part in ("train", "t10k")
     for content in ("images-idx3", "labels-idx1")
 )
-_FILES: Final[Mapping[str, tuple[str, ...]]] = {
-    "mnist": _IDX_FILES,
-    "fashion_mnist": _IDX_FILES,
-    "cifar10": (),
-    "chest_xray": (),
-}
-"""Folder of an image set -> files that it must hold, where they are few."""
+_FOLDERS: Final = ("mnist", "fashion_mnist", "cifar10", "chest_xray")
 
 
 def data_folder(data_dir: Path | None) -> Path | None:
@@ -138,9 +134,9 @@ def check_there(name: str, data_dir: Path | None) -> None:
     >>> check_there("digits", Path("nowhere"))
     """
     folder_name = name.removesuffix("_patches").removesuffix("_features")
-    if data_dir is None or folder_name not in _FILES:
+    if data_dir is None or folder_name not in _FOLDERS:
         return
     folder = folder_of(folder_name, data_dir)
-    for file in _FILES[folder_name]:
+    for file in _IDX_FILES if "mnist" in folder_name else ():
         if not (folder / file).is_file():
             raise ConfigurationError("data_dir", str(folder / file), "this file must exist")

@@ -12,9 +12,14 @@ from secure_fd.votes.codec import IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Images:
-    """pixels: float32 [N, channels, H, W] in [0, 1]. labels: int64 [N].
+    """Images and their labels.
 
-    Raises ConfigurationError for anything else, but leaves the range to `ClientData`.
+    Attributes:
+        pixels: float32 [N, channels, H, W] in [0, 1]; `ClientData` checks the range.
+        labels: int64 [N].
+
+    Raises:
+        ConfigurationError: a shape or type is another.
 
     >>> len(Images(torch.zeros(5, 1, 28, 28), torch.zeros(5, dtype=torch.int64)))
     5
@@ -35,12 +40,12 @@ class Images:
         return Images(self.pixels[indices], self.labels[indices])
 
     def to(self, device: torch.device) -> "Images":
-        """The same images on another device."""
+        """Return the images on another device."""
         return Images(self.pixels.to(device), self.labels.to(device))
 
 
 def checked_pixels(field: str, pixels: object) -> Tensor:
-    """The same, which is float32 [N, channels, H, W]; ConfigurationError for anything else.
+    """Return pixels that are float32 [N, channels, H, W]; ConfigurationError for anything else.
 
     >>> checked_pixels("pixels", torch.zeros(2, 28, 28, 3))
     Traceback (most recent call last):
@@ -64,7 +69,7 @@ _MOST_CHANNELS = 4
 
 
 def in_range(pixels: Tensor) -> bool:
-    """Whether all are in [0, 1], and none is NaN."""
+    """Return whether all are in [0, 1], and none is NaN."""
     return not len(pixels) or bool(pixels.min() >= 0 and pixels.max() <= 1)
 
 

@@ -20,13 +20,15 @@ _ALLOWED = (
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Strong: one class a client. Weak: two. IID. Dirichlet(beta) over clients, class by class.
+    """Rule by which the records of each class are divided.
 
-    Own: as the data came, divided already.
-
-    Hospitals: one class a client, and one client more that shares the first two classes with their
-    holders. For three classes that is four clients of one or two classes, as in the paper's
-    pneumonia task; which client has which classes there is drawn in a figure, and not said.
+    Attributes:
+        kind: strong (one class a client), weak (two), iid, dirichlet (shares of each class are
+            drawn), own (the data came divided), or hospitals: one class a client, and one client
+            more that shares the first two classes with their holders. For three classes these are
+            four clients of one or two classes, as in the paper's pneumonia task, whose figure does
+            not say which client has which classes.
+        beta: concentration of the Dirichlet distribution.
     """
 
     kind: Kind
@@ -38,38 +40,42 @@ class Split:
 
     @property
     def name(self) -> str:
-        """As the command line writes it."""
+        """The split as the command line writes it."""
         return f"dirichlet:{self.beta:g}" if self.kind == "dirichlet" else self.kind
 
 
 def parse_split(text: str) -> Split:
-    """A Split from 'strong', 'weak', 'hospitals', 'iid' or 'dirichlet:BETA'.
+    """Read a split: 'strong', 'weak', 'hospitals', 'iid', 'own' or 'dirichlet:BETA'.
+
+    Raises:
+        ConfigurationError: the text is none of these.
 
     >>> parse_split("dirichlet:0.5").beta
     0.5
     """
+    kind, _, beta = text.partition(":")
     if text in ("strong", "weak", "hospitals", "iid", "own"):
         return Split(text)  # type: ignore[arg-type]  # narrowed by the line above
-    kind, _, beta = text.partition(":")
     try:
         value = float(beta)
     except ValueError:
-        raise ConfigurationError("split", text, _ALLOWED) from None
-    if kind != "dirichlet":
+        value = None
+    if kind != "dirichlet" or value is None:
         raise ConfigurationError("split", text, _ALLOWED)
     return Split("dirichlet", value)
 
 
 def check_clients(split: Split, n_clients: int, n_classes: int) -> None:
-    """Raise ConfigurationError where the classes cannot be dealt to that many clients."""
-    if split.kind == "hospitals" and n_clients != n_classes + 1:
+    """Raise ConfigurationError where the classes cannot be divided among that many clients."""
+    least, most = 2, 1000
+    if split.kind == "hospitals":
+        least = most = n_classes + 1
+    elif split.kind in ("strong", "weak"):
+        most = n_classes if split.kind == "strong" else n_classes * (n_classes - 1) // 2
+    if not least <= n_clients <= most:
+        allowed = f"{least} to {most}" if least < most else most
         raise ConfigurationError(
-            "clients", n_clients, f"a hospitals split of {n_classes} classes takes {n_classes + 1}"
-        )
-    most = {"strong": n_classes, "weak": n_classes * (n_classes - 1) // 2}.get(split.kind, 1000)
-    if not 2 <= n_clients <= most:
-        raise ConfigurationError(
-            "clients", n_clients, f"a {split.name} split of {n_classes} classes takes 2 to {most}"
+            "clients", n_clients, f"a {split.name} split of {n_classes} classes takes {allowed}"
         )
 
 

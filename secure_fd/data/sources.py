@@ -26,7 +26,6 @@ SIDE = 28
 """Height and width that the models of the paper's Table 3 expect."""
 _CIFAR_SIDE, _CHEST_SIDE = 32, 64
 _CHEST_CLASSES = ("normal", "pneumonia", "covid")
-_UNSIGNED_BYTE = 8
 _MAX_BYTES = 1 << 30
 _Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Images [N, channels, H, W] of 8 bits, and labels [N]."""
@@ -257,11 +256,9 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     Reference: http://yann.lecun.com/exdb/mnist/
     """
     content = _read(path)
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _UNSIGNED_BYTE:
-        raise _refused(path, "an IDX file of unsigned bytes is expected")
-    start = 4 + 4 * content[3]
-    if content[3] == 0 or len(content) < start:
-        raise _refused(path, "its header is cut short: fetch it anew")
+    start = 4 + 4 * content[3] if len(content) > 3 else 0
+    if content[:3] != b"\0\0\x08" or not 4 < start <= len(content):
+        raise _refused(path, "a whole IDX file of unsigned bytes is expected")
     shape = tuple(int(size) for size in np.frombuffer(content[4:start], dtype=">u4"))
     if len(content) - start != math.prod(shape):
         raise _refused(path, f"its header announces {shape}, its body differs: fetch it anew")
