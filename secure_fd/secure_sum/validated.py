@@ -6,7 +6,7 @@ no vote; its machine stands beside the server's here, and the same bytes would p
 
 import os
 
-from secure_fd.crypto.keys import AgreementKey, IdentityKey, RandomBytes, SecretHolder, draw
+from secure_fd.crypto.keys import AgreementKey, IdentityKey, SecretHolder
 from secure_fd.prio3.parties import Helper, Leader, ReportingClient
 from secure_fd.prio3.session import VoteSession
 from secure_fd.secagg.session import SESSION_BYTES, Roster, RoundTerms
@@ -33,14 +33,14 @@ class ValidatedServer(Leader, SumServer):
 class Prio3Sum(SecureSum, SecretHolder):
     """Sums of votes that prove their range, between the server and an elected helper.
 
-    n_clients: voters, numbered from 0: three or more.
-    random: of every key, share and proof. configuration, proxies: bound into the session id.
+    n_clients: voters, numbered from 0: three or more. configuration, proxies: bound into the
+    session id.
 
     >>> Prio3Sum(3).hides
     True
     """
 
-    __slots__ = ("_clients", "_server", "caveats", "corrupt", "n_clients", "session")
+    __slots__ = ("_clients", "_server", "corrupt", "n_clients", "session")
 
     name = "prio3"
     guarantee = (
@@ -54,31 +54,21 @@ class Prio3Sum(SecureSum, SecretHolder):
         "honest votes could give, and state after a restart."
     )
 
-    def __init__(
-        self,
-        n_clients: int,
-        *,
-        random: RandomBytes = os.urandom,
-        configuration: bytes = b"",
-        proxies: bytes = b"",
-    ) -> None:
+    def __init__(self, n_clients: int, *, configuration: bytes = b"", proxies: bytes = b"") -> None:
         self.n_clients = n_clients
-        foreign = "keys and shares come from a caller's randomness; nothing vouches for it"
-        self.caveats = () if random is os.urandom else (foreign,)
-        identities = {k: IdentityKey.generate(random) for k in range(n_clients)}
-        key = AgreementKey.generate(random)
+        identities = {k: IdentityKey.generate(os.urandom) for k in range(n_clients)}
+        key = AgreementKey.generate(os.urandom)
         session = VoteSession(
             roster=Roster({k: identity.public.raw for k, identity in identities.items()}),
             helper_key=key.public,
-            nonce=draw(random, SESSION_BYTES),
+            nonce=os.urandom(SESSION_BYTES),
             configuration=configuration,
             proxies=proxies,
         )
         self.session = session.id
         self.corrupt = session.quorum - 2  # two honest clients are in the smallest sum
-        helper = Helper(session, key, random)
-        self._server = ValidatedServer(session, helper.receive, random)
-        self._clients = [ValidatedClient(k, identities[k], session, random) for k in identities]
+        self._server = ValidatedServer(session, Helper(session, key).receive)
+        self._clients = [ValidatedClient(k, identities[k], session) for k in identities]
 
     def client(self, number: int) -> ValidatedClient:
         """Return the client role of client `number`."""

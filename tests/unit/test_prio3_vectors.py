@@ -160,6 +160,13 @@ def test_all_shared_types_have_vectors_and_some_that_must_fail():
     assert sum("_bad_" in name for name in NAMES) == 4
 
 
+def test_products_are_right_where_words_carry():
+    edges = (0, 1, 2, 2**32 - 1, 2**32, 2**32 + 1, 2**63, MODULUS - 2, MODULUS - 1)
+    pairs = [(a, b) for a in edges for b in edges]
+    left, right = np.array(pairs, np.uint64).T
+    assert mul(left, right).tolist() == [a * b % MODULUS for a, b in pairs]
+
+
 FORMS: Final = ((3, 4, 1, 2), (4, 2, 3, 9), (2, 3, 4095, 5000))
 """Rows, classes, most of a row, budget: one, two and many bits a weight."""
 
