@@ -7,14 +7,14 @@ It knows the labels of the public proxies. Of every proxy it says the class afte
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import numpy as np
 from torch import nn
 
 from attacks.audit.setting import replaced
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import Exchange, Own, Setting
+from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.methods.votes import VoteClient
 from secure_fd.prio3.votes import VoteRows
 from secure_fd.protocol.messages import (
@@ -61,18 +61,18 @@ class Lie:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Poisoned:
+class Poisoned(Method):
     """A method of votes in which one client lies; the others, and the server, are as they were.
 
-    method: as two halves. labels: [P] of the proxies. lie: what it says; beyond the bound it needs
+    method: of votes. labels: [P] of the proxies. lie: what it says; beyond the bound it needs
     a `LenientSum`.
     """
 
-    method: Exchange
+    method: Method
     labels: IntArray = field(repr=False)
     lie: Lie
 
-    needs_proxies = True
+    needs_proxies: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

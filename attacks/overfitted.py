@@ -18,13 +18,14 @@ from attacks.view import Public, View, server_view
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import MissingCapabilityError
+from secure_fd.methods.base import Method
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.privacy.base import Protection
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.simulation.federation import AnyMethod, Federation, participants_of
+from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.training.recipes import SGD, Schedule
 
 CLIENTS: Final = 4
@@ -91,7 +92,7 @@ def class_sums(
 def _seen(
     public: Public,
     challenges: Mapping[int, Challenge],
-    method: AnyMethod,
+    method: Method,
     schedule: Schedule,
     rounds: int,
     seed: int,

@@ -15,6 +15,7 @@ from attacks.budgets import Digits, Factory, LeakageGame, bundled_digits, server
 from attacks.overfitted import all_training, perceptron
 from experiments.rows import Secure
 from secure_fd.errors import ConfigurationError
+from secure_fd.methods.base import Method
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.heads import PooledHeads
@@ -29,10 +30,8 @@ from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.simulation.federation import (
-    AnyMethod,
     Federation,
     Participant,
-    exchange_of,
     participants_of,
 )
 from secure_fd.training.recipes import SGD, Schedule
@@ -65,7 +64,7 @@ class Row:
 
     label: str
     make: Callable[["Row", Sequence[Labelled], int], Federation] = field(repr=False)
-    method: AnyMethod = field(default_factory=SelectiveFD)
+    method: Method = field(default_factory=SelectiveFD)
     masks: bool = False
     epsilon: float | None = None
     hidden_by: Secure = "masks"
@@ -106,7 +105,7 @@ def votes(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
         noise = LabelUnit(row.epsilon, DELTA, random=SeededRandom(seed))
     run = Federation(
         participants(records, seed),
-        digits().proxies.images if exchange_of(row.method).needs_proxies else None,
+        digits().proxies.images if row.method.needs_proxies else None,
         row.method,
         aggregation=secure(row, len(records), seed),
         protection=noise,

@@ -92,13 +92,13 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
     """What runs of some methods alone have."""
     from experiments.fixed_labels import FixedLabels, of_bound
     from experiments.rows import HEADS
-    from secure_fd.methods.votes import ProxyVotes
+    from secure_fd.methods.votes import VotingMethod
 
     if cell.method == "fedavg":
         return {**of_messages(made.data), **of_divergence(runner)}
     if isinstance(runner, FixedLabels):
         return of_bound(runner, made.data)
-    if isinstance(runner.method, ProxyVotes):
+    if isinstance(runner.method, VotingMethod):
         truth = made.data.proxies.labels.numpy()
         return _labels(runner.transcript.distillation, truth) | _selectors(runner, made, truth)
     if cell.method in HEADS and cell.schedule.proxy_steps:

@@ -27,7 +27,7 @@ from experiments import rows
 from experiments.fixed_labels import FixedLabels, Lesson
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost, measured
 from experiments.own_data import own_federation
-from experiments.rivals.by_network import NetworkVotes, SelectiveByNetwork
+from experiments.rivals.by_network import SelectiveByNetwork
 from experiments.study import Point, Progress, Result
 from experiments.variants import TaughtTruth, centralised
 from secure_fd.cache import freed_with_owner
@@ -39,7 +39,7 @@ from secure_fd.data.patches import SPREAD
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.adversarial import AdversarialSettings
-from secure_fd.methods.base import Labels, SharesParameters
+from secure_fd.methods.base import Labels, Method
 from secure_fd.methods.dafkd import DaFKD, Weight
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
@@ -63,11 +63,9 @@ from secure_fd.selection.selectors import (
 )
 from secure_fd.simulation import simulate as simulation
 from secure_fd.simulation.federation import (
-    AnyMethod,
     Dropouts,
     Federation,
     Participant,
-    exchange_of,
     participants_of,
 )
 from secure_fd.training import models
@@ -203,13 +201,13 @@ def federation(
     transcript keeps beside the newest.
     """
     data, method = made.data, method_of(cell, made.data)
-    average = isinstance(method, SharesParameters)
+    average = method.shares_parameters
     if average or cell.method == "independent":
         protection = NoProtection()  # DP-SGD is the method's own
     sums = sum_of(cell, data)
     if cell.liar:  # one client, so many times the bound
         truth, lie = data.proxies.labels.numpy(), Lie(cell.liar)
-        method, sums = Poisoned(exchange_of(method), truth, lie), LenientSum(sums)
+        method, sums = Poisoned(method, truth, lie), LenientSum(sums)
     if average:  # one fresh network for all clients, from one start
         start = cell.model or simulation.architectures(data.name, 1)[0]
         networks = [models.build(start, data.n_classes, cell.seed) for _ in data.clients]
@@ -232,7 +230,7 @@ def federation(
     )
 
 
-def method_of(cell: rows.Cell, data: FederatedData) -> AnyMethod:
+def method_of(cell: rows.Cell, data: FederatedData) -> Method:
     """What the clients of a cell share, and what its server does."""
     if cell.method in ("fedavg", "dafkd", "feddf"):
         shared = FedAvg(random=noise_of(cell)) if cell.method == "fedavg" else dafkd(cell)
@@ -248,8 +246,8 @@ def method_of(cell: rows.Cell, data: FederatedData) -> AnyMethod:
         return feded(cell, data)
     if cell.method == "selective-fd":
         return by_network(cell) if cell.selector in rows.BY_NETWORK else selective(cell)
-    kind = rows.method_class(cell.method)
-    made: AnyMethod = kind(cell.labels) if cell.labels else kind()
+    kind: Any = rows.method_class(cell.method)
+    made: Method = kind(cell.labels) if cell.labels else kind()
     return made
 
 
@@ -298,12 +296,12 @@ def feded(cell: rows.Cell, data: FederatedData) -> FedED:
     )
 
 
-def by_network(cell: rows.Cell) -> NetworkVotes:
+def by_network(cell: rows.Cell) -> SelectiveByNetwork:
     """Selective-FD with a selector that reads the client's own network (Fig. 5)."""
     given: dict[str, Any] = {"quantile": cell.quantile, "server_threshold": cell.server_threshold}
     given = {name: value for name, value in given.items() if value is not None}
     selector = cast(Literal["confidence", "energy"], cell.selector)
-    return NetworkVotes(SelectiveByNetwork(cast(Labels, cell.labels), selector, **given))
+    return SelectiveByNetwork(cast(Labels, cell.labels), selector, **given)
 
 
 def selective(cell: rows.Cell) -> SelectiveFD:

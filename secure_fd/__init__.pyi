@@ -16,7 +16,6 @@ from .errors import LocalError as LocalError
 from .errors import MissingCapabilityError as MissingCapabilityError
 from .errors import PeerError as PeerError
 from .errors import SecureFDError as SecureFDError
-from .methods.base import Exchange as Exchange
 from .methods.base import Method as Method
 from .methods.base import Own as Own
 from .methods.base import Setting as Setting
@@ -29,6 +28,7 @@ from .methods.heads import PooledHeads as PooledHeads
 from .methods.independent import Independent as Independent
 from .methods.pls import PLS as PLS
 from .methods.selective_fd import SelectiveFD as SelectiveFD
+from .methods.votes import VotingMethod as VotingMethod
 from .privacy.base import NoProtection as NoProtection
 from .privacy.base import Protection as Protection
 from .privacy.client import ClientUnit as ClientUnit

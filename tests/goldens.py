@@ -22,6 +22,7 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
+from secure_fd.methods.base import Method
 from secure_fd.methods.registry import load as load_method
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.calibration import epsilon as cost_of
@@ -34,7 +35,7 @@ from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.homomorphic import HomomorphicSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.validated import Prio3Sum
-from secure_fd.simulation.federation import AnyMethod, Federation
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.models import flatten
 from tests.small_dafkd import SmallDaFKD
 from tests.small_federation import BRIEF, CPU, participants
@@ -72,7 +73,7 @@ def data_of(seed: int) -> FederatedData:
     return federate(load("digits"), parse_split("weak"), 4, seed=seed, sizes=sizes)
 
 
-def methods() -> Iterator[tuple[str, AnyMethod]]:
+def methods() -> Iterator[tuple[str, Method]]:
     """Every method that runs on four small networks, with each kind of labels."""
     for name in KNOWN:
         if name == "dafkd":
@@ -84,7 +85,7 @@ def methods() -> Iterator[tuple[str, AnyMethod]]:
                 yield f"{name} {labels or ''}".strip(), made(labels) if labels else made()
 
 
-def cases() -> Iterator[tuple[str, AnyMethod, str, int]]:
+def cases() -> Iterator[tuple[str, Method, str, int]]:
     """(name, method, sum, seed) of every golden run."""
     for name, method in methods():
         for sum_name in SUMS if name == "selective-fd hard" else ("plain", "masks"):
@@ -92,7 +93,7 @@ def cases() -> Iterator[tuple[str, AnyMethod, str, int]]:
                 yield f"{name} / {sum_name} / {seed}", method, sum_name, seed
 
 
-def measured(method: AnyMethod, sum_name: str, seed: int) -> Golden:
+def measured(method: Method, sum_name: str, seed: int) -> Golden:
     """Figures of a run; sums over all entries of an array stand for the array."""
     data = data_of(seed)
     asks = getattr(method, "needs_proxies", True)

@@ -6,18 +6,17 @@ from typing import ClassVar, Final
 import numpy as np
 from torch import nn
 
-from secure_fd.methods.base import Own, Setting
+from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.protocol.messages import Ask, ClientRole, ClientTurn, ServerRole, ServerTurn, Share
 
 WORDS: Final = 64
 BOUND: Final = 2**40
 
 
-class KnownWords:
+class KnownWords(Method):
     """A method whose clients share words that follow from their number and the round alone."""
 
-    name: ClassVar[str] = "known words"
-    needs_proxies: ClassVar[bool] = False
+    title: ClassVar[str] = "known words"
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Any federation serves."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,8 +12,9 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.methods.base import Labels, Method, Opinion, levels
+from secure_fd.methods.base import Labels, Method, VotePolicy
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.votes import VotingMethod
 from secure_fd.privacy.base import Protection
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.secure_sum.base import SecureSum, Stage
@@ -128,23 +129,19 @@ def same_ensembles(one: Federation, other: Federation) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scripted:
+class Scripted(VotingMethod):
     """A method whose clients answer as a script says; it keeps the sums that the server got.
 
     opinions: one a client, handed out in the order in which clients are first asked.
     """
 
-    opinions: Iterator[Opinion]
+    opinions: Iterator[VotePolicy]
     labels: Labels = "hard"
     sums: list[Sums] = field(default_factory=list)
-    name: str = "scripted"
-    revisits: bool = False
 
-    @property
-    def levels(self) -> int:
-        return levels(self.labels)
+    title: ClassVar[str] = "Scripted"
 
-    def opinion(self, client: object, proxies: object) -> Opinion:  # noqa: ARG002 - the script decides
+    def opinion(self, client: object, proxies: object) -> VotePolicy:  # noqa: ARG002 - the script decides
         return next(self.opinions)
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:

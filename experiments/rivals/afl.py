@@ -18,14 +18,14 @@ from torch import nn
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods import heads
-from secure_fd.methods.base import Own, Setting
+from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.protocol.messages import Ask, ClientTurn, ServerTurn, Share, Void
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.votes.codec import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
-class AFL:
+class AFL(Method):
     """ridge: on the mean of phi phi^T, in units of one over the records.
 
     Clients leave with the head.
@@ -37,7 +37,7 @@ class AFL:
     ridge: float = 0.05
     features: ReferenceSettings = field(default_factory=ReferenceSettings)
 
-    name: ClassVar[str] = "AFL"
+    title: ClassVar[str] = "AFL"
     needs_proxies: ClassVar[bool] = True
     rounds: ClassVar[int] = 1
     """One sum is all."""

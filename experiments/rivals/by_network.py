@@ -8,7 +8,7 @@ every round, from the network as it is then.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy.special import logsumexp, softmax
@@ -19,15 +19,13 @@ from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.base import (
     CountedVotes,
     Labels,
-    Opinion,
     Own,
     Setting,
-    check_labels,
+    VotePolicy,
     check_server_threshold,
     filtered,
-    levels,
 )
-from secure_fd.methods.votes import ProxyVotes, VoteClient
+from secure_fd.methods.votes import VoteClient, VotingMethod
 from secure_fd.training.trainer import logits
 from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums
 
@@ -48,42 +46,19 @@ def negative_energy(logits: FloatArray) -> FloatArray:
 SCORES: Mapping[str, Score] = {"confidence": confidence, "energy": negative_energy}
 
 
-class NetworkVotes(ProxyVotes):
-    """A method of votes whose rule is `SelectiveByNetwork`, as two halves."""
-
-    __slots__ = ()
-
-    def client(self, setting: Setting, own: Own) -> "NetworkVoteClient":
-        """The half of one client."""
-        return NetworkVoteClient(self.rule, setting, own)
-
-
-class NetworkVoteClient(VoteClient):
-    """Asks the rule in every round anew, with the network as it is."""
-
-    def scores(self) -> FloatArray:
-        """[P] of the network as it is."""
-        return cast("SelectiveByNetwork", self._rule).scores(self.learner.model, self._proxies)
-
-    def opinion_now(self, indices: IntArray) -> Opinion:
-        """What the network as it is lets the client say."""
-        rule, own = cast("SelectiveByNetwork", self._rule), self._own
-        return rule.opinion_of_network(own.data, self._proxies, indices, self.learner.model)
-
-
 @dataclass(frozen=True, slots=True)
-class SelectiveByNetwork:
+class SelectiveByNetwork(VotingMethod):
     """selector: confidence or energy. quantile: tau_client. server_threshold: tau_server."""
+
+    title: ClassVar[str] = "Selective-FD"
 
     labels: Labels = "hard"
     selector: Literal["confidence", "energy"] = "confidence"
     quantile: float = 0.25
     server_threshold: float = 2.0
 
-    revisits: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
-        check_labels(self.labels)
+        VotingMethod.__post_init__(self)
         check_server_threshold(self.server_threshold)
         if self.selector not in SCORES:
             raise ConfigurationError("score", self.selector, f"use one of {', '.join(SCORES)}")
@@ -95,16 +70,15 @@ class SelectiveByNetwork:
         """The name in the literature, with the selector and the kind of label."""
         return f"Selective-FD {self.labels} by {self.selector}"
 
-    @property
-    def levels(self) -> int:
-        """Integer units in one whole vote."""
-        return levels(self.labels)
+    def client(self, setting: Setting, own: Own) -> "NetworkVoteClient":
+        """Make the role of one client."""
+        return NetworkVoteClient(self, setting, own)
 
     def scores(self, network: nn.Module, pixels: Tensor) -> FloatArray:
         """[N] of any images."""
         return SCORES[self.selector](logits(network, pixels))
 
-    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:  # noqa: ARG002 - no use without the network
+    def opinion(self, client: ClientData, proxies: Tensor) -> VotePolicy:  # noqa: ARG002 - no use without the network
         """LocalError: there is no opinion without the network."""
         raise LocalError("this method's selector needs the client's network")
 
@@ -122,3 +96,20 @@ class SelectiveByNetwork:
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """As Selective-FD's."""
         return filtered(indices, sums, self.labels, self.server_threshold)
+
+
+class NetworkVoteClient(VoteClient):
+    """Asks the method in every round anew, with the network as it is."""
+
+    def __init__(self, method: SelectiveByNetwork, setting: Setting, own: Own) -> None:
+        super().__init__(method, setting, own)
+        self._by_network = method
+
+    def scores(self) -> FloatArray:
+        """[P] of the network as it is."""
+        return self._by_network.scores(self.learner.model, self._proxies)
+
+    def opinion_now(self, indices: IntArray) -> VotePolicy:
+        """What the network as it is lets the client answer."""
+        given = self._own.data, self._proxies, indices, self.learner.model
+        return self._by_network.opinion_of_network(*given)

@@ -18,43 +18,34 @@ from torch import Tensor
 
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import CountedVotes, Labels, check_labels, levels, teachable
+from secure_fd.methods.base import CountedVotes, Labels, teachable
+from secure_fd.methods.votes import VotingMethod
 from secure_fd.optional import extra
 from secure_fd.selection.density_ratio import flat_pixels
 from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums, ensemble_predictions
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeFD:
+class EdgeFD(VotingMethod):
     """labels: what clients share. centroids: of each class. quantile: of own records within reach.
 
     >>> EdgeFD("hard").name
     'EdgeFD hard'
     """
 
+    title: ClassVar[str] = "EdgeFD"
+
     labels: Labels = "soft"
     centroids: int = 5
     quantile: float = 0.8
     seed: int = 0
 
-    revisits: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
-        check_labels(self.labels)
+        VotingMethod.__post_init__(self)
         if self.centroids < 1:
             raise ConfigurationError("centroids", self.centroids, "use 1 or more")
         if not 0 < self.quantile <= 1:
             raise ConfigurationError("quantile", self.quantile, "use a number in (0, 1]")
-
-    @property
-    def name(self) -> str:
-        """The name in the literature, with the kind of label."""
-        return f"EdgeFD {self.labels}"
-
-    @property
-    def levels(self) -> int:
-        """Integer units in one whole vote."""
-        return levels(self.labels)
 
     def opinion(self, client: ClientData, proxies: Tensor) -> CountedVotes:
         """An answer of weight one where a centroid is near, and of any class."""

@@ -5,7 +5,6 @@ Nothing here knows a transport. What `simulate` builds for one process is built 
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +13,13 @@ from secure_fd.crypto.keys import IdentityKey
 from secure_fd.data.federated import ClientData
 from secure_fd.deployment.roster import RosterFile
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import Exchange, Own, Setting, SharesParameters
+from secure_fd.methods.base import (
+    Method,
+    Own,
+    Setting,
+)
 from secure_fd.methods.feded import FedED
-from secure_fd.methods.registry import METHODS
+from secure_fd.methods.registry import build as build_method
 from secure_fd.methods.registry import load as load_method
 from secure_fd.privacy.base import NoProtection, Protection, Public
 from secure_fd.privacy.ledger import BudgetLedger
@@ -28,7 +31,6 @@ from secure_fd.secagg.client import Client as SumClientMember
 from secure_fd.secagg.server import Server as SumServerMember
 from secure_fd.secure_sum.base import SumClient, SumServer
 from secure_fd.secure_sum.masked import RosterMasks
-from secure_fd.simulation.federation import exchange_of
 from secure_fd.simulation.simulate import architectures, central_network, named_recipe, pooled_heads
 from secure_fd.storage import Store
 from secure_fd.training import models
@@ -45,7 +47,7 @@ class Agreement:
     """
 
     roster: RosterFile
-    method: Exchange
+    method: Method
     protection: Protection
     recipe: Recipe
     rounds: int
@@ -57,19 +59,18 @@ class Agreement:
     ) -> "Agreement":
         """ledger: a site's number, and the budget of its records."""
         method = _method(roster, proxies)
-        exchange = exchange_of(method)
         protection = _protection(roster, len(proxies), ledger)
         terms, classes = roster.terms, len(roster.classes)
         recipe = named_recipe(
             terms.recipe, method, classes, len(proxies), terms.held, terms.image_set
         )
         protection.agree(Public(len(proxies), classes))
-        return cls(roster, exchange, protection, recipe, terms.rounds or recipe.rounds, proxies)
+        return cls(roster, method, protection, recipe, terms.rounds or recipe.rounds, proxies)
 
     def architecture(self, number: int) -> str:
         """The name of a site's architecture, for `models.build`."""
         roster = self.roster
-        shared = isinstance(self.method, SharesParameters)
+        shared = self.method.shares_parameters
         return architectures(roster.terms.image_set, len(roster.sites), shared=shared)[number]
 
     def network(self, number: int) -> nn.Module:
@@ -128,7 +129,7 @@ def kept_seed(file: Store, member: SumClientMember | SumServerMember) -> bytes:
     return seed
 
 
-def _method(roster: RosterFile, proxies: Tensor) -> Any:  # noqa: ANN401 - any method
+def _method(roster: RosterFile, proxies: Tensor) -> Method:
     """Pooled heads in the place of Selective-FD under the record unit, as `simulate` does."""
     terms = roster.terms
     if terms.unit == "record":
@@ -137,14 +138,12 @@ def _method(roster: RosterFile, proxies: Tensor) -> Any:  # noqa: ANN401 - any m
             raise ConfigurationError("unit", terms.unit, allowed)
         if not math.isinf(terms.epsilon):
             return pooled_heads(terms.epsilon)
-    kind = load_method(terms.method, "method")
-    if kind is FedED:
+    if load_method(terms.method, "method") is FedED:
         classes, named = len(roster.classes), terms.image_set
         recipe = named_recipe(terms.recipe, None, classes, len(proxies), terms.held, named)
         given = classes, named, recipe.schedule, terms.seed, _CPU
         return central_network(terms.labels, proxies, *given)
-    known = METHODS.get(terms.method)
-    return kind(terms.labels) if known is not None and known.labels else kind()
+    return build_method(terms.method, terms.labels, "method")
 
 
 def _protection(

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import CountedVotes, Labels, check_labels, levels
+from secure_fd.methods.base import CountedVotes, Labels
+from secure_fd.methods.votes import VotingMethod
 from secure_fd.selection.selectors import KulsifSelector
 from secure_fd.votes.codec import Ensemble, IntArray, Sums, ensemble_predictions
 
@@ -25,32 +26,22 @@ _SHARE_OF_SEVERAL: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class SelectiveFDAsPublished:
+class SelectiveFDAsPublished(VotingMethod):
     """labels: what clients share. quantile: tau_client, of the ratio on the client's other records.
 
     >>> SelectiveFDAsPublished("hard").name
     'Selective-FD as published, hard'
     """
 
+    title: ClassVar[str] = "Selective-FD as published,"
+
     labels: Labels = "soft"
     quantile: float = 0.25
 
-    revisits: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
-        check_labels(self.labels)
+        VotingMethod.__post_init__(self)
         if not 0 <= self.quantile <= 1:
             raise ConfigurationError("quantile", self.quantile, "use a number from 0 to 1")
-
-    @property
-    def name(self) -> str:
-        """The name in the literature, with the kind of label."""
-        return f"Selective-FD as published, {self.labels}"
-
-    @property
-    def levels(self) -> int:
-        """Integer units in one whole vote."""
-        return levels(self.labels)
 
     def opinion(self, client: ClientData, proxies: Tensor) -> CountedVotes:
         """An answer of weight one, and of any class, where an estimator accepts."""

@@ -1,8 +1,14 @@
-"""The server selector: which ensembles are precise enough to teach."""
+"""Base class of all methods, and the terms that client and server roles are made from.
 
+A method makes the role of each client and the role of the server. What it does not need has a
+default in `Method`. `methods.votes.VotingMethod` is the base of methods that share predictions
+about proxy samples, `methods.class_means.ClassMeansMethod` of those that share class means.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol, Self, runtime_checkable
+from typing import ClassVar, Final, Literal, Self
 
 import numpy as np
 import torch
@@ -15,7 +21,7 @@ from secure_fd.privacy.base import NoProtection, Protection
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.protocol.messages import ClientRole, ServerRole
 from secure_fd.selection.familiarity import KnownProxies
-from secure_fd.training.recipes import Schedule
+from secure_fd.training.recipes import Recipe, Schedule, plain
 from secure_fd.training.trainer import Learner, LocalTrainer
 from secure_fd.votes.codec import (
     HARD_LEVELS,
@@ -49,32 +55,37 @@ def precise(predictions: FloatArray, threshold: float) -> NDArray[np.bool_]:
 Labels = Literal["soft", "hard"]
 
 
-class Opinion(Protocol):
-    """What a client may say about every proxy, once its network has been asked."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class VotePolicy(ABC):
+    """What a client may answer about every proxy sample, once its network was asked.
 
-    @property
-    def scores(self) -> FloatArray | None:
-        """[P], higher where the proxy is more the client's own; None where nothing selects.
+    Attributes:
+        scores: [P], higher where the proxy is more like the client's records; None without a
+            selector. For evaluation; they never leave the client.
+        familiar: what the client's records say of each proxy; None of a selector that asks none.
+    """
 
-        They serve evaluation and never leave the client.
-        """
+    scores: FloatArray | None = field(default=None, repr=False)
+    familiar: KnownProxies | None = field(default=None, repr=False)
 
-    @property
-    def familiar(self) -> KnownProxies | None:
-        """What the client's records say of each proxy; None of a selector that asks none."""
-
+    @abstractmethod
     def contribution(
         self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 0.0
     ) -> Contribution:
-        """The answer about proxies [m], from the network's softmax predictions [m, C].
+        """Return the answer about some proxies.
 
-        trust: in [0, 1], how often the network agreed with the last ensemble before it learnt it.
+        Args:
+            indices: [m] of the proxies.
+            predictions: [m, C], the network's softmax predictions there.
+            labels: soft or hard.
+            trust: in [0, 1], how often the network agreed with the last ensemble before it was
+                trained on it.
         """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CountedVotes:
-    """Votes of weight one or none, as the paper has them.
+class CountedVotes(VotePolicy):
+    """Votes of weight one or none, as in the paper.
 
     weights: [P] in [0, 1], w_k; 0 abstains. allowed: [P, C] the classes that the client may name
     there, or None for all.
@@ -82,8 +93,6 @@ class CountedVotes:
 
     weights: FloatArray = field(repr=False)
     allowed: NDArray[np.bool_] | None = field(default=None, repr=False)
-    scores: FloatArray | None = field(default=None, repr=False)
-    familiar: KnownProxies | None = field(default=None, repr=False)
 
     def contribution(
         self,
@@ -92,7 +101,7 @@ class CountedVotes:
         labels: Labels,
         trust: float = 0.0,  # noqa: ARG002 - the network alone names a class
     ) -> Contribution:
-        """The network's prediction among the allowed classes."""
+        """Return the network's prediction among the allowed classes."""
         if self.allowed is not None:
             predictions = among(predictions, self.allowed[indices])
         if labels == "hard":
@@ -105,7 +114,7 @@ _SHARPNESS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WeighedVotes:
+class WeighedVotes(VotePolicy):
     """Votes that weigh as much as selector and network together make of them.
 
     evidence: [P, C] in [0, 1], how far the selector grants each class that the client holds, 0 for
@@ -114,8 +123,6 @@ class WeighedVotes:
 
     evidence: FloatArray = field(repr=False)
     held: NDArray[np.bool_] = field(repr=False)
-    scores: FloatArray | None = field(default=None, repr=False)
-    familiar: KnownProxies | None = field(default=None, repr=False)
 
     def contribution(
         self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 0.0
@@ -219,107 +226,89 @@ class Own:
         return Learner(self.model, train, schedule, self.seed, self.device, private)
 
 
-class Exchange(Protocol):
-    """A method as two roles that face each other.
-
-    >>> from secure_fd import FedAvg
-    >>> method: Exchange = FedAvg()
-    >>> method.needs_proxies
-    False
-    """
-
-    @property
-    def name(self) -> str:
-        """The name in the literature."""
-
-    @property
-    def needs_proxies(self) -> bool:
-        """Whether its clients need the public proxies; otherwise none are handed out."""
-
-    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
-        """Raise ConfigurationError for a federation that the method cannot run in."""
-
-    def client(self, setting: Setting, own: Own) -> ClientRole:
-        """Return the role of one client."""
-
-    def server(self, setting: Setting, initial: nn.Module) -> ServerRole:
-        """Return the server role. initial: a network as the first client's is at the start."""
-
-
-@runtime_checkable
-class SharesParameters(Protocol):
-    """What a method has whose clients share parameters: all networks are of one architecture.
-
-    Its record unit is DP-SGD of the training itself.
+class Method(ABC):
+    """Base class of methods. A method holds settings; the roles that it makes hold a run's state.
 
     >>> from secure_fd import FedAvg, FedMD
-    >>> isinstance(FedAvg(), SharesParameters), isinstance(FedMD("hard"), SharesParameters)
+    >>> FedAvg().shares_parameters, FedMD("hard").shares_parameters
     (True, False)
     """
 
-    def trained_privately(
-        self,
-        epsilon: float,
-        delta: float,
-        rounds: int,
-        schedule: Schedule,
-        ledgers: Mapping[int, BudgetLedger] | None = None,
-    ) -> Self:
-        """The same method, every step on a record one of DP-SGD; epsilon of so many rounds.
+    __slots__ = ()
 
-        ledgers: by client, the budget of its data set; None where nobody keeps one.
-        """
-
-
-class Method(Protocol):
-    """What a method of votes about proxies decides: a choice of w_k, s_k and a server rule.
-
-    >>> from secure_fd import FedMD
-    >>> rule: Method = FedMD("hard")
-    >>> rule.levels
-    1
-    """
+    title: ClassVar[str]
+    """The name in the literature."""
+    takes_labels: ClassVar[bool] = False
+    """Whether its first argument says if clients share soft or hard labels."""
+    shares_parameters: ClassVar[bool] = False
+    """Whether clients share parameters: then all networks have one architecture."""
 
     @property
     def name(self) -> str:
-        """The name in the literature."""
+        """The name in the literature, with the settings that a report shows."""
+        return self.title
 
     @property
-    def labels(self) -> Labels:
-        """Whether clients share softmax predictions or one-hot labels."""
+    def needs_proxies(self) -> bool:
+        """Whether clients need the public proxies; otherwise none are handed out."""
+        return False
 
     @property
-    def levels(self) -> int:
-        """Integer units in one whole vote."""
+    def min_voters(self) -> int:
+        """Fewest clients that answer a proxy whose predictions are asked for."""
+        return 1
 
     @property
-    def revisits(self) -> bool:
-        """Whether clients take a round's local steps after they have learnt from the ensemble."""
+    def caveat(self) -> str:
+        """What its sums reveal without noise beyond what the secure sum states, in a sentence."""
+        return ""
 
-    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:
-        """Where the client answers, and with what weight."""
+    def recipe(
+        self,
+        n_classes: int,  # noqa: ARG002 - the plain recipe depends on proxies alone
+        n_proxies: int,
+        held: float,  # noqa: ARG002
+        image_set: str = "",  # noqa: ARG002
+    ) -> Recipe:
+        """Return rounds and schedule by default. held: classes of a client, mean over clients."""
+        return plain(n_proxies)
 
-    def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
-        """What the server sends back for a round's proxies."""
+    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
+        """Raise ConfigurationError for a federation that the method cannot run in.
 
+        By default, refuse a privacy mechanism for votes.
+        """
+        setting.check_no_protection()
 
-class EverybodyAnswers:
-    """A method in which every client answers every proxy, and every answer counts the same."""
+    @abstractmethod
+    def client(self, setting: Setting, own: Own) -> "ClientRole":
+        """Make the role of one client."""
 
-    __slots__ = ()
-    labels: Labels
+    @abstractmethod
+    def server(self, setting: Setting, initial: nn.Module) -> "ServerRole":
+        """Make the server's role. initial: a network as the first client's is at the start."""
 
-    def __post_init__(self) -> None:
-        check_labels(self.labels)
+    def trained_privately(
+        self,
+        epsilon: float,  # noqa: ARG002 - refused
+        delta: float,  # noqa: ARG002
+        rounds: int,  # noqa: ARG002
+        schedule: Schedule,  # noqa: ARG002
+        ledgers: Mapping[int, BudgetLedger] | None = None,  # noqa: ARG002
+    ) -> Self:
+        """Return the method with every step on a record one of DP-SGD.
 
-    @property
-    def levels(self) -> int:
-        """Integer units in one whole vote."""
-        return levels(self.labels)
+        Args:
+            epsilon: of the whole run.
+            delta: of the whole run.
+            rounds: of the run.
+            schedule: steps of a round.
+            ledgers: by client, the budget of its data set; None where no budget is kept.
 
-    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:  # noqa: ARG002 - nobody abstains
-        """Weight 1 and every class, everywhere."""
-        return CountedVotes(np.ones(len(proxies)))
+        Raises:
+            ConfigurationError: clients do not share parameters.
+        """
+        raise ConfigurationError("unit", "record", f"{self.name} shares no parameters")
 
 
 def check_labels(labels: Labels) -> None:

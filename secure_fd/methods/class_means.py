@@ -12,9 +12,8 @@ that distil.
 """
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol
+from abc import abstractmethod
+from typing import ClassVar, Final
 
 import numpy as np
 import torch
@@ -23,7 +22,14 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import PeerError
-from secure_fd.methods.base import Labels, Own, Setting, levels
+from secure_fd.methods.base import (
+    Labels,
+    Method,
+    Own,
+    Setting,
+    check_labels,
+    levels,
+)
 from secure_fd.protocol.messages import (
     Ask,
     ClientReport,
@@ -55,57 +61,55 @@ _INDEX: Final = struct.Struct(">Q")
 _COUNT: Final = struct.Struct(">I")
 
 
-class ClasswiseMethod(Protocol):
-    """What a client says of its classes, and what it is taught of them."""
+class ClassMeansMethod(Method):
+    """Base class of methods whose clients share one mean prediction for each class."""
+
+    __slots__ = ()
+
+    takes_labels: ClassVar[bool] = True
+    gamma: ClassVar[float] = 1.0
+    """Weight of the distillation loss beside the loss on the labels: both weigh the same."""
+    labels: Labels
+
+    def __post_init__(self) -> None:
+        check_labels(self.labels)
 
     @property
     def name(self) -> str:
-        """The name in the literature."""
+        """The name in the literature, with the kind of label."""
+        return f"{self.title} {self.labels}"
 
-    @property
-    def labels(self) -> Labels:
-        """Whether clients share mean predictions or one-hot labels."""
-
-    @property
-    def gamma(self) -> float:
-        """Weight of the distillation loss beside the loss on the labels."""
-
+    @abstractmethod
     def contribution(self, predictions: FloatArray, of_class: FloatArray) -> Contribution:
-        """[C] weights and [C, C] rows, from predictions [n, C] on records of a one-hot class."""
+        """Return weights [C] and rows [C, C] of one client.
 
+        Args:
+            predictions: [n, C] on its records.
+            of_class: [n, C], their classes as one-hot rows.
+        """
+
+    @abstractmethod
     def teaching(self, everyone: Sums, others: Sums) -> FloatArray:
-        """g, [C, C], for one client, from the sums with and without it; zero rows teach nothing."""
+        """Return targets [C, C] for one client; zero rows are not learnt from.
 
-
-@dataclass(frozen=True, slots=True)
-class ClassMeans:
-    """A method of class means, as two halves. rule: what it decides."""
-
-    rule: ClasswiseMethod
-    needs_proxies: ClassVar[bool] = False
-
-    @property
-    def name(self) -> str:
-        """The name in the literature."""
-        return self.rule.name
-
-    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
-        """Raise ConfigurationError for a protection of votes, of which there are none."""
-        setting.check_no_protection()
+        Args:
+            everyone: sums of all clients.
+            others: the same without this client.
+        """
 
     def client(self, setting: Setting, own: Own) -> "ClassMeansClient":
-        """The half of one client."""
-        return ClassMeansClient(self.rule, setting, own)
+        """Make the role of one client."""
+        return ClassMeansClient(self, setting, own)
 
     def server(self, setting: Setting, initial: nn.Module) -> "ClassMeansServer":  # noqa: ARG002 - clients keep their networks
-        """The server's half."""
-        return ClassMeansServer(self.rule, setting)
+        """Make the server's role."""
+        return ClassMeansServer(self, setting)
 
 
 class ClassMeansClient(ClientRole):
     """Mean predictions of its records of each class; learns labels and what others said of them."""
 
-    def __init__(self, rule: ClasswiseMethod, setting: Setting, own: Own) -> None:
+    def __init__(self, rule: ClassMeansMethod, setting: Setting, own: Own) -> None:
         self.learner: Learner = own.learner(setting.schedule)
         self._taught: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._rule = rule
@@ -157,7 +161,7 @@ class ClassMeansClient(ClientRole):
 class ClassMeansServer(ServerRole):
     """Sends the sum back as it is."""
 
-    def __init__(self, rule: ClasswiseMethod, setting: Setting) -> None:
+    def __init__(self, rule: ClassMeansMethod, setting: Setting) -> None:
         self.ensemble: Ensemble | None = None
         self._clients = setting.n_clients
         self._codec = KnowledgeCodec(setting.n_classes, levels(rule.labels))

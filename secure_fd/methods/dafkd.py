@@ -22,7 +22,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, Self, get_args
+from typing import ClassVar, Final, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.methods.adversarial import AdversarialSettings, Adversary, Generator
-from secure_fd.methods.base import Own, Setting
+from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.methods.fedavg import (
     ParameterCodec,
     check_one_architecture,
@@ -66,7 +66,7 @@ from secure_fd.secure_sum.recorded import Seen
 from secure_fd.selection.selectors import ClientSelector
 from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.training.models import flatten, load_flat
-from secure_fd.training.recipes import Schedule
+from secure_fd.training.recipes import Recipe, Schedule, few_rounds
 from secure_fd.training.trainer import Learner, Steps, Trainer, predict
 from secure_fd.votes.codec import (
     SOFT_LEVELS,
@@ -87,7 +87,7 @@ _INERTIA: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class DaFKD:
+class DaFKD(Method):
     """weight: w_k(x) of a client's prediction; alpha_k = w_k / sum_i w_i.
 
     "domain" is f_k, "ratio" is f_k / (1 - f_k), which is the density ratio p_k / p by Theorem 1,
@@ -102,6 +102,9 @@ class DaFKD:
     >>> DaFKD().name
     'DaFKD'
     """
+
+    title: ClassVar[str] = "DaFKD"
+    shares_parameters: ClassVar[bool] = True
 
     weight: Weight = "domain"
     generated: int = 4096
@@ -130,7 +133,17 @@ class DaFKD:
     @property
     def name(self) -> str:
         """The name in the literature."""
-        return "FedDF" if self.weight == "uniform" else "DaFKD"
+        return "FedDF" if self.weight == "uniform" else self.title
+
+    def recipe(
+        self,
+        n_classes: int,  # noqa: ARG002 - it has no proxies
+        n_proxies: int,  # noqa: ARG002
+        held: float,  # noqa: ARG002
+        image_set: str = "",  # noqa: ARG002
+    ) -> Recipe:
+        """Return few rounds of many local steps."""
+        return few_rounds()
 
     def private_steps(self, schedule: Schedule) -> int:
         """Gradient steps on a client's records in one round, classifier's and discriminator's.

@@ -19,7 +19,8 @@ from typing import ClassVar, Final
 import numpy as np
 from scipy.special import softmax
 
-from secure_fd.methods.base import EverybodyAnswers, Labels, check_labels
+from secure_fd.methods.base import Labels
+from secure_fd.methods.votes import VotingMethod
 from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums, ensemble_predictions
 
 _TEMPERATURE: Final = 0.1
@@ -27,25 +28,16 @@ _TEMPERATURE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class DSFL(EverybodyAnswers):
+class DSFL(VotingMethod):
     """labels: what clients share.
 
     >>> DSFL().name
     'DS-FL soft'
     """
 
+    title: ClassVar[str] = "DS-FL"
+
     labels: Labels = "soft"
-
-    revisits: ClassVar[bool] = False
-    """A round ends with the distillation, as in the paper."""
-
-    def __post_init__(self) -> None:
-        check_labels(self.labels)
-
-    @property
-    def name(self) -> str:
-        """The name in the literature, with the kind of label."""
-        return f"DS-FL {self.labels}"
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """The sharpened mean, for every proxy that somebody answered."""

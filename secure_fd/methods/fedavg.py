@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.methods.base import Own, Setting
+from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.ledger import BudgetLedger, ledger_of
@@ -128,7 +128,7 @@ def check_one_architecture(models: Sequence[nn.Module]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class FedAvg:
+class FedAvg(Method):
     """Local training from the global model, then the mean of the clients' parameters by records.
 
     optimiser: by default the schedule's; a `PrivateSGD` makes every step DP-SGD. local_steps: a
@@ -147,8 +147,8 @@ class FedAvg:
     ledgers: Mapping[int, BudgetLedger] | None = field(default=None, repr=False, compare=False)
     random: Random = field(default=os.urandom, repr=False, compare=False)
 
-    name: ClassVar[str] = "FedAvg"
-    needs_proxies: ClassVar[bool] = False
+    title: ClassVar[str] = "FedAvg"
+    shares_parameters: ClassVar[bool] = True
 
     def trained_privately(
         self,
@@ -157,7 +157,7 @@ class FedAvg:
         rounds: int,
         schedule: Schedule,
         ledgers: Mapping[int, BudgetLedger] | None = None,
-    ) -> "FedAvg":
+    ) -> Self:
         """The same method with DP-SGD, planned for so many rounds of the schedule."""
         steps = schedule.fedavg_steps if self.local_steps is None else self.local_steps
         private = PrivateSGD(epsilon, delta, rounds * steps)

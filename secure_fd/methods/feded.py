@@ -19,14 +19,14 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import EverybodyAnswers, Labels, teachable
-from secure_fd.methods.votes import Memory
+from secure_fd.methods.base import Labels, teachable
+from secure_fd.methods.votes import Memory, VotingMethod
 from secure_fd.training.recipes import SGD
 from secure_fd.training.trainer import Trainer, default_device, predict
 from secure_fd.votes.codec import Ensemble, IntArray, Sums, ensemble_predictions
 
 
-class FedED(EverybodyAnswers):
+class FedED(VotingMethod):
     """One run's server: it has a network that learns, so use a fresh one for every run.
 
     labels: what clients share and are sent. proxies: the public pixels [P, ...] that the federation
@@ -41,8 +41,7 @@ class FedED(EverybodyAnswers):
     'FedED soft'
     """
 
-    revisits: ClassVar[bool] = False
-    """A round ends with the distillation."""
+    title: ClassVar[str] = "FedED"
 
     def __init__(
         self,
@@ -71,11 +70,6 @@ class FedED(EverybodyAnswers):
         self._trainer = Trainer(model, nothing, apart, seed, home)
         n_classes = predict(model, self._proxies[:1]).shape[1]
         self._memory = Memory(self._proxies, n_classes, remember=remember)
-
-    @property
-    def name(self) -> str:
-        """The name in the literature, with the kind of label."""
-        return f"FedED {self.labels}"
 
     @property
     def model(self) -> nn.Module:

@@ -12,27 +12,24 @@ proxies here have no labels, so the warm-up on private records takes that place.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from secure_fd.methods.base import EverybodyAnswers, Labels
+from secure_fd.methods.base import Labels
+from secure_fd.methods.votes import VotingMethod
 from secure_fd.votes.codec import Ensemble, IntArray, Sums, ensemble_predictions
 
 
 @dataclass(frozen=True, slots=True)
-class FedMD(EverybodyAnswers):
+class FedMD(VotingMethod):
     """labels: what clients share.
 
     >>> FedMD("hard").name
     'FedMD hard'
     """
 
-    labels: Labels = "soft"
-
+    title: ClassVar[str] = "FedMD"
     revisits: ClassVar[bool] = True
     """Digest, then revisit: the last two of the five steps of a round in the paper."""
 
-    @property
-    def name(self) -> str:
-        """The name in the literature, with the kind of label."""
-        return f"FedMD {self.labels}"
+    labels: Labels = "soft"
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """The plain mean, for every proxy, ties and all."""

@@ -14,31 +14,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from secure_fd.methods.base import Labels, check_labels, teachable
-from secure_fd.methods.class_means import class_means
+from secure_fd.methods.base import Labels, teachable
+from secure_fd.methods.class_means import ClassMeansMethod, class_means
 from secure_fd.votes.codec import Contribution, FloatArray, Sums, ensemble_predictions
 
 
 @dataclass(frozen=True, slots=True)
-class FKD:
+class FKD(ClassMeansMethod):
     """labels: what clients share.
 
     >>> FKD().name
     'FKD soft'
     """
 
+    title: ClassVar[str] = "FKD"
+
     labels: Labels = "soft"
-
-    gamma: ClassVar[float] = 1.0
-    """Weight of the distillation loss."""
-
-    def __post_init__(self) -> None:
-        check_labels(self.labels)
-
-    @property
-    def name(self) -> str:
-        """The name in the literature, with the kind of label."""
-        return f"FKD {self.labels}"
 
     def contribution(self, predictions: FloatArray, of_class: FloatArray) -> Contribution:
         """Weight 1 for each class that the client holds, and its mean prediction there."""

@@ -28,7 +28,7 @@ from secure_fd.crypto.keys import fields
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, PeerError
-from secure_fd.methods.base import Own, Setting
+from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.methods.residuals import LEAST, MOST, Search
 from secure_fd.methods.survey import BOUND, Known, Survey
@@ -58,6 +58,7 @@ from secure_fd.selection.density_ratio import (
     whitened,
 )
 from secure_fd.selection.familiarity import KnownProxies, OwnRatios, in_distribution
+from secure_fd.training.recipes import Recipe, distil_once
 from secure_fd.training.trainer import Learner, accuracy, predict
 from secure_fd.votes.codec import FloatArray, UnitArray, WordArray, rescaled
 from secure_fd.wire import Sum
@@ -73,7 +74,7 @@ _INDEX: Final = struct.Struct(">Q")
 
 
 @dataclass(frozen=True, slots=True)
-class PooledHeads:
+class PooledHeads(Method):
     """residual_rounds: sums after the first.
 
     leave: what a client answers with in the end: its network, the head, or the mean of their
@@ -93,7 +94,7 @@ class PooledHeads:
     features: ReferenceSettings = field(default_factory=ReferenceSettings)
     none_of_mine: bool = True
 
-    name: ClassVar[str] = "Pooled heads"
+    title: ClassVar[str] = "Pooled heads"
     needs_proxies: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -125,6 +126,16 @@ class PooledHeads:
         4
         """
         return 1 + self.residual_rounds
+
+    def recipe(
+        self,
+        n_classes: int,  # noqa: ARG002 - the head labels all proxies once
+        n_proxies: int,
+        held: float,  # noqa: ARG002
+        image_set: str = "",
+    ) -> Recipe:
+        """Return the sums, and the steps on the labels of the last head."""
+        return distil_once(n_proxies, image_set=image_set, sums=self.rounds)
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
         """Raise ConfigurationError without proxies, and for a protection of votes.

@@ -3,31 +3,25 @@
 The floor of every comparison. Clients take as many steps as those that distil.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import nn
 
-from secure_fd.methods.base import Own, Setting
+from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.protocol.messages import ClientRole, ClientTurn, ServerRole, ServerTurn
 from secure_fd.training.trainer import Learner
 
 
 @dataclass(frozen=True, slots=True)
-class Independent:
+class Independent(Method):
     """Local and proxy steps, all on private records.
 
     >>> Independent().name
     'Independent'
     """
 
-    name: ClassVar[str] = "Independent"
-    needs_proxies: ClassVar[bool] = False
-
-    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
-        """Raise ConfigurationError for a protection of votes, of which there are none."""
-        setting.check_no_protection()
+    title: ClassVar[str] = "Independent"
 
     def client(self, setting: Setting, own: Own) -> "IndependentClient":
         """The half of one client."""

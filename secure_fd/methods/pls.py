@@ -16,31 +16,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from secure_fd.methods.base import Labels, check_labels, teachable
-from secure_fd.methods.class_means import class_means
+from secure_fd.methods.base import Labels, teachable
+from secure_fd.methods.class_means import ClassMeansMethod, class_means
 from secure_fd.votes.codec import Contribution, FloatArray, Sums, ensemble_predictions
 
 
 @dataclass(frozen=True, slots=True)
-class PLS:
+class PLS(ClassMeansMethod):
     """labels: what clients share; a hard vote is cast where more than half of a class is right.
 
     >>> PLS("hard").name
     'PLS hard'
     """
 
+    title: ClassVar[str] = "PLS"
+
     labels: Labels = "soft"
-
-    gamma: ClassVar[float] = 1.0
-    """Weight of the distillation loss: both losses weigh the same."""
-
-    def __post_init__(self) -> None:
-        check_labels(self.labels)
-
-    @property
-    def name(self) -> str:
-        """The name in the literature, with the kind of label."""
-        return f"PLS {self.labels}"
 
     def contribution(self, predictions: FloatArray, of_class: FloatArray) -> Contribution:
         """The mean of right predictions, weighted by their share of the class."""

@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from secure_fd.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from secure_fd.methods.base import Method
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +55,16 @@ RECORD_UNIT_METHODS: Final = (
     f"under masks, and by DP-SGD {', '.join(RECORD_UNIT[2:])}"
 )
 
-_KINDS: Final = (("client", "server"), ("opinion", "ensemble"), ("contribution", "teaching"))
 
+def load(name: str, field: str = "methods") -> "type[Method]":
+    """Return the class of a method by its name, or a user's own by package.module:Name.
 
-def load(name: str, field: str = "methods") -> Any:  # noqa: ANN401 - a class of any method
-    """The class of a method by its name, or of one's own as package.module:Name.
+    Args:
+        name: of the method.
+        field: the setting that the name was typed as.
 
-    field: the setting that the name was typed as. Raises ConfigurationError for an unknown name, a
-    module that cannot be imported, or a class that is none of the three kinds of method.
+    Raises:
+        ConfigurationError: the name is unknown, or names no subclass of `Method`.
 
     >>> load("fedmd").__name__
     'FedMD'
@@ -72,8 +77,15 @@ def load(name: str, field: str = "methods") -> Any:  # noqa: ANN401 - a class of
         found = getattr(import_module(module), cls)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(field, name, f"use a class that exists ({error})") from error
-    whole = any(all(hasattr(found, part) for part in kind) for kind in _KINDS)
-    if not isinstance(found, type) or not whole:
-        needed = ", or ".join(" and ".join(kind) for kind in _KINDS)
-        raise ConfigurationError(field, name, f"use a class that has {needed}")
+    from secure_fd.methods.base import Method  # imports torch
+
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise ConfigurationError(field, name, "use a subclass of secure_fd.Method")
     return found
+
+
+def build(name: str, labels: str, field: str = "methods") -> "Method":
+    """Make a method by its name; labels: what clients share, where the method has a choice."""
+    kind: Any = load(name, field)
+    made: Method = kind(labels) if kind.takes_labels else kind()
+    return made

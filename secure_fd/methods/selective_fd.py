@@ -18,15 +18,16 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.methods.base import (
     CountedVotes,
     Labels,
-    Opinion,
+    VotePolicy,
     WeighedVotes,
-    check_labels,
     check_server_threshold,
     filtered,
     levels,
 )
 from secure_fd.methods.min_voters import check_min_voters
+from secure_fd.methods.votes import VotingMethod
 from secure_fd.selection.selectors import ClientSelector, ProxyRatioSelector, Selection
+from secure_fd.training.recipes import Recipe, ours
 from secure_fd.votes.budget import check_budget
 from secure_fd.votes.codec import Ensemble, IntArray, Sums
 
@@ -36,7 +37,7 @@ _MOST_BITS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class SelectiveFD:
+class SelectiveFD(VotingMethod):
     """labels: what clients share. server_threshold: tau_server, an l1 distance up to 2.
 
     votes: "weighed", or "counted" as in the paper, 0 or 1 by the selector's threshold.
@@ -59,6 +60,8 @@ class SelectiveFD:
     'Selective-FD hard'
     """
 
+    title: ClassVar[str] = "Selective-FD"
+
     labels: Labels = "soft"
     selector: ClientSelector = field(default_factory=ProxyRatioSelector)
     server_threshold: float = 2.0
@@ -71,11 +74,8 @@ class SelectiveFD:
     budget: float | None = None
     min_voters: int = 1
 
-    revisits: ClassVar[bool] = False
-    """Local steps come first (the paper's supplement)."""
-
     def __post_init__(self) -> None:
-        check_labels(self.labels)
+        VotingMethod.__post_init__(self)
         check_server_threshold(self.server_threshold)
         check_budget(self.budget)
         if self.votes not in ("weighed", "counted"):
@@ -93,16 +93,15 @@ class SelectiveFD:
             raise ConfigurationError("rare", self.rare, "use a number from 0 to 1")
 
     @property
-    def name(self) -> str:
-        """The name in the literature, with the kind of label."""
-        return f"Selective-FD {self.labels}"
-
-    @property
     def levels(self) -> int:
         """Weighed votes need room for their weights."""
         if self.labels == "hard" and self.votes == "weighed":
             return (1 << self.bits) - 1
         return levels(self.labels)
+
+    def recipe(self, n_classes: int, n_proxies: int, held: float, image_set: str = "") -> Recipe:
+        """Return this package's recipe."""
+        return ours(n_classes, n_proxies, held, image_set=image_set)
 
     @property
     def asks_first(self) -> bool:
@@ -110,11 +109,11 @@ class SelectiveFD:
         looks = isinstance(self.selector, ProxyRatioSelector)
         return self.none_of_mine and looks and self.votes == "weighed"
 
-    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:
+    def opinion(self, client: ClientData, proxies: Tensor) -> VotePolicy:
         """The client selector's verdict."""
         return self.opinion_of(self.selector.select(client, proxies), client.n_classes)
 
-    def opinion_of(self, verdict: Selection, n_classes: int) -> Opinion:
+    def opinion_of(self, verdict: Selection, n_classes: int) -> VotePolicy:
         """What a client may say where its selector judges so."""
         if self.votes == "weighed":
             held = np.isin(np.arange(n_classes), verdict.classes)
@@ -128,7 +127,7 @@ class SelectiveFD:
                 familiar=verdict.familiar,
             )
         allowed = verdict.allowed(n_classes) if self.own_classes else None
-        return CountedVotes(verdict.accepted.astype(np.float64), allowed, verdict.scores)
+        return CountedVotes(verdict.accepted.astype(np.float64), allowed, scores=verdict.scores)
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """h(x) where the answer is precise; where nobody answered, zeros tie and teach nothing."""

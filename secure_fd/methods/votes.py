@@ -12,6 +12,7 @@ help against it; a limit on how often a client answers does.
 import hashlib
 import logging
 import struct
+from abc import abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -21,11 +22,20 @@ import torch
 from torch import Tensor, nn
 
 from secure_fd.crypto.public_draws import draw_indices
+from secure_fd.data.federated import ClientData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
-from secure_fd.methods.base import Method, Opinion, Own, Setting
+from secure_fd.methods.base import (
+    CountedVotes,
+    Labels,
+    Method,
+    Own,
+    Setting,
+    VotePolicy,
+    check_labels,
+    levels,
+)
 from secure_fd.methods.min_voters import Voters, check_min_voters
 from secure_fd.methods.registry import RECORD_UNIT_METHODS
-from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import BOUND, Known, Survey
 from secure_fd.privacy.base import FromAnswers, Guard
 from secure_fd.privacy.guarantee import Guarantee
@@ -67,17 +77,65 @@ _DRAWN = struct.Struct("<qq")
 _SUBJECT = struct.Struct(">Q?32s")
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyVotes:
-    """A method of votes, as two halves. rule: what it decides."""
+class VotingMethod(Method):
+    """Base class of methods whose clients share predictions about public proxy samples.
 
-    rule: Method
+    A method decides at least what the server makes of the sum. By default every client answers
+    every proxy, and all answers weigh the same.
+    """
+
+    __slots__ = ()
+
+    takes_labels: ClassVar[bool] = True
     needs_proxies: ClassVar[bool] = True
+    revisits: ClassVar[bool] = False
+    """Whether clients take a round's local steps after the distillation."""
+    labels: Labels
+
+    def __post_init__(self) -> None:
+        check_labels(self.labels)
 
     @property
     def name(self) -> str:
-        """The name in the literature."""
-        return self.rule.name
+        """The name in the literature, with the kind of label."""
+        return f"{self.title} {self.labels}"
+
+    @property
+    def levels(self) -> int:
+        """Integer units in one whole vote."""
+        return levels(self.labels)
+
+    @property
+    def rare(self) -> float:
+        """Exponent by which distillation prefers rare classes, see `Memory`."""
+        return 0.0
+
+    @property
+    def asks_first(self) -> bool:
+        """Whether a survey of known proxies comes before the first vote."""
+        return False
+
+    @property
+    def budget(self) -> float | None:
+        """Most that a client's votes of a round may weigh, in times its equal share; None: all."""
+        return None
+
+    def opinion(self, client: ClientData, proxies: Tensor) -> VotePolicy:  # noqa: ARG002 - nobody abstains
+        """Return where the client answers, and with what weight."""
+        return CountedVotes(np.ones(len(proxies)))
+
+    @abstractmethod
+    def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
+        """Return what the server sends back for a round's proxies.
+
+        Args:
+            indices: [m] of the proxies.
+            sums: count [m] and sum [m, C] of the votes.
+        """
+
+    def surveys(self, setting: Setting) -> bool:
+        """Whether the survey is made: it is a release of every proxy, and leaves one for votes."""
+        return self.asks_first and setting.protection.lets_pass and setting.releases != 1
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
         """Raise ConfigurationError where a round asks about more proxies than there are.
@@ -85,51 +143,35 @@ class ProxyVotes:
         Also where a protection is of class sums: no vote is covered by it.
         """
         if not setting.protection.asks_network:
-            allowed = f"not with {self.rule.name}: {RECORD_UNIT_METHODS}"
+            allowed = f"not with {self.name}: {RECORD_UNIT_METHODS}"
             raise ConfigurationError("protection", setting.protection.name, allowed)
         wanted, held = setting.schedule.proxies_per_round, len(setting.public_proxies())
         if not 1 <= wanted <= held:
             raise ConfigurationError("proxies_per_round", wanted, f"there are {held} proxies")
-        least = min_voters(self.rule)
-        check_min_voters(least, setting.n_clients)
-        if least > 1 and setting.protection.noise_terms.room:
+        check_min_voters(self.min_voters, setting.n_clients)
+        if self.min_voters > 1 and setting.protection.noise_terms.room:
             allowed = f"use 1: the {setting.protection.name} adds no noise to counts of voters"
-            raise ConfigurationError("min_voters", least, allowed)
-        if wants_survey(self.rule, setting) and not makes_survey(self.rule, setting):
+            raise ConfigurationError("min_voters", self.min_voters, allowed)
+        if setting.releases == 1 and self.asks_first and setting.protection.lets_pass:
             _LOG.warning(
                 "releases_per_pair 1 leaves no room for the survey of known proxies: "
                 "it is not made, and every proxy may be used for distillation"
             )
 
     def client(self, setting: Setting, own: Own) -> "VoteClient":
-        """The half of one client."""
-        return VoteClient(self.rule, setting, own)
+        """Make the role of one client."""
+        return VoteClient(self, setting, own)
 
     def server(self, setting: Setting, initial: nn.Module) -> "VoteServer":  # noqa: ARG002 - clients keep their networks
-        """The server's half."""
-        return VoteServer(self.rule, setting)
-
-
-def wants_survey(rule: Method, setting: Setting) -> bool:
-    """Whether the rule asks what clients know, under a protection that lets such bits pass."""
-    return setting.protection.lets_pass and isinstance(rule, SelectiveFD) and rule.asks_first
-
-
-def makes_survey(rule: Method, setting: Setting) -> bool:
-    """Whether the survey is made: it is a release of every proxy, and leaves one for the votes."""
-    return wants_survey(rule, setting) and setting.releases != 1
-
-
-def min_voters(rule: object) -> int:
-    """Fewest clients that answer a proxy whose predictions are asked for."""
-    return rule.min_voters if isinstance(rule, SelectiveFD) else 1
+        """Make the server's role."""
+        return VoteServer(self, setting)
 
 
 @dataclass(slots=True)
 class _Terms:
     """What both halves derive for themselves, and never tell each other."""
 
-    rule: Method
+    rule: VotingMethod
     setting: Setting
     draws: "Draws" = field(init=False)
 
@@ -147,14 +189,13 @@ class _Terms:
 
     def limits(self, proxies: int) -> Limits:
         """Of one client's votes about so many proxies."""
-        slack = self.rule.budget if isinstance(self.rule, SelectiveFD) else None
-        most = units_of(slack, proxies, self.setting.n_clients, self.codec.levels)
+        most = units_of(self.rule.budget, proxies, self.setting.n_clients, self.codec.levels)
         return Limits(self.setting.n_classes, most)
 
     @property
     def asks_first(self) -> bool:
         """Whether clients are asked what they know, which nothing but the sum would protect."""
-        return makes_survey(self.rule, self.setting)
+        return self.rule.surveys(self.setting)
 
     @property
     def survey(self) -> Survey:
@@ -171,23 +212,22 @@ class _Terms:
 class VoteClient(ClientRole):
     """w_k(x) s_k(x) for the round's proxies; learns from the ensemble."""
 
-    def __init__(self, rule: Method, setting: Setting, own: Own) -> None:
+    def __init__(self, rule: VotingMethod, setting: Setting, own: Own) -> None:
         self.learner: Learner = own.learner(setting.schedule)
         self._units: UnitArray | None = None
         self._rule, self._own = rule, own
         self._proxies: Tensor = setting.public_proxies()
         self._terms = _Terms(rule, setting)
         remember = setting.schedule.remember
-        rare = rule.rare if isinstance(rule, SelectiveFD) else 0.0
-        self._memory = Memory(self._proxies, setting.n_classes, remember=remember, rare=rare)
+        self._memory = Memory(self._proxies, setting.n_classes, remember=remember, rare=rule.rare)
         self._trust = Trust()
-        self._opinion: Opinion | None = None
+        self._opinion: VotePolicy | None = None
         self._guard: Guard | None = None
         self._surveyed = False
         """Whether it answered a survey whose sum may have been opened."""
         self._survey_round = -1
         """The round of its survey, as long as the sum of the survey is open."""
-        self._least = min_voters(rule)
+        self._least = rule.min_voters
         self._last_counted = -1
         """The newest round whose votes, or voters, it may have shared: they are shared once."""
 
@@ -259,7 +299,7 @@ class VoteClient(ClientRole):
         return self._terms.draws
 
     @property
-    def opinion(self) -> Opinion:
+    def opinion(self) -> VotePolicy:
         """Where this client answers; its selector is fitted when it is first asked for."""
         if self._opinion is None:
             self._opinion = self._rule.opinion(self._own.data, self._proxies)
@@ -348,7 +388,7 @@ class VoteClient(ClientRole):
         opinion = self.opinion_now(indices)
         return opinion.contribution(indices, predictions, self._rule.labels, trust)
 
-    def opinion_now(self, indices: IntArray) -> Opinion:  # noqa: ARG002 - it has one for all proxies
+    def opinion_now(self, indices: IntArray) -> VotePolicy:  # noqa: ARG002 - it has one for all proxies
         """Where it may answer of the proxies at these indices; a child may decide in each round."""
         return self.opinion
 
@@ -356,7 +396,7 @@ class VoteClient(ClientRole):
 class VoteServer(ServerRole):
     """Sums of votes, and the method's rule."""
 
-    def __init__(self, rule: Method, setting: Setting) -> None:
+    def __init__(self, rule: VotingMethod, setting: Setting) -> None:
         self.ensemble: Ensemble | None = None
         """The newest one; None before any, and after a void round."""
         self._rule, self._setting = rule, setting
@@ -364,7 +404,7 @@ class VoteServer(ServerRole):
         self.known: Known | None = None
         """What the survey said; None before it, and where none is made."""
         self._surveyed, self._survey_round = False, -1  # as a client's
-        self._least = min_voters(rule)
+        self._least = rule.min_voters
         self._counts: Sum | None = None
         """The sum of voters of the newest round."""
 

@@ -21,16 +21,9 @@ from secure_fd.crypto.public_draws import joint_seed, public_nonces
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
-from secure_fd.methods.base import (
-    Exchange,
-    Method,
-    Own,
-    Setting,
-)
-from secure_fd.methods.class_means import ClassMeans, ClasswiseMethod
+from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.methods.min_voters import check_sum
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import ProxyVotes, min_voters
 from secure_fd.privacy.base import NoProtection, Protection, Public
 from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.protocol.client import Client
@@ -60,7 +53,6 @@ from secure_fd.votes.codec import FloatArray, contributors, proxy_bytes
 
 __all__ = ["Federation", "Participant"]
 
-AnyMethod = Exchange | Method | ClasswiseMethod
 Train = Callable[[Sequence[Steps]], None]
 _LOG = logging.getLogger("secure_fd")
 _REFUSALS = (PeerError, LocalError, BudgetError)
@@ -143,7 +135,7 @@ class Federation:
         self,
         participants: Sequence[Participant],
         proxies: Tensor | None,
-        method: AnyMethod,
+        method: Method,
         *,
         aggregation: SecureSum | None = None,
         protection: Protection | None = None,
@@ -167,7 +159,7 @@ class Federation:
             raise ConfigurationError("seed", seed, "use 0 or more")
         if trainer is not None and not callable(trainer):
             raise ConfigurationError("trainer", trainer, "use a callable that runs training steps")
-        self.method = exchange_of(method)
+        self.method = checked(method)
         self.aggregation_time = Stopwatch()
         """Inside the secure sum, of all its parties together."""
         self.transcript = Transcript(n, keep_uploads)
@@ -176,7 +168,7 @@ class Federation:
         self._sum = sum_for(n, aggregation)
         self._protection = protection or NoProtection()
         self._protection.check_sum(self._sum)
-        check_sum(min_voters(getattr(self.method, "rule", None)), self._sum)
+        check_sum(self.method.min_voters, self._sum)
         proxies = proxies if self.method.needs_proxies else None
         if proxies is not None:
             check_proxies(proxies, shape)
@@ -470,25 +462,12 @@ class Federation:
         return self._halves[client].scores()
 
 
-def exchange_of(method: AnyMethod) -> Exchange:
-    """A method as two halves, whether it is one, or decides on votes or on class means alone.
-
-    Raises ConfigurationError for anything else.
-    """
-    if isinstance(method, str | type):
+def checked(method: object) -> Method:
+    """Return the method; ConfigurationError for anything else, such as a name or a class."""
+    if not isinstance(method, Method):
         allowed = "use an instance, as SelectiveFD() is; secure_fd.simulate takes names"
         raise ConfigurationError("method", method, allowed)
-    if hasattr(method, "client") and hasattr(method, "server"):
-        return cast(Exchange, method)
-    if hasattr(method, "opinion") and hasattr(method, "ensemble"):
-        return ProxyVotes(cast(Method, method))
-    if hasattr(method, "contribution") and hasattr(method, "teaching"):
-        return ClassMeans(method)
-    raise ConfigurationError(
-        "method",
-        type(method).__name__,
-        "it needs client and server, or opinion and ensemble, or contribution and teaching",
-    )
+    return method
 
 
 def participants_of(models: Sequence[nn.Module], data: Sequence[ClientData]) -> list[Participant]:
@@ -511,7 +490,7 @@ def count_of(proxies: Tensor | None) -> int:
 
 
 def recipe_of(
-    method: AnyMethod, participants: Sequence[Participant], proxies: Tensor | None
+    method: Method, participants: Sequence[Participant], proxies: Tensor | None
 ) -> Recipe:
     """The recipe by default: ours for Selective-FD, from the classes that clients hold.
 

@@ -16,11 +16,11 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import SharesParameters
-from secure_fd.methods.dafkd import DaFKD
+from secure_fd.methods.base import Method
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.registry import METHODS, RECORD_UNIT, RECORD_UNIT_METHODS
+from secure_fd.methods.registry import build as build_method
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.optional import import_ours
@@ -35,7 +35,6 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.simulation import saved
 from secure_fd.simulation.federation import (
-    AnyMethod,
     Dropouts,
     Federation,
     participants_of,
@@ -135,7 +134,7 @@ def simulate(
     *,
     split: str = "strong",
     clients: int = 10,
-    method: str | AnyMethod = "selective-fd",
+    method: str | Method = "selective-fd",
     labels: Literal["soft", "hard"] = "hard",
     secure: Secure = None,
     unit: Unit = None,
@@ -181,17 +180,17 @@ def simulate(
         allowed = "it goes with the votes of selective-fd, by name; SelectiveFD has its own"
         raise ConfigurationError("min_voters", min_voters, allowed)
     if pools:
-        chosen: AnyMethod = pooled_heads(epsilon, local=local)
+        chosen: Method = pooled_heads(epsilon, local=local)
     else:
         chosen = _method(method, labels, unit, epsilon, made, recipe, seed)
         if isinstance(chosen, SelectiveFD) and min_voters != 1:
             chosen = replace(chosen, min_voters=min_voters)
-    shared = isinstance(chosen, SharesParameters)
+    shared = chosen.shares_parameters
     names = architectures(made.name, len(made.clients), shared=shared)
     people = participants_of(fresh_networks(made, seed, shared=shared), made.clients)
     steps = _recipe(recipe, chosen, made)
     protection: Protection = NoProtection()
-    if isinstance(chosen, SharesParameters):
+    if chosen.shares_parameters:
         if unit is not None and not math.isinf(epsilon):
             if unit != "record":
                 raise ConfigurationError("unit", unit, "use record: this method shares no labels")
@@ -218,7 +217,7 @@ def simulate(
     return Simulation(made, federation, names, steps, seed)
 
 
-def _check_unit(method: str | AnyMethod, unit: Unit, epsilon: float) -> None:
+def _check_unit(method: str | Method, unit: Unit, epsilon: float) -> None:
     """Refuse a unit without an epsilon, an epsilon without a unit, and a method without the unit.
 
     None of the three would protect what is run.
@@ -242,7 +241,7 @@ def promise(federation: Federation) -> str:
     """
     claim, method = federation.guarantee(), federation.method
     said = claim.sentence() if claim else "No differential privacy: no noise is added."
-    if claim is None and isinstance(method, PooledHeads) and method.caveat:
+    if claim is None and method.caveat:
         said = f"{said} {method.caveat}"
     return f"{federation.aggregation.guarantee} {said}"
 
@@ -268,27 +267,24 @@ def fresh_networks(data: FederatedData, seed: int, *, shared: bool = False) -> l
 
 
 def _method(
-    method: str | AnyMethod,
+    method: str | Method,
     labels: Literal["soft", "hard"],
     unit: Unit,
     epsilon: float,
     data: FederatedData,
     recipe: Literal["ours", "paper"] | Recipe,
     seed: int,
-) -> AnyMethod:
+) -> Method:
     if not isinstance(method, str):
         return method
     if method == "selective-fd" and unit == "label" and not math.isinf(epsilon):
         # The label unit makes one symbol noisy, so votes are counted.
         return SelectiveFD(labels, server_threshold=1.0, votes="counted")
-    kind = load_method(method, "method")
-    if kind is FedED:
+    if load_method(method, "method") is FedED:
         schedule = _recipe(recipe, None, data).schedule
         proxies = data.proxies.pixels
         return central_network(labels, proxies, data.n_classes, data.name, schedule, seed)
-    labelled = "labels" in getattr(kind, "__dataclass_fields__", {})
-    made: AnyMethod = kind(labels) if labelled else kind()
-    return made
+    return build_method(method, labels, "method")
 
 
 def central_network(
@@ -322,7 +318,7 @@ def central_network(
 
 
 def _recipe(
-    recipe: Literal["ours", "paper"] | Recipe, method: AnyMethod | None, data: FederatedData
+    recipe: Literal["ours", "paper"] | Recipe, method: Method | None, data: FederatedData
 ) -> Recipe:
     if isinstance(recipe, Recipe):
         return recipe
@@ -332,7 +328,7 @@ def _recipe(
 
 def named_recipe(
     recipe: str,
-    method: AnyMethod | None,
+    method: Method | None,
     n_classes: int,
     n_proxies: int,
     held: float,
@@ -350,13 +346,9 @@ def named_recipe(
         return recipes.paper(n_classes, n_proxies, held)
     if recipe != "ours":
         raise ConfigurationError("recipe", recipe, "use ours, paper, or a Recipe")
-    if isinstance(method, SelectiveFD):
-        return recipes.ours(n_classes, n_proxies, held, image_set=image_set)
-    if isinstance(method, DaFKD):
-        return recipes.few_rounds()
-    if isinstance(method, PooledHeads):
-        return recipes.distil_once(n_proxies, image_set=image_set, sums=method.rounds)
-    return recipes.plain(n_proxies)
+    if method is None:
+        return recipes.plain(n_proxies)
+    return method.recipe(n_classes, n_proxies, held, image_set)
 
 
 def default_delta(data: FederatedData) -> float:

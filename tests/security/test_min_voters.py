@@ -13,7 +13,7 @@ from torch import Tensor
 import secure_fd as fd
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.errors import ConfigurationError, PeerError
-from secure_fd.methods.base import CountedVotes, Opinion
+from secure_fd.methods.base import CountedVotes, VotePolicy
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.min_voters import Voters
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -43,7 +43,7 @@ FOUR = tuple(range(4))
 class Scattered(SelectiveFD):
     """Each client answers some proxies, drawn by its records: many counts are one."""
 
-    def opinion(self, client: ClientData, proxies: Tensor) -> Opinion:
+    def opinion(self, client: ClientData, proxies: Tensor) -> VotePolicy:
         rng = np.random.default_rng(int(client.train.pixels.sum() * 1000))
         return CountedVotes((rng.random(len(proxies)) < 0.4).astype(np.float64))
 

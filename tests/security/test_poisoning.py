@@ -20,7 +20,7 @@ from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.validated import Prio3Sum
-from secure_fd.simulation.federation import Federation, exchange_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.budget import within
 from secure_fd.votes.codec import IntArray, UnitArray, WordArray
@@ -78,7 +78,7 @@ def ten():
 def taught(
     data: FederatedData, lie: Lie | None, sums: SecureSum
 ) -> tuple[Federation, list[RoundReport]]:
-    method = exchange_of(SelectiveFD("hard"))
+    method = SelectiveFD("hard")
     made = Federation(
         participants(data),
         data.proxies.pixels,
@@ -138,7 +138,7 @@ def cast(lie: Lie, slack: float | None) -> tuple[UnitArray, RoundReport]:
     """What the liar casts in the strong split under a budget, in clear."""
     strong = federate(load("digits"), parse_split("strong"), CLIENTS, seed=20, sizes=SIZES)
     method = Poisoned(
-        exchange_of(SelectiveFD("hard", budget=slack, none_of_mine=False)),
+        SelectiveFD("hard", budget=slack, none_of_mine=False),
         strong.proxies.labels.numpy(),
         lie,
     )

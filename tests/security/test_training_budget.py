@@ -10,6 +10,7 @@ import pytest
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError
 from secure_fd.methods.adversarial import AdversarialSettings
+from secure_fd.methods.base import Method
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.privacy import dp_sgd
@@ -18,7 +19,7 @@ from secure_fd.privacy.events import Gaussian
 from secure_fd.privacy.ledger import Booking, BudgetLedger
 from secure_fd.privacy.samplers import FloatGaussian
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.simulation.federation import AnyMethod, Federation, participants_of
+from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.simulation.simulate import simulate
 from secure_fd.training import models
 from secure_fd.training.recipes import SGD, Schedule
@@ -144,7 +145,7 @@ def run_of(
     data: FederatedData, name: str, ledgers: dict[int, BudgetLedger] | None, rounds: int = 1
 ) -> Federation:
     """A federation whose clients train by DP-SGD for so many planned rounds."""
-    method: AnyMethod = PLANNED[name].trained_privately(4.0, DELTA, rounds, BRIEF, ledgers)
+    method: Method = PLANNED[name].trained_privately(4.0, DELTA, rounds, BRIEF, ledgers)
     networks = [models.build(models.SHARED, data.n_classes, 0) for _ in data.clients]
     people = participants_of(networks, data.clients)
     return Federation(people, None, method, aggregation=PlainSum(4), schedule=BRIEF)

@@ -16,6 +16,7 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.adversarial import AdversarialSettings
 from secure_fd.methods.as_published import SelectiveFDAsPublished
+from secure_fd.methods.base import Method
 from secure_fd.methods.dafkd import DaFKD, FedDF
 from secure_fd.methods.ds_fl import DSFL
 from secure_fd.methods.fedavg import FedAvg
@@ -35,14 +36,14 @@ from secure_fd.secure_sum.base import SecureSum, Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.selectors import KulsifSelector, ProxyRatioSelector
-from secure_fd.simulation.federation import AnyMethod, Federation
+from secure_fd.simulation.federation import Federation
 from secure_fd.simulation.simulate import simulate
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.codec import FloatArray, proxy_bytes
 from tests.small_federation import CPU, SMALL, Faults, faults, federation, networks, parameters
 
 RIVALS = AdversarialSettings(latent=4, hidden=16, judge=16, sums=2, steps=2, batch=16)
-CASES: Mapping[str, Callable[[FederatedData], AnyMethod]] = {
+CASES: Mapping[str, Callable[[FederatedData], Method]] = {
     "fedavg": lambda _: FedAvg(SGD(0.1, local_batch=16), 2),
     "independent": lambda _: Independent(),
     "fedmd": lambda _: FedMD("soft"),

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from secure_fd.data.federated import FederatedData
+from secure_fd.methods.base import Method
 from secure_fd.methods.ds_fl import DSFL
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
@@ -28,7 +29,7 @@ from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.selection.selectors import ProxyRatioSelector
-from secure_fd.simulation.federation import AnyMethod, Federation
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
 from tests.small_federation import BRIEF, faults, participants
@@ -48,7 +49,7 @@ FAST = replace(
 SELECTOR = ProxyRatioSelector(reference=ReferenceSettings(n_features=2000), prior=0.0)
 BEFORE = partial(SelectiveFD, selector=SELECTOR, bits=6, none_of_mine=False, rare=0.0)
 """Selective-FD without a survey, an estimated prior, and weights of rare classes."""
-RUNS: Mapping[str, tuple[AnyMethod, Schedule]] = {
+RUNS: Mapping[str, tuple[Method, Schedule]] = {
     "Selective-FD hard": (BEFORE("hard"), FAST),
     "Selective-FD soft": (BEFORE("soft"), BRIEF),
     "Selective-FD counted": (BEFORE("soft", votes="counted"), BRIEF),

@@ -13,7 +13,7 @@ from secure_fd import simulate
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.errors import PeerError
-from secure_fd.methods.base import Exchange
+from secure_fd.methods.base import Method
 from secure_fd.methods.heads import (
     CANDIDATES,
     KNOWN,
@@ -41,7 +41,7 @@ from tests.small_federation import SMALL, STILL, faults, federation
 
 def run(
     data: FederatedData,
-    method: Exchange,
+    method: Method,
     rounds: int,
     schedule: Schedule = STILL,
     secure: str | None = None,

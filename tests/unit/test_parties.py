@@ -172,7 +172,7 @@ def test_a_method_of_one_s_own_is_one_file(digits):
     kind = load_method("examples.own_method:Majority")
     assert kind is Majority
     every, none = (run(federation(digits, kind(share=share))) for share in (0.0, 1.0))
-    assert every.method.name == "Majority"
+    assert every.method.name == "Majority hard"
     assert all(seen.ensemble.kept.all() for seen in every.transcript.distillation)
     assert not any(seen.ensemble.kept.any() for seen in none.transcript.distillation)
 
@@ -183,7 +183,7 @@ def test_a_method_of_one_s_own_is_one_file(digits):
         ("fedsgd", "use one of fedavg"),
         ("examples.missing:Name", "a class that exists"),
         ("examples.own_method:Missing", "a class that exists"),
-        ("pathlib:Path", "client and server"),
+        ("pathlib:Path", "a subclass of secure_fd.Method"),
     ],
 )
 def test_a_name_of_no_method_is_told_in_one_sentence(name, why):
@@ -193,7 +193,7 @@ def test_a_name_of_no_method_is_told_in_one_sentence(name, why):
 
 def test_the_table_of_names_knows_which_methods_share_parameters():
     for name, known in METHODS.items():
-        assert hasattr(load_method(name), "trained_privately") == known.averages, name
+        assert load_method(name).shares_parameters == known.averages, name
 
 
 def test_dp_sgd_is_planned_for_the_steps_that_a_method_takes():

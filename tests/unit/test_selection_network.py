@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from experiments.rivals.by_network import (
-    NetworkVotes,
     SelectiveByNetwork,
     confidence,
     negative_energy,
@@ -53,7 +52,7 @@ def test_a_client_answers_where_the_score_reaches_the_quantile(selector):
 
 
 def test_the_selector_changes_its_mind_with_the_network(digits):
-    made = federation(digits, NetworkVotes(SelectiveByNetwork("hard", "energy")))
+    made = federation(digits, SelectiveByNetwork("hard", "energy"))
     list(made.rounds(0))
     before = made.selector_scores(1)
     run(made, rounds=2)
