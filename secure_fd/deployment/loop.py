@@ -299,7 +299,8 @@ class Rounds:
                 raise PeerError(f"site {k} has lost its state: enrol it anew, in a new roster")
             if answer.position < self.party.dropped:
                 raise PeerError(f"site {k} has an older copy of its state: make a new roster")
-            self._read[k] = answer.position
+            if k in self._read:
+                self._read[k] = answer.position
             self.party.returned(k, answer.position)
             self._owed.pop(k, None)
         again = self._processes.get(k) != answer.process

@@ -76,7 +76,6 @@ class Site:
             memory=file.get("memory"),
         )
         self._sums = MaskedClient(self._member)
-        self._half: ClientRole | None = None
         self._client: Client | None = None
         self._process = os.urandom(PROCESS_BYTES)
         self._begun = self.done = False
@@ -143,22 +142,19 @@ class Site:
 
     def _join(self, sent: list[bytes]) -> None:
         """Join a set-up; before it begins another may follow, where one did not reach all sites."""
-        if self._is_set_up:
-            if self._client is None:
-                self._open()  # a new process: it knows now whether it has read a broadcast
-            if self._begun or self.position:
-                raise PeerError("the server asks for a set-up that was made")
-            self._file.put({"seed": b""})
-        self._client = self._half = None
+        if self._begun or self._file.get("told") is not None:  # it has read a broadcast
+            raise PeerError("the server asks for a set-up that was made")
+        self._file.put({"seed": b""})
+        self._client = None
         self._sums = MaskedClient(self._member)
         sent.extend(self._sums.join())
 
     def _open(self) -> Client:
-        """The client and its half, once the set-up has agreed on a seed."""
+        """Make the client, once the set-up has agreed on a seed."""
         seed = kept_seed(self._file, self._member)
-        self._half = self.agreement.half(self.number, self._data, seed)
-        self._training = TrainingMode([self._model])
-        self._client = self.agreement.client(self.number, self._half, self._sums, self._file)
+        role = self.agreement.half(self.number, self._data, seed)
+        self._training = TrainingMode([role.learner.model])
+        self._client = self.agreement.client(self.number, role, self._sums, self._file)
         return self._client
 
     def _begin(self, sent: list[bytes]) -> None:
@@ -219,10 +215,8 @@ class Site:
 
     @property
     def half(self) -> ClientRole:
-        """The method's half; LocalError before the session began."""
-        if self._half is None:
-            raise LocalError("there is no half before the session began")
-        return self._half
+        """Client role of the method; PeerError before the session began."""
+        return self._party().half
 
 
 @dataclass(frozen=True, slots=True)
