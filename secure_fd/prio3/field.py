@@ -78,6 +78,7 @@ def _product(a: FieldArray, b: FieldArray) -> FieldArray:
     found, h1 = a * b, high >> _HALF
     borrowed = found < h1
     found -= h1 + borrowed * _LOW
+    # `found` may be p or more; the other summand is below 2^64 - 2^33, so `add` reduces it once.
     return add(found, (high & _LOW) * _LOW)
 
 
