@@ -31,7 +31,7 @@ from attacks.statistics import auc, rank
 from attacks.view import Capability, Public, View
 from secure_fd.data import images as data
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.adversarial import AdversarialSettings, Adversary, Generator
+from secure_fd.methods.generator import AdversarialSettings, AdversarialTrainer, Generator
 from secure_fd.training import models
 
 NEEDS = (frozenset({Capability.HOLD_GENERATOR, Capability.PUBLIC_PROXIES}),)
@@ -81,7 +81,7 @@ def public_generator(
     made = Generator(tuple(records.shape[1:]), n_classes, settings, seed)
     pixels = records if records.ndim == 4 else records[:, :, None, None]
     every = data.Images(pixels, torch.arange(len(records)) % n_classes)
-    Adversary(made, None, every, settings, seed, torch.device("cpu")).local_steps(steps)
+    AdversarialTrainer(made, None, every, settings, seed, torch.device("cpu")).local_steps(steps)
     return made
 
 

@@ -55,9 +55,9 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import own_shape
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
-from secure_fd.methods.adversarial import AdversarialSettings
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse
 from secure_fd.privacy.record import PooledRecordUnit
@@ -116,7 +116,7 @@ def optimiser_of(method: object) -> SGD | PrivateSGD | None:
     """
     if isinstance(method, DaFKD):
         return method.private
-    return method.optimiser if isinstance(method, FedAvg) else None
+    return method.private or method.sgd if isinstance(method, FedAvg) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,7 +27,7 @@ from secure_fd.crypto.keys import IdentityKey
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.data.images import Images
-from secure_fd.methods.fedavg import FedAvg, ParameterCodec
+from secure_fd.methods.fedavg import FedAvg, parameter_codec
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.protocol.messages import ServerRole, ServerTurn
@@ -36,6 +36,7 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.training import models
 from secure_fd.training.recipes import SGD
+from secure_fd.votes.fixed_point import record_shares
 
 Lie = Callable[[bytes], bytes]
 """What clients are told, made of the truth."""
@@ -139,18 +140,18 @@ def one_update(
     """
     recipe = set_up.recipe
     clients = [_client(c, recipe if private else None) for c in data.clients[:_CLIENTS]]
-    codec = ParameterCodec.by_records([len(client.train) for client in clients])
+    codec = parameter_codec(record_shares([len(client.train) for client in clients]))
     recipe = replace(recipe, shares=codec.shares)
     architecture = partial(models.build, models.fitted(set_up.model, data.name), data.n_classes)
-    step: SGD | PrivateSGD = SGD(recipe.learning_rate, recipe.batch)
+    spent = None
     if private:
-        spent = private.epsilon, private.delta
-        step = PrivateSGD(*spent, _ROUNDS, recipe.learning_rate, recipe.batch)
+        rates = recipe.learning_rate, recipe.batch
+        spent = PrivateSGD(private.epsilon, private.delta, _ROUNDS, *rates)
     noise: Random = SeededRandom(seed) if data.name in IMAGE_SETS else os.urandom
     run = Federation(
         participants_of([architecture(seed) for _ in clients], clients),
         None,
-        FedAvg(step, recipe.steps, random=noise),
+        FedAvg(SGD(recipe.learning_rate, recipe.batch), recipe.steps, private=spent, random=noise),
         aggregation=MaskedSum(len(clients)) if masks else None,
         seed=seed,
         serve=partial(OneStory, at=_ROUNDS - 2, lie=lie) if lie else Server,

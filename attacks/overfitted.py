@@ -21,7 +21,7 @@ from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.base import Method
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
-from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.base import Protection
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.secure_sum.masked import MaskedSum
@@ -62,10 +62,11 @@ def updates(
     seed: int,
     *,
     masks: bool = False,
-    optimiser: SGD | PrivateSGD = _LESSON,
+    private: PrivateSGD | None = None,
 ) -> View:
     """The server's view of FedAvg, all rounds kept."""
-    return _seen(public, challenges, FedAvg(optimiser, STEPS), _ALONE, ROUNDS, seed, masks=masks)
+    method = FedAvg(_LESSON, STEPS, private=private)
+    return _seen(public, challenges, method, _ALONE, ROUNDS, seed, masks=masks)
 
 
 def votes(
@@ -85,7 +86,7 @@ def class_sums(
     public: Public, challenges: Mapping[int, Challenge], seed: int, *, masks: bool = False
 ) -> View:
     """The server's view of class sums, of every client or of all."""
-    method = PooledHeads(residual_rounds=0, leave="network", none_of_mine=False)
+    method = PooledHeads(residual_rounds=0)
     return _seen(public, challenges, method, _NO_NETWORK, 1, seed, masks=masks)
 
 

@@ -37,7 +37,7 @@ from attacks.scoring import score_scores
 from attacks.statistics import rank
 from attacks.view import View
 from secure_fd.errors import LocalError
-from secure_fd.methods.residuals import LEAST, MOST
+from secure_fd.methods.least_squares import LEAST, MOST
 from secure_fd.votes.codec import IntArray
 
 FALSE_ALARMS: Final = 0.05

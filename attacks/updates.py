@@ -17,7 +17,7 @@ from attacks.fit import network, on_device, predict
 from attacks.view import Capability, Public, View
 from attacks.votes import read_unmasked
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
-from secure_fd.methods.fedavg import ParameterCodec
+from secure_fd.methods.fedavg import parameter_codec
 from secure_fd.protocol.transcript import Float32Array
 
 
@@ -300,13 +300,17 @@ def readable_updates(view: View, recipe: Recipe) -> Updates:
 def _unmasked(view: View, recipe: Recipe) -> dict[int, Float32Array]:
     """By client, the parameters of each payload of the newest round that nothing masks."""
     newest, n_clients = view.models[-1], view.public.n_clients
-    codec = ParameterCodec(recipe.shares or (1.0,) * n_clients)
+    codec = parameter_codec(recipe.shares or (1.0,) * n_clients)
     length = len(newest.parameters)
     read = {
-        client: read_unmasked(words, n_clients, codec.bound, length)
+        client: read_unmasked(words, n_clients, codec.levels, length)
         for client, words in newest.payloads.items()
     }
-    return {k: codec.decode_one(k, values) for k, values in read.items() if values is not None}
+    return {
+        k: codec.decode(values, (k,)).astype(np.float32)
+        for k, values in read.items()
+        if values is not None
+    }
 
 
 def _before(view: View) -> Float32Array:

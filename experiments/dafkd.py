@@ -19,8 +19,6 @@ from experiments.measures import ACCURACY
 from experiments.plots import Lines, drawn
 from experiments.provenance import mean_and_deviation
 from experiments.rows import (
-    RATIO_WEIGHT,
-    SELECTOR_WEIGHT,
     Cell,
     Privacy,
 )
@@ -63,8 +61,6 @@ ROWS: Mapping[str, Row] = {
     "fedavg-long": Row(f"FedAvg, {_LONG} rounds", "fedavg", rate=0.05, rounds=_LONG),
     "feddf": Row("FedDF: uniform weights", "feddf"),
     "dafkd": Row("DaFKD: weights f", "dafkd"),
-    "dafkd-ratio": Row("DaFKD: weights f / (1 - f)", "dafkd", RATIO_WEIGHT),
-    "dafkd-head": Row("DaFKD: weights of density-ratio heads", "dafkd", SELECTOR_WEIGHT),
     "selective-fd": Row("Selective-FD", "selective-fd", rate=0.05),
     "fedavg-dp": Row(f"FedAvg, record epsilon {_EPSILON:g}", "fedavg", private=True),
     "dafkd-dp": Row(f"DaFKD, record epsilon {_EPSILON:g}", "dafkd", private=True),
@@ -151,10 +147,8 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
 
 
 def _shown_at(row: Row, place: tuple[str, str], *, first: bool) -> bool:
-    """Ablations at one place, private rows of one seed there: they take minutes each."""
-    if row.private:
-        return place == (SETS[0], SPLITS[0]) and first
-    return place == (SETS[0], SPLITS[0]) or row.variant != SELECTOR_WEIGHT
+    """Private rows at one place and seed: they take minutes each."""
+    return not row.private or (place == (SETS[0], SPLITS[0]) and first)
 
 
 def _shortened(cell: Cell) -> Cell:
@@ -201,23 +195,21 @@ def _accuracies(plain: Sequence[study.Result]) -> Table:
 
 
 def _leads(plain: Sequence[study.Result]) -> list[Table | str]:
-    """Of weights over uniform ones at the same seed, in points; none where a seed lacks one."""
-    table = new_table(
-        "Ahead of FedDF on generated samples, points, mean and deviation of seeds",
-        ("row", *study.grouped(plain, lambda cell: cell.place)),
-    )
+    """Lead of weights over uniform ones at the same seed, in points."""
+    by_place = study.grouped(plain, lambda cell: cell.place)
     uniform = {(r.cell.place, r.cell.seed): r.accuracy for r in plain if row_of(r.cell) == _RIVAL}
-    for name in ("dafkd", "dafkd-ratio", "dafkd-head"):
-        found = [r for r in plain if row_of(r.cell) == ROWS[name]]
-        of = study.grouped(found, lambda cell: cell.place)
-        leads = [
-            [100 * (r.accuracy - uniform[place, r.cell.seed]) for r in of.get(place, [])]
-            if all((place, r.cell.seed) in uniform for r in of.get(place, []))
-            else []
-            for place in study.grouped(plain, lambda cell: cell.place)
-        ]
-        if any(leads):
-            table.add_row(ROWS[name].title, *(_spread(lead) for lead in leads))
+    weighted = [r for r in plain if row_of(r.cell) == ROWS["dafkd"]]
+    leads = [
+        [100 * (r.accuracy - uniform[place, r.cell.seed]) for r in of]
+        if all((place, r.cell.seed) in uniform for r in of)
+        else []
+        for place in by_place
+        for of in ([r for r in weighted if r.cell.place == place],)
+    ]
+    title = "Ahead of FedDF on generated samples, points, mean and deviation of seeds"
+    table = new_table(title, ("row", *by_place))
+    if any(leads):
+        table.add_row(ROWS["dafkd"].title, *(_spread(lead) for lead in leads))
     return [table] if table.rows else []
 
 
@@ -253,7 +245,7 @@ def _sums(found: Sequence[study.Result]) -> Table:
     return table
 
 
-_DRAWN = ("fedavg", "feddf", "dafkd", "dafkd-ratio", "selective-fd")
+_DRAWN = ("fedavg", "feddf", "dafkd", "selective-fd")
 
 
 def figure(results: study.Results) -> "Figure | None":

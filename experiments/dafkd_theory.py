@@ -114,15 +114,20 @@ def trained(records: FloatArray, drawn: FloatArray, steps: int, seed: int) -> li
     """A discriminator for each client's records [K, m, 2], which learns against drawn [n, 2]."""
     import torch
 
-    from secure_fd.methods.adversarial import BETAS, AdversarialSettings, discriminator, judge_step
+    from secure_fd.methods.generator import (
+        BETAS,
+        AdversarialSettings,
+        discriminator,
+        discriminator_step,
+    )
 
-    form, rng, judges = AdversarialSettings(judge=256), np.random.default_rng(seed), []
+    form, rng, judges = AdversarialSettings(), np.random.default_rng(seed), []
     for k, own in enumerate(records):
         judge = discriminator((1, 1, 2), form, 1000 * seed + k)
         optimiser = torch.optim.Adam(judge.parameters(), 2e-3, BETAS)
         for _ in range(steps):
             batch = (as_images(x[rng.integers(len(x), size=64)]) for x in (own, drawn))
-            judge_step(judge, optimiser, *batch)
+            discriminator_step(judge, optimiser, *batch)
         judges.append(judge.eval())
     return judges
 

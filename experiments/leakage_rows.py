@@ -18,8 +18,8 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.methods.base import Method
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
-from secure_fd.methods.heads import PooledHeads
 from secure_fd.methods.independent import Independent
+from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.base import NoProtection, Protection
 from secure_fd.privacy.dp_sgd import PrivateSGD
@@ -118,14 +118,14 @@ def votes(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
 
 def parameters(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
     """FedAvg, whose server keeps every upload that it reads."""
-    optimiser: SGD | PrivateSGD = _SCHEDULE.sgd
+    private = None
     if row.epsilon is not None:
         steps = _FEDAVG_STEPS * _FEDAVG_ROUNDS
-        optimiser = PrivateSGD(row.epsilon, DELTA, steps, batch=_SCHEDULE.sgd.local_batch)
+        private = PrivateSGD(row.epsilon, DELTA, steps, batch=_SCHEDULE.sgd.local_batch)
     run = Federation(
         participants(records, seed),
         None,
-        FedAvg(optimiser, _FEDAVG_STEPS, random=SeededRandom(seed)),
+        FedAvg(_SCHEDULE.sgd, _FEDAVG_STEPS, private=private, random=SeededRandom(seed)),
         aggregation=secure(row, len(records), seed),
         seed=seed,
         keep_uploads=True,
@@ -157,7 +157,7 @@ def class_sums(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
     run = Federation(
         participants(records, seed),
         proxies.images,
-        PooledHeads(residual_rounds=0, leave="network", features=features, none_of_mine=False),
+        PooledHeads(residual_rounds=0, features=features),
         aggregation=secure(row, len(records), seed),
         protection=unit,
         schedule=_ALONE,

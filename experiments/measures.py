@@ -108,17 +108,17 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
 
 def of_heads(runner: "Federation", made: "Prepared") -> dict[str, float]:
     """Test accuracy of all that clients could leave with, and the share of right labels."""
-    from secure_fd.methods.heads import HeadLearner
+    from secure_fd.methods.pooled_heads import HeadClient
     from secure_fd.training.trainer import accuracy
 
     test, truth = made.data.test, made.data.proxies.labels
     halves = [client.half for client in runner.clients]
-    each = [half.accuracies(test) for half in halves if isinstance(half, HeadLearner)]
+    each = [half.accuracies(test) for half in halves if isinstance(half, HeadClient)]
     held_back = _validation(made.data)
     validated = [
-        accuracy(half.learner.model, held_back) for half in halves if isinstance(half, HeadLearner)
+        accuracy(half.learner.model, held_back) for half in halves if isinstance(half, HeadClient)
     ]
-    first = next(half for half in halves if isinstance(half, HeadLearner))
+    first = next(half for half in halves if isinstance(half, HeadClient))
     _, targets = first.lesson()
     right = (targets.argmax(dim=1).cpu() == truth.cpu()[first.known]).double().mean()
     names = {"network": NETWORK, "head": HEAD, "mean": MEAN}
@@ -168,13 +168,13 @@ def of_lost(runner: "Runner") -> dict[str, float]:
 def _resnet_bytes(clients: int, n_classes: int) -> tuple[int, int]:
     """Of a client and round: packed up, as float32 down; nothing is trained."""
     from secure_fd.data.vision import torchvision
-    from secure_fd.methods.fedavg import ParameterCodec
+    from secure_fd.methods.fedavg import parameter_codec
     from secure_fd.training.models import flatten
     from secure_fd.votes.codec import LaneLayout
 
     flat = flatten(torchvision().models.resnet18(num_classes=n_classes)).numpy()
-    codec = ParameterCodec((1.0,) * clients)
-    layout = LaneLayout(clients, codec.bound, 0)
+    codec = parameter_codec((1.0,) * clients)
+    layout = LaneLayout(clients, codec.levels, 0)
     return layout.pack(codec.encode(0, flat)).nbytes, flat.nbytes
 
 

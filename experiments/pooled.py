@@ -185,7 +185,7 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: study.Progre
 
     import numpy as np
 
-    from secure_fd.methods.heads import HeadLearner
+    from secure_fd.methods.pooled_heads import HeadClient
     from secure_fd.training.recipes import distil_once
 
     start, epsilon, local = time.process_time(), float(cell.epsilon), cell.trust == "nobody"
@@ -201,7 +201,7 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: study.Progre
         on_steps=lambda _: progress(50),
     )
     run.fit(unit.plan.sums)
-    halves = [client.half for client in run.clients if isinstance(client.half, HeadLearner)]
+    halves = [client.half for client in run.clients if isinstance(client.half, HeadClient)]
     every = [half.accuracies(made.test) for half in (halves if cell.learns else halves[:1])]
     _, targets = halves[0].lesson()
     truth = made.proxies.labels[halves[0].known]

@@ -185,7 +185,7 @@ def _ours(cell: Cell, made: Prepared) -> Found:
 
     from experiments.pooled import seeded_run
     from experiments.rival_heads import claim_of
-    from secure_fd.methods.heads import HeadLearner
+    from secure_fd.methods.pooled_heads import HeadClient
     from secure_fd.training.recipes import distil_once
 
     lesson = distil_once(len(made.data.proxies), image_set=cell.image_set)
@@ -194,7 +194,7 @@ def _ours(cell: Cell, made: Prepared) -> Found:
     plan = unit.plan
     run.fit(plan.sums)
     half = run.clients[0].half
-    if not isinstance(half, HeadLearner):
+    if not isinstance(half, HeadClient):
         raise LocalError("pooled heads were asked for, and something else was run")
     figures = {
         ACCURACY: half.accuracies(made.data.test)["head"],

@@ -55,8 +55,6 @@ KNOWN: Mapping[str, MethodName] = {
 BY_NETWORK = ("confidence", "energy")
 """Selectors that have no estimator of their own."""
 COUNTED = "counted votes"
-RATIO_WEIGHT, SELECTOR_WEIGHT = "weight f / (1 - f)", "weight by the selector"
-"""Of DaFKD: what its discriminators, or a client selector in their place, make of a vote."""
 ALL_RECORDS = "all records"
 """Of Independent: every client holds the records of all, which no federation can have."""
 TRUE_LABELS = "true labels"
@@ -77,8 +75,6 @@ _ALLOWED = {
     "variant": (
         *VARIANTS,
         ALL_RECORDS,
-        RATIO_WEIGHT,
-        SELECTOR_WEIGHT,
         SAMPLED,
     ),
     "class_by": ("both", "network"),

@@ -38,12 +38,12 @@ from secure_fd.data.partition import Split, parse_split
 from secure_fd.data.patches import SPREAD
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.methods.adversarial import AdversarialSettings
 from secure_fd.methods.base import Labels, Method
-from secure_fd.methods.dafkd import DaFKD, Weight
+from secure_fd.methods.dafkd import DaFKD, FedDF
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
-from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.generator import AdversarialSettings
+from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.registry import RECORD_UNIT_METHODS
 from secure_fd.methods.selective_fd import ClassBy, SelectiveFD
 from secure_fd.privacy.base import NoProtection, Protection
@@ -77,7 +77,7 @@ PATCHES = "_patches"
 """How the names of image sets end that clients see through `data.patches`."""
 _PIXELS = 0.3
 """Deviation of a pixel, about."""
-_PIXEL_JUDGE, _PIXEL_STEPS = 64, 5
+_PIXEL_DISCRIMINATOR, _PIXEL_STEPS = 64, 5
 """Of DaFKD on images: width of discriminators, steps between sums. A row of the comparison has
 minutes, and generators of digits that are worth learning from would take hours."""
 _SUMS, _MOST_SUMS = 100, 20
@@ -255,19 +255,14 @@ def dafkd(cell: rows.Cell) -> DaFKD:
     """DaFKD or FedDF: as many adversarial and distillation steps in all, however many rounds."""
     features = cell.image_set.endswith(PATCHES)
     settings = AdversarialSettings(
-        judge=256 if features else _PIXEL_JUDGE,
+        discriminator=256 if features else _PIXEL_DISCRIMINATOR,
         steps=20 if features else _PIXEL_STEPS,
         sums=min(_MOST_SUMS, max(1, round(_SUMS / cell.rounds))),
         spread=SPREAD if features else _PIXELS,
     )
-    weight: Weight = "uniform" if cell.method == "feddf" else "domain"
-    return DaFKD(
-        "ratio" if cell.variant == rows.RATIO_WEIGHT else weight,
-        steps=max(_LEAST_TAUGHT, round(_TAUGHT / cell.rounds)),
-        adversarial=settings,
-        selector=ProxyRatioSelector() if cell.variant == rows.SELECTOR_WEIGHT else None,
-        random=noise_of(cell),
-    )
+    kind = FedDF if cell.method == "feddf" else DaFKD
+    steps = max(_LEAST_TAUGHT, round(_TAUGHT / cell.rounds))
+    return kind(steps=steps, adversarial=settings, random=noise_of(cell))
 
 
 def heads(cell: rows.Cell, data: FederatedData) -> PooledHeads:
@@ -277,7 +272,7 @@ def heads(cell: rows.Cell, data: FederatedData) -> PooledHeads:
         return simulation.pooled_heads(cell.privacy.epsilon, local=not cell.secure)
     if cell.variant == rows.TRUE_LABELS:
         truth = one_hot(data.proxies.labels.numpy(), data.n_classes)
-        return TaughtTruth(residual, none_of_mine=False, truth=truth)
+        return TaughtTruth(residual, truth=truth)
     return PooledHeads(residual)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.methods.base import Own, Setting
-from secure_fd.methods.heads import HeadClient, PooledHeads, Public
+from secure_fd.methods.pooled_heads import HeadClient, HeadTerms, PooledHeads
 from secure_fd.votes.codec import FloatArray
 
 
@@ -19,16 +19,20 @@ class TaughtTruth(PooledHeads):
 
     truth: FloatArray = field(default_factory=lambda: np.empty((0, 0)), repr=False)
 
+    def surveys(self, setting: Setting) -> bool:  # noqa: ARG002 - all proxies have a label
+        """No proxy is left out."""
+        return False
+
     def client(self, setting: Setting, own: Own) -> "TruthClient":
         """The half of one client."""
-        return TruthClient(self, Public.of(self.features, setting), setting, own)
+        return TruthClient(self, HeadTerms.of(self.features, setting), setting, own)
 
 
 class TruthClient(HeadClient):
     """Shares what a client of pooled heads does, and is told the labels of all proxies."""
 
-    def __init__(self, method: TaughtTruth, public: Public, setting: Setting, own: Own) -> None:
-        super().__init__(method, public, setting, own)
+    def __init__(self, method: TaughtTruth, terms: HeadTerms, setting: Setting, own: Own) -> None:
+        super().__init__(method, terms, setting, own)
         self._truth = torch.from_numpy(method.truth).float()
 
     def lesson(self) -> tuple[Tensor, Tensor]:

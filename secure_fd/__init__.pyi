@@ -24,9 +24,9 @@ from .methods.fedavg import FedAvg as FedAvg
 from .methods.feded import FedED as FedED
 from .methods.fedmd import FedMD as FedMD
 from .methods.fkd import FKD as FKD
-from .methods.heads import PooledHeads as PooledHeads
 from .methods.independent import Independent as Independent
 from .methods.pls import PLS as PLS
+from .methods.pooled_heads import PooledHeads as PooledHeads
 from .methods.selective_fd import SelectiveFD as SelectiveFD
 from .methods.votes import VotingMethod as VotingMethod
 from .privacy.base import NoProtection as NoProtection

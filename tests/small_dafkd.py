@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from secure_fd.methods.adversarial import AdversarialSettings
 from secure_fd.methods.dafkd import DaFKD
+from secure_fd.methods.generator import AdversarialSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,5 +13,5 @@ class SmallDaFKD(DaFKD):
     generated: int = 64
     steps: int = 5
     adversarial: AdversarialSettings = field(
-        default_factory=lambda: AdversarialSettings(hidden=16, judge=16, sums=2, steps=2)
+        default_factory=lambda: AdversarialSettings(hidden=16, discriminator=16, sums=2, steps=2)
     )

@@ -2,14 +2,14 @@
 
 Each client sends the Gram matrix of its records' features and their class sums, once; the server
 solves least squares for all records together, so that the head is the same for every split. Here
-the features are the public map of `selection.density` (the paper has a pretrained backbone), and
-both statistics are one vector of D (D + 1) / 2 + D C integers, which can be summed under masks: the
-paper sends every client's in clear, from which its records' directions can be read.
+the features are the public map of `selection.density_ratio` (the paper has a pretrained backbone),
+and both statistics are one vector of D (D + 1) / 2 + D C integers, which can be summed under masks:
+the paper sends every client's in clear, from which its records' directions can be read.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,79 +17,92 @@ from scipy.linalg import cho_factor, cho_solve
 from torch import nn
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods import heads
-from secure_fd.methods.base import Method, Own, Setting
+from secure_fd.methods.base import Own, Setting
+from secure_fd.methods.pooled_heads import (
+    LEVELS,
+    HeadClient,
+    HeadServer,
+    HeadTerms,
+    PooledHeads,
+    index_subject,
+    read_index,
+)
 from secure_fd.protocol.messages import Ask, ClientTurn, ServerTurn, Share, Void
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.votes.codec import FloatArray
+from secure_fd.votes.fixed_point import FixedPoint
 
 
 @dataclass(frozen=True, slots=True)
-class AFL(Method):
-    """ridge: on the mean of phi phi^T, in units of one over the records.
+class AFL(PooledHeads):
+    """AFL on the public map; clients answer with the head.
 
-    Clients leave with the head.
+    Attributes:
+        residual_rounds: none, as one sum is all.
+        features: sizes of the public feature map.
+        ridge: on the mean of phi phi^T, in units of one over the records.
 
     >>> AFL().name
     'AFL'
     """
 
-    ridge: float = 0.05
+    residual_rounds: int = 0
     features: ReferenceSettings = field(default_factory=ReferenceSettings)
+    ridge: float = 0.05
 
     title: ClassVar[str] = "AFL"
-    needs_proxies: ClassVar[bool] = True
-    rounds: ClassVar[int] = 1
-    """One sum is all."""
+    predictor: ClassVar[str] = "head"
 
     def __post_init__(self) -> None:
         if not self.ridge > 0:
             raise ConfigurationError("ridge", self.ridge, "use a number above 0")
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
-        """Raise ConfigurationError without proxies, and for a protection of votes."""
+        """Raise ConfigurationError without proxies, and for a privacy unit."""
         setting.public_proxies()
         setting.check_no_protection()
 
+    def surveys(self, setting: Setting) -> bool:  # noqa: ARG002 - as published
+        """Networks learn from all proxies."""
+        return False
+
+    def validates(self, setting: Setting) -> bool:  # noqa: ARG002 - as published
+        """No held-back record chooses a predictor."""
+        return False
+
     def client(self, setting: Setting, own: Own) -> "AFLClient":
-        """The half of one client."""
-        return AFLClient(heads.Public.of(self.features, setting), setting, own)
+        """Make the role of one client."""
+        return AFLClient(self, HeadTerms.of(self.features, setting), setting, own)
 
     def server(self, setting: Setting, initial: nn.Module) -> "AFLServer":  # noqa: ARG002 - clients keep their networks
-        """The server's half."""
-        return AFLServer(self, heads.Public.of(self.features, setting), setting)
+        """Make the server's role."""
+        return AFLServer(self, HeadTerms.of(self.features, setting), setting)
 
 
-def gram_codec(public: heads.Public) -> heads.MeanCodec:
-    """Of the Gram matrix: an entry of phi phi^T is at most 2 / D.
-
-    >>> import numpy as np
-    >>> codec = heads.MeanCodec((1.0,), limit=2 / 1000)
-    >>> float(codec.decode(codec.encode(0, np.array([0.001])), (0,))[0].round(6))
-    0.001
-    """
-    return heads.MeanCodec(public.codec.shares, 2.0 / public.shape[0])
+def gram_codec(terms: HeadTerms) -> FixedPoint:
+    """Make the codec of a Gram matrix: an entry of phi phi^T is 2 / D at most."""
+    return replace(terms.means, limit=2.0 / terms.shape[0])
 
 
-class AFLClient(heads.HeadLearner):
+class AFLClient(HeadClient):
     """Shares the statistics of its records, once a round; takes the head."""
 
-    def __init__(self, public: heads.Public, setting: Setting, own: Own) -> None:
-        super().__init__(public, setting, own, "head")
-        self._gram = gram_codec(public)
+    def __init__(self, method: AFL, terms: HeadTerms, setting: Setting, own: Own) -> None:
+        super().__init__(method, terms, setting, own)
+        self._gram = gram_codec(terms)
 
     def round(self, subject: bytes) -> ClientTurn:
         """Share Gram matrix and class sums, take the head, learn from it where steps are due."""
-        self.learner.round = heads.read_index(subject)
+        self.learner.round = read_index(subject)
         try:
-            self.take((yield Share(self._statistics(), self._gram.levels)))
+            self.take((yield Share(self._statistics(), LEVELS)))
         except Void:
             return
         with suppress(Void):
-            yield from self.taught()
+            yield from self.learn()
 
     def _statistics(self) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
-        features, classes = self.public.shape
+        features, classes = self.terms.shape
         gram, sums, count = np.zeros((features, features)), np.zeros((features, classes)), 0
         for part, labels in self.own_records():
             gram += part.T @ part
@@ -97,26 +110,27 @@ class AFLClient(heads.HeadLearner):
             count += len(labels)
         upper = gram[np.triu_indices(features)] / count
         number = self._own.number
-        sent = self.public.codec.encode(number, (sums / count).ravel())
+        sent = self.terms.means.encode(number, (sums / count).ravel())
         return np.concatenate([self._gram.encode(number, upper), sent])
 
 
-class AFLServer(heads.HeadTeacher):
-    """Least squares from both sums."""
+class AFLServer(HeadServer):
+    """Solves least squares from both sums."""
 
-    def __init__(self, method: AFL, public: heads.Public, setting: Setting) -> None:
-        features = public.shape[0]
-        super().__init__(public, setting, "head", before=features * (features + 1) // 2)
-        self._gram, self._ridge, self._records = gram_codec(public), method.ridge, setting.records
+    def __init__(self, method: AFL, terms: HeadTerms, setting: Setting) -> None:
+        super().__init__(method, terms, setting)
+        self._gram = gram_codec(terms)
+        self._ridge, self._records = method.ridge, setting.records
 
     def round(self, index: int) -> ServerTurn:
         """Ask for both statistics; sends the head."""
-        got = yield Ask(heads.index_subject(index), self.length, self._gram.levels)
-        cut = self._before
+        features = self.terms.shape[0]
+        cut = features * (features + 1) // 2
+        got = yield Ask(index_subject(index), cut + self.terms.length, LEVELS)
         upper = self._gram.decode(got.total[:cut], got.survivors)
-        sums = self.public.codec.decode(got.total[cut:], got.survivors)
-        head = self._solve(upper, sums.reshape(self.public.shape), got.survivors)
-        return (yield from self.teach(head, last=True))
+        sums = self.terms.means.decode(got.total[cut:], got.survivors)
+        head = self._solve(upper, sums.reshape(self.terms.shape), got.survivors)
+        return (yield from self.send(head, past_last=index))
 
     def _solve(self, upper: FloatArray, sums: FloatArray, clients: Sequence[int]) -> FloatArray:
         features = len(sums)

@@ -181,12 +181,12 @@ def play(made: Prepared, row: Row, job: Job, seed: int, run: int) -> Played:
 
 def _fedavg(made: Prepared, row: Row, job: Job, members: Sequence[Participant], own: int) -> Played:
     scale = made.scale
-    optimiser: SGD | PrivateSGD = scale.schedule.sgd
+    private = None
     if row.noise:
         batch = scale.schedule.sgd.local_batch
-        optimiser = PrivateSGD(job.epsilon, job.delta, scale.private_steps, batch=batch)
+        private = PrivateSGD(job.epsilon, job.delta, scale.private_steps, batch=batch)
     # Six megabytes a run at full scale: the server keeps what it saw, and so does its attacker.
-    method = FedAvg(optimiser, scale.fedavg_steps)
+    method = FedAvg(scale.schedule.sgd, scale.fedavg_steps, private=private)
     runner = Federation(members, None, method, seed=own, keep_uploads=True)
     runner.fit(scale.private_steps // scale.fedavg_steps)
     final = runner.models[0]

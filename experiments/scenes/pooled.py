@@ -12,7 +12,7 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes, image_set
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
-from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.base import NoProtection
 from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.selection.density_ratio import ReferenceSettings
@@ -74,7 +74,7 @@ def _prepare(job: Job, seed: int, progress: Progress) -> dict[int, FederatedData
 def _run(row: _Row, job: Job, data: FederatedData, seed: int) -> Federation:
     """Sums alone: nobody trains, as networks see what was released and nothing else."""
     features = ReferenceSettings(n_features=_FEATURES)
-    method = PooledHeads(leave="network", features=features, none_of_mine=False)
+    method = PooledHeads(features=features)
     unit = None
     if not math.isinf(row.epsilon):
         sums = sums_for(row.epsilon)

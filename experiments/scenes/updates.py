@@ -143,15 +143,15 @@ def _fedavg(
 ) -> Federation:
     """A run from parameters `start` [m]; under DP-SGD the whole of it has the job's budget."""
     recipe = row.recipe
-    optimiser: SGD | PrivateSGD = SGD(recipe.learning_rate, recipe.batch)
+    private = None
     if row.private:
         steps = row.rounds * recipe.steps
-        optimiser = PrivateSGD(job.epsilon, job.delta, steps, recipe.learning_rate, recipe.batch)
+        private = PrivateSGD(job.epsilon, job.delta, steps, recipe.learning_rate, recipe.batch)
     shared = [network(public, start).train() for _ in clients]  # Opacus hooks training alone
     return Federation(
         participants_of(shared, clients),
         None,
-        FedAvg(optimiser, recipe.steps),
+        FedAvg(SGD(recipe.learning_rate, recipe.batch), recipe.steps, private=private),
         aggregation=MaskedSum(len(clients)) if row.masks else None,
         seed=seed,
         record_inputs=not row.masks,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import checked_pixels, in_range
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.heads import CANDIDATES, HeadLearner, PublicHead
+from secure_fd.methods.pooled_heads import PREDICTORS, HeadClient, PublicHead
 from secure_fd.protocol.messages import ClientRole
 from secure_fd.simulation import saved
 from secure_fd.simulation.kept_values import damaged, decode, encode
@@ -64,7 +64,7 @@ def write(
     shape: tuple[int, ...],
 ) -> None:
     """Replace the file as a whole, mode 0600, with what a client answers with now."""
-    answers, head = half.exported() if isinstance(half, HeadLearner) else ("network", None)
+    answers, head = half.exported() if isinstance(half, HeadClient) else ("network", None)
     content = {
         "architecture": architecture,
         "classes": list(classes),
@@ -99,7 +99,7 @@ def load_site_network(path: Path | str) -> SiteNetwork:
 def _made(found: dict[str, Any]) -> SiteNetwork:
     classes, shape = tuple(found["classes"]), tuple(found["shape"])
     answers, head = found["answers"], found["head"]
-    if answers not in CANDIDATES or (head is None) is not (answers == "network"):
+    if answers not in PREDICTORS or (head is None) is not (answers == "network"):
         raise damaged("it does not say what the site answers with")
     # The weights are in the file: nothing is to be downloaded for them.
     network = models.build(found["architecture"].removesuffix(_PRETRAINED), len(classes), seed=0)

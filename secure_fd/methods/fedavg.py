@@ -1,12 +1,14 @@
 """FedAvg (McMahan et al., 2017): clients share parameters, through the same secure sum.
 
-Its clients train one shared architecture from one initialisation. With a `PrivateSGD` in place of
-`SGD`, every local step is DP-SGD.
+Its clients train one shared architecture from one initialisation; with `private`, every local step
+is one of DP-SGD. `AveragesParameters` and `GlobalModelClient` are what DaFKD has in common with it.
 """
 
 import os
 import struct
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Self
 
@@ -14,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from secure_fd.errors import ConfigurationError, LocalError, PeerError
+from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.guarantee import Guarantee
@@ -36,74 +38,23 @@ from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.training.models import flatten, load_flat
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.training.trainer import Learner
-from secure_fd.votes.codec import FloatArray, UnitArray, WordArray
+from secure_fd.votes.fixed_point import FixedPoint, record_shares
 
-_INDEX: Final = struct.Struct(">Q")
+INDEX: Final = struct.Struct(">Q")
+"""Number of a round, with which its announcement begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterCodec:
-    """Fixed point: a weighted parameter in [-limit, limit] becomes an integer in [0, bound].
+def parameter_codec(shares: tuple[float, ...]) -> FixedPoint:
+    """Make the codec of parameters in [-16, 16], in steps of 2^-22.
 
-    shares: by client, its records over the largest client's, in (0, 1], public. Rounding moves
-    a mean of K clients by at most half a step over the mean share.
+    >>> parameter_codec((1.0,)).levels == 1 << 27
+    True
     """
-
-    shares: tuple[float, ...]
-
-    limit: ClassVar[int] = 16
-    resolution: ClassVar[int] = 1 << 22
-    """Steps in one unit."""
-
-    def __post_init__(self) -> None:
-        if not self.shares or not all(0 < share <= 1 for share in self.shares):
-            raise ConfigurationError("shares", self.shares, "use numbers above 0, at most 1")
-
-    @classmethod
-    def by_records(cls, records: Sequence[int]) -> Self:
-        """Shares of clients that hold so many training records.
-
-        >>> ParameterCodec.by_records((50, 100)).shares
-        (0.5, 1.0)
-        """
-        largest = max(records)
-        return cls(tuple(count / largest for count in records))
-
-    @property
-    def bound(self) -> int:
-        """Largest encoded integer."""
-        return 2 * self.limit * self.resolution
-
-    def fits(self, client: int, parameters: Float32Array) -> bool:
-        """Whether parameters [m] are finite, and small enough to be encoded."""
-        return bool(
-            (np.abs(parameters.astype(np.float64)) * self.shares[client] <= self.limit).all()
-        )
-
-    def encode(self, client: int, parameters: Float32Array) -> WordArray:
-        """[m] integers of share * parameters. Raises LocalError where one does not fit."""
-        weighted = parameters.astype(np.float64) * self.shares[client]
-        if not self.fits(client, parameters):
-            raise LocalError(
-                f"parameters: one is not finite or beyond {self.limit}; training has diverged"
-            )
-        steps = np.rint((weighted + self.limit) * self.resolution)
-        return np.asarray(steps, dtype=np.uint64)
-
-    def decode(self, total: UnitArray, survivors: Sequence[int]) -> FloatArray:
-        """[m] weighted mean over the clients in the sum, from the exact sum of their integers."""
-        offset = len(survivors) * self.limit
-        summed = total.astype(np.float64) / self.resolution - offset
-        return np.asarray(summed / sum(self.shares[client] for client in survivors))
-
-    def decode_one(self, client: int, values: UnitArray) -> Float32Array:
-        """[m] parameters of one client, for whoever may read its upload."""
-        summed = values.astype(np.float64) / self.resolution - self.limit
-        return np.asarray(summed / self.shares[client], dtype=np.float32)
+    return FixedPoint(shares, limit=16.0, levels=1 << 27)
 
 
 def model_bytes(parameters: Float32Array) -> bytes:
-    """Parameters [m] as they travel: float32, little-endian.
+    """Encode parameters [m] as float32, little-endian.
 
     >>> read_model(model_bytes(np.ones(2, dtype=np.float32)), 2).tolist()
     [1.0, 1.0]
@@ -112,7 +63,7 @@ def model_bytes(parameters: Float32Array) -> bytes:
 
 
 def read_model(message: bytes, count: int) -> Float32Array:
-    """[count] parameters; PeerError for another length or a value that is not finite."""
+    """Read [count] parameters; PeerError for another length or a value that is not finite."""
     if len(message) != 4 * count:
         raise PeerError(f"{len(message)} bytes are not of this architecture")
     found = np.frombuffer(message, "<f4").astype(np.float32)
@@ -121,34 +72,26 @@ def read_model(message: bytes, count: int) -> Float32Array:
     return found
 
 
-def check_one_architecture(models: Sequence[nn.Module]) -> None:
-    """Raise ConfigurationError for networks whose parameters cannot be averaged."""
-    if len({tuple(p.shape for p in model.parameters()) for model in models}) != 1:
-        raise ConfigurationError("models", len(models), "all must have one architecture")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AveragesParameters(Method):
+    """Base class of methods whose clients share parameters of one architecture.
 
-
-@dataclass(frozen=True, slots=True)
-class FedAvg(Method):
-    """Local training from the global model, then the mean of the clients' parameters by records.
-
-    optimiser: by default the schedule's; a `PrivateSGD` makes every step DP-SGD. local_steps: a
-    round, by default as many as a distilling client takes in all. Momentum begins anew in each
-    round. A client whose training diverges shares the model that it was sent. All networks must be
-    of one architecture; the first client's parameters start the run. ledgers: by client, the budget
-    of its data set, which books DP-SGD's steps before it draws; BudgetError beyond its total.
-    random: source of DP-SGD's batches and noise.
-
-    >>> FedAvg().name
-    'FedAvg'
+    Attributes:
+        private: DP-SGD of every network that reads records, planned for all steps of the run.
+        ledgers: for each client, the budget of its data set, which books DP-SGD's steps before it
+            draws; BudgetError beyond its total.
+        random: source of DP-SGD's batches and noise.
     """
 
-    optimiser: SGD | PrivateSGD | None = None
-    local_steps: int | None = None
+    private: PrivateSGD | None = None
     ledgers: Mapping[int, BudgetLedger] | None = field(default=None, repr=False, compare=False)
     random: Random = field(default=os.urandom, repr=False, compare=False)
 
-    title: ClassVar[str] = "FedAvg"
     shares_parameters: ClassVar[bool] = True
+
+    @abstractmethod
+    def private_steps(self, schedule: Schedule) -> int:
+        """Return the gradient steps on a client's records in one round."""
 
     def trained_privately(
         self,
@@ -158,117 +101,162 @@ class FedAvg(Method):
         schedule: Schedule,
         ledgers: Mapping[int, BudgetLedger] | None = None,
     ) -> Self:
-        """The same method with DP-SGD, planned for so many rounds of the schedule."""
-        steps = schedule.fedavg_steps if self.local_steps is None else self.local_steps
-        private = PrivateSGD(epsilon, delta, rounds * steps)
-        return replace(self, optimiser=private, ledgers=ledgers)
+        """Return the method with DP-SGD, planned for so many rounds of the schedule."""
+        private = PrivateSGD(epsilon, delta, rounds * self.private_steps(schedule))
+        return replace(self, private=private, ledgers=ledgers)
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
         """Raise ConfigurationError for networks that differ, or views that DP-SGD cannot take."""
         setting.check_no_protection()
-        check_one_architecture(models)
-        if isinstance(self.optimiser, PrivateSGD):
-            setting.check_plain_steps("optimiser")
+        if len({tuple(p.shape for p in model.parameters()) for model in models}) != 1:
+            raise ConfigurationError("models", len(models), "all must have one architecture")
+        if self.private is not None:
+            setting.check_plain_steps("private")
+
+    def budget(self, own: Own) -> PrivateBudget | None:
+        """Return a client's budget of DP-SGD's steps; None without DP-SGD."""
+        if self.private is None:
+            return None
+        ledger = ledger_of(self.ledgers, own.number)
+        return PrivateBudget(self.private, len(own.data.train), self.random, ledger)
+
+    def learner(self, own: Own, schedule: Schedule, budget: PrivateBudget | None) -> Learner:
+        """Return a client's network and records, trained by DP-SGD where there is a budget."""
+        if budget is None:
+            return own.learner(schedule)
+        return own.learner(schedule, PrivateTrainer(own.model, own.data.train, budget, own.device))
+
+
+@dataclass(frozen=True, slots=True)
+class FedAvg(AveragesParameters):
+    """Local training from the global model, then the mean of the clients' parameters by records.
+
+    Momentum begins anew in each round. A client whose training diverges shares the model that it
+    was sent. The first client's parameters start the run.
+
+    Attributes:
+        sgd: by default the schedule's.
+        local_steps: of a round; by default as many as a distilling client takes in all.
+
+    >>> FedAvg().name
+    'FedAvg'
+    """
+
+    sgd: SGD | None = None
+    local_steps: int | None = None
+
+    title: ClassVar[str] = "FedAvg"
+
+    def private_steps(self, schedule: Schedule) -> int:
+        """Return the local steps of a round."""
+        return schedule.fedavg_steps if self.local_steps is None else self.local_steps
 
     def client(self, setting: Setting, own: Own) -> "FedAvgClient":
-        """The half of one client."""
-        steps, private = setting.schedule, None
-        if isinstance(self.optimiser, PrivateSGD):
-            ledger = ledger_of(self.ledgers, own.number)
-            budget = PrivateBudget(self.optimiser, len(own.data.train), self.random, ledger)
-            private = PrivateTrainer(own.model, own.data.train, budget, own.device)
-        elif self.optimiser is not None:
-            steps = replace(steps, sgd=self.optimiser)
-        learner = own.learner(steps, private)
-        count = setting.schedule.fedavg_steps if self.local_steps is None else self.local_steps
-        return FedAvgClient(own.number, learner, ParameterCodec.by_records(setting.records), count)
+        """Make the role of one client."""
+        schedule, budget = setting.schedule, self.budget(own)
+        steps = self.private_steps(schedule)
+        if self.sgd is not None:
+            schedule = replace(schedule, sgd=self.sgd)
+        codec = parameter_codec(record_shares(setting.records))
+        return FedAvgClient(own.number, self.learner(own, schedule, budget), codec, steps)
 
     def server(self, setting: Setting, initial: nn.Module) -> "FedAvgServer":
-        """The server's half."""
-        return FedAvgServer(
-            flatten(initial).cpu().numpy(), ParameterCodec.by_records(setting.records)
-        )
+        """Make the server's role."""
+        codec = parameter_codec(record_shares(setting.records))
+        return FedAvgServer(flatten(initial).cpu().numpy(), codec)
 
 
-class FedAvgClient(ClientRole):
-    """Local steps from the global model; shares its parameters, weighted by its records."""
+class GlobalModelClient(ClientRole):
+    """Base class of clients that train from a global model, which they receive first.
 
-    def __init__(self, number: int, learner: Learner, codec: ParameterCodec, steps: int) -> None:
+    A subclass defines `round` and `take`, which keeps the global model in `global_model`.
+    """
+
+    def __init__(self, learner: Learner) -> None:
         self.learner = learner
-        self._number, self._codec, self._steps = number, codec, steps
-        self._model: Float32Array | None = None
-        self.diverged = 0
-        """Rounds in which its training left what can be shared."""
+        self.global_model: Float32Array | None = None
+        """[m] the newest one."""
+
+    def take(self, message: bytes) -> None:
+        """Read a message of the server; PeerError for another form."""
+        raise NotImplementedError
 
     def begin(self) -> ClientTurn:
-        """Nothing: training starts from the server's model."""
+        """Do nothing: training starts from the server's model."""
         yield from ()
 
-    def round(self, subject: bytes) -> ClientTurn:
-        """Train from the newest global model, share, and take over the mean."""
-        self._read(subject)
-        self._load()
-        self.learner.trainer.reset_momentum()
-        yield from self.learner.local(self._steps)
-        own = self._trained()
-        try:
-            told = yield Share(self._codec.encode(self._number, own), self._codec.bound)
-        except Void:
-            self._load()
-            return
-        self._model = self._parameters(told)
-        self._load()
-
     def missed(self, subject: bytes, message: bytes | None) -> None:
-        """Take over the newest global model, whether or not this client had a part in it."""
-        self._read(subject)
+        """Take the newest global model."""
+        self.begin_round(subject)
         if message is not None:
-            self._model = self._parameters(message)
-        self._load()
-
-    def memory(self) -> bytes:
-        """The newest global model; nothing before there is one."""
-        return b"" if self._model is None else model_bytes(self._model)
-
-    def recall(self, memory: bytes) -> None:
-        """Take it over; PeerError for another architecture."""
-        self._model = self._parameters(memory) if memory else None
+            self.take(message)
+        self.load()
 
     def guarantee(self) -> Guarantee | None:
-        """Of DP-SGD, where it is on."""
+        """Return the guarantee of DP-SGD."""
         trainer = self.learner.trainer
         return trainer.guarantee() if isinstance(trainer, PrivateTrainer) else None
 
-    def _trained(self) -> Float32Array:
-        """[m] its parameters; those that it was sent where its own do not fit."""
-        own = np.asarray(flatten(self.learner.model).cpu().numpy())
-        if self._model is None or self._codec.fits(self._number, own):
-            return own
-        self.diverged += 1
-        return self._model
+    def begin_round(self, subject: bytes) -> int:
+        """Read a round's number, and the model that may follow it to start a run."""
+        if len(subject) < INDEX.size:
+            raise PeerError(f"a round's announcement of {len(subject)} bytes is too short")
+        self.learner.round = int(INDEX.unpack_from(subject)[0])
+        if len(subject) > INDEX.size:
+            self.take(subject[INDEX.size :])
+        return self.learner.round
 
-    def _read(self, subject: bytes) -> None:
-        """The round; in the first one, the model that starts the run."""
-        if len(subject) < _INDEX.size:
-            raise PeerError(f"a round's subject of {len(subject)} bytes is too short")
-        self.learner.round = int(_INDEX.unpack_from(subject)[0])
-        if len(subject) > _INDEX.size:
-            self._model = self._parameters(subject[_INDEX.size :])
-
-    def _parameters(self, message: bytes) -> Float32Array:
-        """[m] of the global model; see `read_model`."""
+    def read_parameters(self, message: bytes) -> Float32Array:
+        """Read the parameters [m] of a global model; see `read_model`."""
         return read_model(message, sum(p.numel() for p in self.learner.model.parameters()))
 
-    def _load(self) -> None:
-        if self._model is None:
+    def load(self) -> None:
+        """Load the global model into the network; PeerError if none was received."""
+        if self.global_model is None:
             raise PeerError("no global model was sent")
-        load_flat(self.learner.model, torch.from_numpy(self._model).to(self.learner.device))
+        load_flat(self.learner.model, torch.from_numpy(self.global_model).to(self.learner.device))
+
+
+class FedAvgClient(GlobalModelClient):
+    """Takes local steps from the global model; shares its parameters, weighted by its records."""
+
+    def __init__(self, number: int, learner: Learner, codec: FixedPoint, steps: int) -> None:
+        super().__init__(learner)
+        self._number, self._codec, self._steps = number, codec, steps
+        self.diverged = 0
+        """Rounds in which its parameters were beyond what can be shared."""
+
+    def round(self, subject: bytes) -> ClientTurn:
+        """Train from the newest global model, share, and take over the mean."""
+        self.begin_round(subject)
+        self.load()
+        self.learner.trainer.reset_momentum()
+        yield from self.learner.local(self._steps)
+        shared = np.asarray(flatten(self.learner.model).cpu().numpy())
+        if self.global_model is not None and not self._codec.fits(self._number, shared):
+            self.diverged += 1
+            shared = self.global_model
+        with suppress(Void):
+            self.take((yield Share(self._codec.encode(self._number, shared), self._codec.levels)))
+        self.load()
+
+    def take(self, message: bytes) -> None:
+        """Read a global model."""
+        self.global_model = self.read_parameters(message)
+
+    def memory(self) -> bytes:
+        """Return the newest global model; nothing before there is one."""
+        return b"" if self.global_model is None else model_bytes(self.global_model)
+
+    def recall(self, memory: bytes) -> None:
+        """Take it over; PeerError for another architecture."""
+        self.global_model = self.read_parameters(memory) if memory else None
 
 
 class FedAvgServer(ServerRole):
-    """The weighted mean."""
+    """Sends the weighted mean of the clients' parameters."""
 
-    def __init__(self, initial: Float32Array, codec: ParameterCodec) -> None:
+    def __init__(self, initial: Float32Array, codec: FixedPoint) -> None:
         self._parameters, self._codec, self._sent = initial, codec, False
 
     def start_from(self, network: nn.Module) -> None:
@@ -276,22 +264,23 @@ class FedAvgServer(ServerRole):
         self._parameters = flatten(network).cpu().numpy()
 
     def round(self, index: int) -> ServerTurn:
-        """Ask for parameters, and send their mean; the first subject carries the start."""
+        """Ask for parameters and send their mean; the first announcement carries the start."""
         initial = b"" if self._sent else model_bytes(self._parameters)
         self._sent = True
-        got = yield Ask(_INDEX.pack(index) + initial, len(self._parameters), self._codec.bound)
+        got = yield Ask(INDEX.pack(index) + initial, len(self._parameters), self._codec.levels)
         self._parameters = self._codec.decode(got.total, got.survivors).astype(np.float32)
         return model_bytes(self._parameters)
 
     def report(self) -> ServerReport:
-        """The newest global model."""
+        """Return the newest global model."""
         return ServerReport(parameters=self._parameters)
 
     def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
         """Add the round as the server saw it."""
-        codec = self._codec
-        read = uploads_of(seen, len(codec.shares), codec.bound, 0, len(self._parameters))
-        uploads = None if read is None else {k: codec.decode_one(k, v) for k, v in read.items()}
+        codec, uploads = self._codec, None
+        read = uploads_of(seen, len(codec.shares), codec.levels, 0, len(self._parameters))
+        if read is not None:
+            uploads = {k: codec.decode(v, (k,)).astype(np.float32) for k, v in read.items()}
         transcript.add_parameters(
             ParameterRound(index, uploads, dict(seen.payloads), self._parameters)
         )

@@ -33,7 +33,7 @@ METHODS: Mapping[str, MethodName] = {
     "fedmd": MethodName("FedMD", "secure_fd.methods.fedmd:FedMD"),
     "ds-fl": MethodName("DS-FL", "secure_fd.methods.ds_fl:DSFL"),
     "feded": MethodName("FedED", "secure_fd.methods.feded:FedED"),
-    "heads": MethodName("Pooled heads", "secure_fd.methods.heads:PooledHeads", labels=False),
+    "heads": MethodName("Pooled heads", "secure_fd.methods.pooled_heads:PooledHeads", labels=False),
     "dafkd": MethodName("DaFKD", "secure_fd.methods.dafkd:DaFKD", labels=False, averages=True),
     "feddf": MethodName("FedDF", "secure_fd.methods.dafkd:FedDF", labels=False, averages=True),
     "fkd": MethodName("FKD", "secure_fd.methods.fkd:FKD"),

@@ -163,6 +163,11 @@ class ProxyReference:
         moment = features.T @ features / len(features)
         return cls(public, fourier, features, moment, chosen)
 
+    @property
+    def n_features(self) -> int:
+        """D."""
+        return len(self.second_moment)
+
     def features(self, pixels: Tensor) -> FloatArray:
         """Map images [N, ...] to [N, D], rows of norm one."""
         return self.fourier(self.public(pixels))
@@ -257,6 +262,6 @@ def noisy_solver(proxies: Tensor, settings: ReferenceSettings, level: float) -> 
 
 
 @freed_with_owner
-def whitened(pixels: Tensor, reference: ProxyReference) -> FloatArray:
+def whitened(pixels: Tensor, public: Map) -> FloatArray:
     """Map images to [N, r], before Fourier features, once for all rounds."""
-    return reference.public(pixels)
+    return public(pixels)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from secure_fd.data.patches import PatchMap
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.methods.heads import PublicHead
+from secure_fd.methods.pooled_heads import PublicHead
 from secure_fd.methods.survey import Known
 from secure_fd.selection.density_ratio import FourierFeatures, Whitening
 from secure_fd.votes.codec import Ensemble

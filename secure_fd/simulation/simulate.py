@@ -18,7 +18,7 @@ from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.base import Method
 from secure_fd.methods.feded import FedED
-from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.registry import METHODS, RECORD_UNIT, RECORD_UNIT_METHODS
 from secure_fd.methods.registry import build as build_method
 from secure_fd.methods.registry import load as load_method
@@ -370,7 +370,7 @@ def pooled_heads(epsilon: float, *, local: bool = False) -> PooledHeads:
     >>> pooled_heads(4.0).rounds, pooled_heads(4.0, local=True).rounds
     (2, 1)
     """
-    return PooledHeads(sums_for(epsilon, local=local) - 1, leave="mean")
+    return PooledHeads(sums_for(epsilon, local=local) - 1)
 
 
 def simulated_ledgers(clients: int, epsilon: float, delta: float) -> dict[int, BudgetLedger]:

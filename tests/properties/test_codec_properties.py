@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_fd.methods.fedavg import ParameterCodec
+from secure_fd.methods.fedavg import parameter_codec
 from secure_fd.votes.codec import HARD_LEVELS, SOFT_LEVELS, KnowledgeCodec, Released, one_hot
 
 
@@ -97,17 +97,17 @@ def test_a_vote_split_between_classes_is_one_unit_of_each(bits, more):
     scale=st.sampled_from([1e-6, 0.1, 3.0, 15.9]),
 )
 def test_a_mean_of_parameters_is_within_half_a_step(seed, shares, scale):
-    codec = ParameterCodec(tuple(shares))
+    codec = parameter_codec(tuple(shares))
     rng = np.random.default_rng(seed)
     own = [rng.uniform(-scale, scale, 50).astype(np.float32) for _ in shares]
     vectors = [codec.encode(k, values) for k, values in enumerate(own)]
-    assert max(int(v.max()) for v in vectors) <= codec.bound
+    assert max(int(v.max()) for v in vectors) <= codec.levels
     mean = codec.decode(np.sum(vectors, axis=0, dtype=np.uint64), range(len(shares)))
-    half_step = 0.5 / codec.resolution / np.mean(shares)
+    step = 2 * codec.limit / codec.levels
+    half_step = 0.5 * step / np.mean(shares)
     truth = np.average(np.array(own, dtype=np.float64), axis=0, weights=shares)
     assert (np.abs(mean - truth) <= half_step + 1e-12).all()
     for k, (vector, values) in enumerate(zip(vectors, own, strict=True)):
-        back = codec.decode_one(k, vector)
-        assert back.dtype == np.float32
-        slack = 0.5 / codec.resolution / shares[k] + 1e-6 * scale  # float32 has 24 bits
+        back = codec.decode(vector, (k,)).astype(np.float32)
+        slack = 0.5 * step / shares[k] + 1e-6 * scale  # float32 has 24 bits
         assert (np.abs(back - values) <= slack).all()

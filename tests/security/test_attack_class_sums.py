@@ -28,7 +28,7 @@ from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import MissingCapabilityError
-from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit, PooledShares, pooled_sums
 from secure_fd.privacy.samplers import SeededRandom
@@ -82,7 +82,7 @@ def summed(
 ) -> Federation:
     unit = None if math.isinf(budget) else unit_for(data, budget, sums)
     features = SMALL if unit is None else unit.features
-    method = PooledHeads(sums - 1, leave="network", features=features, none_of_mine=False)
+    method = PooledHeads(sums - 1, features=features)
     made = Federation(
         participants_of(networks(data), data.clients),
         data.proxies.pixels,

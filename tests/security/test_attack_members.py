@@ -33,7 +33,7 @@ from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
-from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.protocol.transcript import ParameterRound, Transcript
@@ -111,7 +111,7 @@ def test_noise_hides_members():
     assert noisy.figure == pytest.approx(0.5, abs=CHANCE)
     steps = overfitted.STEPS * overfitted.ROUNDS
     private = PrivateSGD(EPSILON, DELTA, steps, learning_rate=0.1, batch=16)
-    hidden = asked(overfitted.updates(public(), posed(), 0, optimiser=private))
+    hidden = asked(overfitted.updates(public(), posed(), 0, private=private))
     assert hidden.figure < auc_bound(EPSILON, DELTA) + CHANCE
 
 
@@ -141,7 +141,7 @@ def data() -> FederatedData:
     [
         (FedAvg(SGD(0.1, 10), 2), 3, UPDATES),
         (FedMD("soft"), 1, VOTES),
-        (PooledHeads(0, leave="network", none_of_mine=False), 1, "class sums"),
+        (PooledHeads(0), 1, "class sums"),
     ],
 )
 def test_a_run_is_asked_as_its_server_can(method, rounds, words):

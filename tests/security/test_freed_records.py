@@ -12,7 +12,7 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.record import LocalRecordUnit
 from secure_fd.selection.density_ratio import ReferenceSettings
@@ -39,7 +39,7 @@ def noisy_heads(data: FederatedData) -> Federation:
     return Federation(
         participants(data),
         data.proxies.pixels,
-        PooledHeads(0, features=unit.features, leave="head"),
+        PooledHeads(0),
         protection=unit,
         schedule=BRIEF,
     )

@@ -22,9 +22,9 @@ from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import LocalError
-from secure_fd.methods import heads
+from secure_fd.methods import pooled_heads as heads
 from secure_fd.methods.base import Setting
-from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.base import Protection
 from secure_fd.privacy.record import Features, LocalRecordUnit, PooledGuard, PooledRecordUnit
 from secure_fd.privacy.samplers import SeededRandom
@@ -183,7 +183,7 @@ def pooled_unit(
 
 
 def pooled_heads() -> PooledHeads:
-    return PooledHeads(1, features=SMALL, leave="network")
+    return PooledHeads(1, features=SMALL)
 
 
 def local_unit(data: FederatedData) -> PooledRecordUnit:
@@ -246,13 +246,22 @@ def test_a_local_unit_that_lets_more_out_is_caught(mixed, aggregation):
     assert not leaking.both(mixed, aggregation)
 
 
-class Unchecked(PooledHeads):
-    """Reads records beside the noisy sums, which the real method refuses."""
+class Validating(PooledHeads):
+    """Reads records beside the noisy sums, to choose a predictor."""
 
     __slots__ = ()
 
-    def check(self, setting: Setting, models: object) -> None:
-        """Nothing is refused."""
+    def validates(self, setting: Setting) -> bool:  # noqa: ARG002
+        return True
+
+
+class Surveying(PooledHeads):
+    """Reads records beside the noisy sums, to find known proxies."""
+
+    __slots__ = ()
+
+    def surveys(self, setting: Setting) -> bool:  # noqa: ARG002
+        return True
 
 
 def any_share(values: UnitArray, bound: int) -> Share:
@@ -261,7 +270,7 @@ def any_share(values: UnitArray, bound: int) -> Share:
 
 
 def test_a_pooled_unit_beside_a_validated_choice_is_caught(mixed):
-    validating = replace(POOLED, method=lambda: Unchecked(1, features=SMALL, leave="validated"))
+    validating = replace(POOLED, method=lambda: Validating(1, features=SMALL))
     with pytest.raises(LocalError, match="values must be int64"):
         validating.both(mixed, masked)
     with replaced(heads, "Share", any_share):
@@ -269,5 +278,6 @@ def test_a_pooled_unit_beside_a_validated_choice_is_caught(mixed):
 
 
 def test_a_pooled_unit_beside_a_survey_is_caught(mixed):
-    with replaced(heads, "surveys", lambda *_: True), replaced(heads, "Share", any_share):
-        assert not POOLED.both(mixed, masked)
+    surveying = replace(POOLED, method=lambda: Surveying(1, features=SMALL))
+    with replaced(heads, "Share", any_share):
+        assert not surveying.both(mixed, masked)

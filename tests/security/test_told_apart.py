@@ -15,7 +15,7 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.methods.fedavg import FedAvg, ParameterCodec, model_bytes, read_model
+from secure_fd.methods.fedavg import FedAvg, model_bytes, parameter_codec, read_model
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protocol.transcript import RoundReport
 from secure_fd.simulation.federation import Federation, participants_of
@@ -23,6 +23,7 @@ from secure_fd.training import models
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.codec import IntArray, KnowledgeCodec
+from secure_fd.votes.fixed_point import record_shares
 from tests.told_apart import OverheardSum, TwoStories, all_is, dead_layer, hash_left_out
 
 TARGET, AT, CLIENTS = 0, 0, 10
@@ -92,14 +93,14 @@ def dead_model(data: FederatedData, *, bound: bool) -> Read:
     lie = dead_layer(n, bias)
     dead = read_model(lie(model_bytes(told)), len(told))[:n]
     made, sums, reports = lied(data, FedAvg(local_steps=5), lie, bound=bound)
-    codec = ParameterCodec.by_records([len(client.train) for client in data.clients])
+    codec = parameter_codec(record_shares([len(client.train) for client in data.clients]))
     means = {r.index: r.parameters for r in made.transcript.parameters}
     after, shares = means.get(AT + 1), codec.shares
-    read = None
+    read, resolution = None, codec.levels / (2 * codec.limit)
     if after is not None:
         rest = after[:n].astype(np.float64) * sum(shares) - dead * (sum(shares) - shares[TARGET])
-        read = np.rint((rest + codec.limit) * codec.resolution).astype(np.int64)
-    return reports, read, sums.said[TARGET, AT + 1][:n], round(1e-6 * codec.resolution)
+        read = np.rint((rest + codec.limit) * resolution).astype(np.int64)
+    return reports, read, sums.said[TARGET, AT + 1][:n], round(1e-6 * resolution)
 
 
 LIES = pytest.mark.parametrize("lie", [split_ensemble, dead_model])

@@ -9,10 +9,10 @@ import pytest
 
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError
-from secure_fd.methods.adversarial import AdversarialSettings
 from secure_fd.methods.base import Method
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.privacy import dp_sgd
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.events import Gaussian
@@ -112,7 +112,7 @@ def test_twins_that_pay_late_or_never_are_caught(tmp_path, twin):
 # Federations: every client's own ledger, and what came before what.
 
 
-SMALL = AdversarialSettings(latent=4, hidden=16, judge=16, sums=1, steps=1, batch=16)
+SMALL = AdversarialSettings(hidden=16, discriminator=16, sums=1, steps=1)
 BRIEF = Schedule(warmup_steps=0, local_steps=1, proxy_steps=0, sgd=SGD(local_batch=16))
 PLANNED = {"fedavg": FedAvg(), "dafkd": DaFKD(generated=8, steps=1, adversarial=SMALL)}
 

@@ -12,7 +12,7 @@ import pytest
 
 from secure_fd.data.federated import FederatedData
 from secure_fd.methods.base import Own
-from secure_fd.methods.heads import HeadClient, PooledHeads
+from secure_fd.methods.pooled_heads import HeadClient, PooledHeads
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.protocol.client import Client
@@ -43,7 +43,7 @@ class Sites:
         self.run = Federation(
             participants_of(fresh_networks(data, 0), data.clients),
             data.proxies.pixels,
-            PooledHeads(1, features=unit.features, none_of_mine=False, leave="network"),
+            PooledHeads(1),
             aggregation=self.sums,
             protection=unit,
             schedule=SCHEDULE,

@@ -173,9 +173,9 @@ MISTAKES: dict[str, Sequence[Callable[[], object]]] = {
         lambda: federation(schedule=replace(BRIEF, proxies_per_round=61)),
     ],
     "warmup_steps": [lambda: fd.Schedule(warmup_steps=-1)],
-    "optimiser": [
+    "private": [
         lambda: federation(
-            method=fd.FedAvg(PrivateSGD(4.0, 1e-5, 10)), schedule=fd.Schedule(anneal_over=3)
+            method=fd.FedAvg(private=PrivateSGD(4.0, 1e-5, 10)), schedule=fd.Schedule(anneal_over=3)
         )
     ],
     "learning_rate": [lambda: fd.SGD(learning_rate=-0.1)],

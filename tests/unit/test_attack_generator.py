@@ -23,8 +23,8 @@ from attacks.view import Public, client_view, outsider_view, server_view
 from secure_fd.data.federated import FederatedData, seen_through
 from secure_fd.data.patches import PatchMap
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
-from secure_fd.methods.adversarial import AdversarialSettings, Generator
 from secure_fd.methods.dafkd import DaFKD
+from secure_fd.methods.generator import AdversarialSettings, Generator
 from secure_fd.protocol.transcript import GeneratorRound, Transcript
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.training import models
@@ -33,7 +33,7 @@ from secure_fd.training.recipes import Schedule
 from tests.attack_games import digits as written
 from tests.attack_games import mlp
 
-SETTINGS = AdversarialSettings(latent=8, hidden=64, judge=16, batch=16, sums=1, steps=2)
+SETTINGS = AdversarialSettings(hidden=64, discriminator=16, sums=1, steps=2)
 LIGHT = Search(samples=500, steps=30)
 LESSON = 20
 MIX = torch.randn(64, 24, generator=torch.Generator().manual_seed(0)) / 8

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy import BudgetLedger, data_set_name
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate
@@ -413,7 +413,7 @@ def test_a_client_without_budget_is_missing_and_the_others_sum(digits):
     unit = record_unit(digits, ledgers=ledgers)
     run = federation(
         digits,
-        PooledHeads(0, features=unit.features, none_of_mine=False, leave="network"),
+        PooledHeads(0),
         aggregation=MaskedSum(4, public_seed=0),
         protection=unit,
         schedule=STILL,

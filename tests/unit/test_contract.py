@@ -14,7 +14,6 @@ from experiments.rivals.by_network import SelectiveByNetwork
 from experiments.rivals.edgefd import EdgeFD
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.adversarial import AdversarialSettings
 from secure_fd.methods.as_published import SelectiveFDAsPublished
 from secure_fd.methods.base import Method
 from secure_fd.methods.dafkd import DaFKD, FedDF
@@ -23,12 +22,12 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.fkd import FKD
-from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
+from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.server import Server
 from secure_fd.secagg.setup import ServerSetup
@@ -42,7 +41,7 @@ from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.codec import FloatArray, proxy_bytes
 from tests.small_federation import CPU, SMALL, Faults, faults, federation, networks, parameters
 
-RIVALS = AdversarialSettings(latent=4, hidden=16, judge=16, sums=2, steps=2, batch=16)
+RIVALS = AdversarialSettings(hidden=16, discriminator=16, sums=2, steps=2)
 CASES: Mapping[str, Callable[[FederatedData], Method]] = {
     "fedavg": lambda _: FedAvg(SGD(0.1, local_batch=16), 2),
     "independent": lambda _: Independent(),
@@ -204,13 +203,10 @@ def test_a_round_without_clients_changes_nothing_and_the_next_goes_on(digits, na
 
 REFUSED: tuple[tuple[Callable[..., object], dict[str, object]], ...] = (
     (PooledHeads, {"residual_rounds": -1}),
-    (PooledHeads, {"leave": "both"}),
     (AFL, {"ridge": 0.0}),
-    (DaFKD, {"weight": "loud"}),
     (DaFKD, {"generated": 0}),
-    (DaFKD, {"selector": ProxyRatioSelector(), "private": PrivateSGD(4.0, 1e-5, 6, 16)}),
     (AdversarialSettings, {"spread": math.inf}),
-    (AdversarialSettings, {"latent": 0}),
+    (AdversarialSettings, {"hidden": 0}),
     *((SelectiveFD, {"server_threshold": value}) for value in (0.0, -1.0, 2.5, math.nan)),
     (SelectiveFD, {"class_by": "selector"}),
     (SelectiveFD, {"class_by": "network", "votes": "counted"}),

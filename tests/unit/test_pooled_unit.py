@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from attacks.audit.setting import StandInForMasks
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.guarantee import PrivacyUnit
 from secure_fd.privacy.ledger import BudgetLedger
@@ -63,14 +62,11 @@ def pooled(
     unit: PooledRecordUnit | None,
     residual_rounds: int = 0,
     absent: dict[int, dict[int, Stage]] | None = None,
-    **changed: Any,
 ) -> Federation:
-    """Under masks, with nothing but the sums: no survey and no validated choice."""
-    features = SMALL if unit is None else unit.features
-    options = {"none_of_mine": False, "leave": "network"} | changed
+    """Under masks, with nothing but the sums."""
     return federation(
         data,
-        PooledHeads(residual_rounds, features=features, **options),
+        PooledHeads(residual_rounds, features=SMALL),
         aggregation=MaskedSum(len(data.clients), public_seed=0),
         protection=unit,
         schedule=STILL,
@@ -283,16 +279,13 @@ def test_a_sum_with_too_few_shares_is_not_opened(digits):
     assert not head_of(run).any()
 
 
-def test_what_reads_records_beside_the_sums_is_refused(digits):
-    with pytest.raises(ConfigurationError, match="reads records beside the noisy sums"):
-        pooled(digits, record_unit(digits), leave="validated")
+def test_a_unit_planned_for_other_sums_is_refused(digits):
     with pytest.raises(ConfigurationError, match="residual_rounds"):
         pooled(digits, record_unit(digits, sums=2), residual_rounds=0)
 
 
-@pytest.mark.parametrize("none_of_mine", [True, False])
-def test_foreign_proxies_are_told_by_what_was_released(digits, none_of_mine):
-    """Half of the proxies are noise; the twin, which asks nothing of the ratios, teaches them.
+def test_foreign_proxies_are_found_by_what_was_released(digits):
+    """Half of the proxies are noise.
 
     Without noise on the sums, of which so few records leave nothing: what it takes from them.
     """
@@ -300,15 +293,12 @@ def test_foreign_proxies_are_told_by_what_was_released(digits, none_of_mine):
     foreign = np.arange(len(pixels)) % 2 == 0
     pixels[foreign] = torch.rand(pixels[foreign].shape, generator=torch.Generator().manual_seed(0))
     data = replace(digits, proxies=Images(pixels, digits.proxies.labels))
-    run = pooled(data, record_unit(digits, math.inf), none_of_mine=none_of_mine)
+    run = pooled(data, record_unit(digits, math.inf))
     run.fit(1)
     half = run.clients[0].half
     assert not run.transcript.distillation  # no survey was made
-    if none_of_mine:
-        assert half.known[foreign].mean() < 0.1
-        assert half.known[~foreign & (digits.proxies.labels.numpy() < 4)].mean() > 0.8
-    else:
-        assert half.known.all()
+    assert half.known[foreign].mean() < 0.1
+    assert half.known[~foreign & (digits.proxies.labels.numpy() < 4)].mean() > 0.8
 
 
 def test_sums_in_clear_and_other_fleets_are_refused(digits):
@@ -360,7 +350,7 @@ def test_shares_are_for_sums_of_the_planned_form():
 
 
 def local_run(data: FederatedData, unit: PooledRecordUnit) -> Federation:
-    method = PooledHeads(0, features=unit.features, leave="network")
+    method = PooledHeads(0)
     return run_of(federation(data, method, protection=unit, schedule=STILL), 1)
 
 

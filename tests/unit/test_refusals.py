@@ -74,7 +74,7 @@ def test_a_sum_in_clear_refuses_what_is_not_the_one_input_of_its_round():
 def test_a_simulation_gives_each_unit_its_method():
     private = simulate("digits", clients=3, method="fedavg", unit="record", epsilon=4.0)
     assert isinstance(private.federation.method, FedAvg)
-    assert isinstance(private.federation.method.optimiser, PrivateSGD)
+    assert isinstance(private.federation.method.private, PrivateSGD)
     noisy = simulate("digits", clients=3, unit="label", epsilon=4.0)
     assert noisy.federation.protection.name == "label unit"
     pooled = simulate("digits", clients=3, secure="masks", unit="record", epsilon=4.0)

@@ -5,7 +5,7 @@ import pytest
 
 from secure_fd.crypto.public_draws import draw_indices, joint_seed, public_nonces
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.methods.heads import PooledHeads
+from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import Draws
 from secure_fd.protocol.server import Outbound, Server
@@ -78,7 +78,7 @@ def test_a_survey_that_may_have_been_read_is_not_made_again(digits, limit):
 def test_pooled_heads_make_as_many_surveys_as_releases_were_agreed(digits):
     """Every round after the last sum would make another one."""
     for limit, newest in ((1, 0), (2, 1), (None, 2)):
-        method = PooledHeads(0, features=SMALL, leave="head")
+        method = PooledHeads(0, features=SMALL)
         made = federation(digits, method, releases_per_pair=limit)
         assert not any(report.void or report.refused for report in made.rounds(3))
         assert made.transcript.survey.index == newest

@@ -18,7 +18,7 @@ from secure_fd.deployment.envelope import Answer, Push, PushKind
 from secure_fd.deployment.roster import Terms
 from secure_fd.deployment.site_network import SiteNetwork, load_site_network
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.heads import HeadLearner, PooledHeads
+from secure_fd.methods.pooled_heads import HeadClient, PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.training.models import flatten
@@ -121,7 +121,7 @@ def test_whatever_pooled_heads_leave_is_in_the_file(data, tmp_path, chosen, feat
         test=seen(data.test),
     )
     half = fd.simulate(viewed, method=method).federation.clients[0].half
-    assert isinstance(half, HeadLearner)
+    assert isinstance(half, HeadClient)
     half.head = np.random.default_rng(0).standard_normal(half.public.shape)
     half.chosen = chosen
     [architecture, *_] = fd.models.architectures(own)

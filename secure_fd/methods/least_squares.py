@@ -10,35 +10,35 @@ from secure_fd.votes.codec import FloatArray
 
 LEAST, MOST = -1.0, 2.0
 """Where a head's answer about a record is cut off: a residual is then at most 2."""
-_FEW: Final = 0.01
+_MOST_CUT_OFF: Final = 0.01
 """Share of proxies whose answers may be cut off."""
-_LEAST_PART: Final = 1 / 64
+_SHORTEST_STEP: Final = 1 / 64
 _JITTER: Final = 1e-10
-"""Of a small system's trace, where two directions are nearly one."""
+"""Relative to a small system's trace, in case two directions are nearly one."""
 
 
-class Search:
+class LeastSquares:
     """Least squares over all records by sums of residuals alone, class by class.
 
-    After directions d_1 .. d_k, whose images G d_j under the records' second moment G the residuals
-    told, the head is the minimum over their span, plus (H + beta I)^-1 of the residual there, or a
-    part of it: halved until nearly all answers about proxies [P, D] are ones that no client has to
-    cut off. Where other clients answer than before, it starts again from where it is.
-    shape: (D, C). plain: no directions are compared, as that would blow up noise in the sums. A
-    class's later steps are then (H + beta I)^-1 of the newest residual over what the first head
-    says of the class's own images, where that is more than one: these are rarer among the proxies
-    than among the records, and whole steps would overshoot.
+    After directions d_1 .. d_k, for which the residuals gave G d_j, G the records' second moment,
+    the head is the minimum over their span, plus (H + beta I)^-1 of the residual there. That step
+    is halved until clients have to cut off nearly none of the answers about proxies. When other
+    clients answer than before, the search starts again from the head that it has.
+
+    Args:
+        solver: (H + beta I)^-1.
+        proxies: [P, D] features.
+        shape: (D, C) of a head.
+        noisy: whether sums carry noise. Directions are then not compared, as that amplifies noise.
+            A class's later steps are (H + beta I)^-1 of the newest residual over the first head's
+            mean answer about the class's own images, where that is more than one: such images are
+            rarer among the proxies than among the records, and whole steps would overshoot.
     """
 
     def __init__(
-        self,
-        solver: RatioSolver,
-        proxies: FloatArray,
-        shape: tuple[int, int],
-        *,
-        plain: bool = False,
+        self, solver: RatioSolver, proxies: FloatArray, shape: tuple[int, int], *, noisy: bool
     ) -> None:
-        self._solver, self._proxies, self._plain = solver, proxies, plain
+        self._solver, self._proxies, self._noisy = solver, proxies, noisy
         self._clients: tuple[int, ...] = ()
         self._damping: FloatArray | None = None
         self.head: FloatArray = np.zeros(shape)
@@ -51,8 +51,8 @@ class Search:
         self._inside, self._image = np.zeros_like(residual), np.zeros_like(residual)
 
     def step(self, residual: FloatArray, clients: tuple[int, ...]) -> FloatArray:
-        """The next head [D, C] after the mean residual [D, C] at the last one."""
-        if self._plain or clients != self._clients:
+        """Return the next head [D, C] after the mean residual [D, C] of these clients' records."""
+        if self._noisy or clients != self._clients:
             self._clients = clients
             self._begin(residual)
         else:
@@ -60,28 +60,28 @@ class Search:
             self._minimise()
         base = self._start + self._inside
         direction = self._solver.solve(self._first - self._image)
-        if self._plain and self._damping is not None:
+        if self._noisy and self._damping is not None:
             direction = direction / self._damping
-        self._directions.append(self._part(base, direction))
+        self._directions.append(self._shortened(base, direction))
         self.head = base + self._directions[-1]
         if self._damping is None:
             self._damping = np.maximum(expected_in_class_ratio(self._proxies @ self.head), 1.0)
         return self.head
 
-    def _part(self, base: FloatArray, direction: FloatArray) -> FloatArray:
+    def _shortened(self, base: FloatArray, direction: FloatArray) -> FloatArray:
         answers, change = self._proxies @ base, self._proxies @ direction
         part = 1.0
-        while part > _LEAST_PART and _cut_off(answers + part * change) > _FEW:
+        while part > _SHORTEST_STEP and _cut_off(answers + part * change) > _MOST_CUT_OFF:
             part /= 2
         return part * direction
 
     def _minimise(self) -> None:
-        """(d_i^T G d_j) a = d_i^T r, one system a class."""
+        """Solve (d_i^T G d_j) a = d_i^T r, one system for each class."""
         directions, images = np.stack(self._directions), np.stack(self._images)
         matrix = np.einsum("idc,jdc->cij", directions, images)
         matrix = (matrix + matrix.transpose(0, 2, 1)) / 2
         largest = np.trace(matrix, axis1=1, axis2=2)[:, None, None]
-        # A class that nobody holds has directions of nothing: any weights do.
+        # A class without records has directions of zeros: any weights do.
         matrix += _JITTER * np.where(largest > 0, largest, 1.0) * np.eye(len(images))
         right = np.einsum("idc,dc->ci", directions, self._first)
         weights = np.linalg.solve(matrix, right[:, :, None])[:, :, 0].T

@@ -1,0 +1,533 @@
+"""Pooled heads: one linear head on public features, from masked sums of class sums alone.
+
+Client k shares sum_x phi(x) (1[y = c] - phi(x)^T v_c) over its records, D x C numbers, phi the
+public features of `selection.density_ratio` and v the head that it was sent last, zero at first.
+The first sum gives the density-ratio head (H + beta I)^-1 mean(phi 1[y = c]), H the second moment
+of the public proxies: Selective-FD's selectors, for all clients together. Each further sum is the
+residual of least squares on the clients' records (see `least_squares`).
+
+Every client then labels the proxies that at least one client knows (see `methods.survey`) by the
+head, and its network learns them. At last one sum of three counts chooses what clients answer with:
+network, head, or the mean of both. In place of D^2 numbers of a Gram matrix (AFL, He et al.,
+CVPR 2025) a residual round uploads D C.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from secure_fd.crypto.keys import fields
+from secure_fd.data.images import Images
+from secure_fd.errors import BudgetError, ConfigurationError, PeerError
+from secure_fd.methods.base import Method, Own, Setting
+from secure_fd.methods.fedavg import model_bytes, read_model
+from secure_fd.methods.least_squares import LEAST, MOST, LeastSquares
+from secure_fd.methods.survey import BOUND, Known, Survey
+from secure_fd.privacy.guarantee import Guarantee
+from secure_fd.privacy.record import PooledRecordUnit, UnitCodec
+from secure_fd.protocol.messages import (
+    Ask,
+    ClientRole,
+    ClientTurn,
+    ServerReport,
+    ServerRole,
+    ServerTurn,
+    Share,
+    Void,
+)
+from secure_fd.protocol.transcript import ParameterRound, Transcript, uploads_of
+from secure_fd.secure_sum.recorded import Seen
+from secure_fd.selection.density_ratio import (
+    FourierFeatures,
+    Map,
+    ProxyReference,
+    RatioSolver,
+    ReferenceSettings,
+    SingleArray,
+    noisy_solver,
+    shared_reference,
+    whitened,
+)
+from secure_fd.selection.familiarity import KnownProxies, OwnRatios, in_distribution
+from secure_fd.training.recipes import Recipe, distil_once
+from secure_fd.training.trainer import accuracy, predict
+from secure_fd.votes.codec import FloatArray, UnitArray, rescaled
+from secure_fd.votes.fixed_point import FixedPoint, record_shares
+
+PREDICTORS: Final = ("network", "head", "mean")
+"""What a client may answer with in the end."""
+HEAD, KNOWN, CHOICE = b"h", b"k", b"c"
+"""Kinds of a server's message: a head, a head with the known proxies, the chosen predictor."""
+LEVELS: Final = 1 << 17
+"""Steps from one end of a mean to the other: three lanes of ten clients fit into a word."""
+_INDEX: Final = struct.Struct(">Q")
+_AT_ONCE: Final = 2000
+"""Images whose features are computed together."""
+
+
+@dataclass(frozen=True, slots=True)
+class PooledHeads(Method):
+    """Pooled heads.
+
+    Attributes:
+        residual_rounds: sums after the first. Under the record unit it was planned for them.
+        features: sizes of the public feature map; those of the record unit if there is one.
+
+    >>> PooledHeads(residual_rounds=1).rounds
+    2
+    """
+
+    residual_rounds: int = 3
+    features: ReferenceSettings = field(default_factory=ReferenceSettings)
+
+    title: ClassVar[str] = "Pooled heads"
+    needs_proxies: ClassVar[bool] = True
+    predictor: ClassVar[str] = "mean"
+    """What clients answer with if no sum of counts chooses it."""
+
+    def __post_init__(self) -> None:
+        if self.residual_rounds < 0:
+            raise ConfigurationError("residual_rounds", self.residual_rounds, "use 0 or more")
+
+    @property
+    def caveat(self) -> str:
+        """What its sums reveal without noise, in a sentence; "" for one sum.
+
+        >>> PooledHeads(residual_rounds=0).caveat
+        ''
+        """
+        if not self.residual_rounds:
+            return ""
+        return (
+            f"Its {self.rounds} sums are of the same records, so together they tell more of each "
+            f"than one sum does, and most where one client alone holds a class."
+        )
+
+    @property
+    def rounds(self) -> int:
+        """Sums of a whole run; the networks learn after the last of them."""
+        return 1 + self.residual_rounds
+
+    def recipe(
+        self,
+        n_classes: int,  # noqa: ARG002 - the head labels all proxies once
+        n_proxies: int,
+        held: float,  # noqa: ARG002
+        image_set: str = "",
+    ) -> Recipe:
+        """Return the sums, and the steps on the labels of the last head."""
+        return distil_once(n_proxies, image_set=image_set, sums=self.rounds)
+
+    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
+        """Raise ConfigurationError without proxies, or under a privacy unit for votes.
+
+        The record unit must have been planned for as many sums.
+        """
+        setting.public_proxies()
+        unit = setting.protection
+        if not isinstance(unit, PooledRecordUnit):
+            setting.check_no_protection()
+        elif unit.plan.sums != self.rounds:
+            raise ConfigurationError("residual_rounds", self.residual_rounds, "the unit has others")
+
+    def surveys(self, setting: Setting) -> bool:
+        """Whether clients say which proxies they know, which reads records beside the sums."""
+        return _learns_without_noise(setting)
+
+    def validates(self, setting: Setting) -> bool:
+        """Whether held-back records choose the predictor, which reads records beside the sums."""
+        return _learns_without_noise(setting)
+
+    def client(self, setting: Setting, own: Own) -> "HeadClient":
+        """Make the role of one client."""
+        return HeadClient(self, HeadTerms.of(self.features, setting), setting, own)
+
+    def server(self, setting: Setting, initial: nn.Module) -> "HeadServer":  # noqa: ARG002 - clients keep their networks
+        """Make the server's role."""
+        return HeadServer(self, HeadTerms.of(self.features, setting), setting)
+
+
+def _learns_without_noise(setting: Setting) -> bool:
+    return setting.schedule.proxy_steps > 0 and not isinstance(setting.protection, PooledRecordUnit)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadTerms:
+    """Public terms of a run, which all parties derive from the proxies.
+
+    Attributes:
+        reference: the public features.
+        solver: the inverse that makes heads of class sums; under noise, the one for noisy sums.
+        n_classes: C.
+        means: codec of class sums, as means over a client's records.
+        units: codec of class sums under the record unit, which are integers with noise.
+        largest: records of the largest client, of which it holds back fewer.
+    """
+
+    reference: ProxyReference = field(repr=False)
+    solver: RatioSolver = field(repr=False)
+    n_classes: int
+    means: FixedPoint
+    units: UnitCodec | None
+    largest: int
+
+    @classmethod
+    def of(cls, features: ReferenceSettings, setting: Setting) -> "HeadTerms":
+        """Derive the terms; the features are fitted once for all parties of a process."""
+        proxies, unit, records = setting.public_proxies(), setting.protection, setting.records
+        noisy = unit if isinstance(unit, PooledRecordUnit) else None
+        reference = shared_reference(proxies, noisy.features if noisy else features)
+        solver, units = reference.solver, None
+        if noisy:
+            units = UnitCodec(records, reference.n_features, noisy.own_room)
+        if noisy and noisy.level:
+            solver = noisy_solver(proxies, noisy.features, noisy.level)
+        entry = float(np.sqrt(2.0 / reference.n_features))  # at most, and 2 the largest residual
+        means = FixedPoint(record_shares(records), (MOST - LEAST - 1) * entry, LEVELS)
+        return cls(reference, solver, setting.n_classes, means, units, max(records))
+
+    @property
+    def codec(self) -> FixedPoint | UnitCodec:
+        """Codec of the sums of this run."""
+        return self.units or self.means
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(D, C) of a head."""
+        return self.reference.n_features, self.n_classes
+
+    @property
+    def length(self) -> int:
+        """Integers of a client's class sums."""
+        return int(np.prod(self.shape))
+
+    @property
+    def survey(self) -> Survey:
+        """Form of the sum in which clients say what they know."""
+        return Survey(len(self.reference.proxy_features), self.n_classes)
+
+    def scores(self, head: FloatArray) -> FloatArray:
+        """Return a head's ratios [P, C] at the proxies."""
+        return np.asarray(self.reference.proxy_features @ head)
+
+    def public_head(self, head: FloatArray) -> "PublicHead":
+        """Return the head as a predictor that needs no proxies."""
+        return PublicHead(self.reference.public, self.reference.fourier, head)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublicHead:
+    """A head with its public feature map.
+
+    Attributes:
+        map: images [N, ...] -> [N, r].
+        fourier: [N, r] -> [N, D].
+        coefficients: [D, C].
+    """
+
+    map: Map
+    fourier: FourierFeatures
+    coefficients: FloatArray
+
+    def features(self, pixels: Tensor) -> Iterator[SingleArray]:
+        """Map images to features in parts [n, D]; whitened features are cached."""
+        inputs = whitened(pixels, self.map)
+        for start in range(0, len(inputs), _AT_ONCE):
+            yield self.fourier.single(inputs[start : start + _AT_ONCE])
+
+    def answers(self, pixels: Tensor) -> FloatArray:
+        """Return probabilities [N, C] for images."""
+        single = self.coefficients.astype(np.float32)
+        return simplex(np.concatenate([part @ single for part in self.features(pixels)]))
+
+
+def simplex(scores: SingleArray) -> FloatArray:
+    """Rescale scores [N, C] to probabilities: negative ones count as 0, a row of zeros as even.
+
+    >>> simplex(np.array([[3.0, 1.0], [-1.0, 0.0]])).tolist()
+    [[0.75, 0.25], [0.5, 0.5]]
+    """
+    return rescaled(np.maximum(scores, 0.0).astype(np.float64))
+
+
+class HeadClient(ClientRole):
+    """Shares residual class sums; its network learns once the last of them is in."""
+
+    def __init__(self, method: PooledHeads, terms: HeadTerms, setting: Setting, own: Own) -> None:
+        self.learner = own.learner(setting.schedule)
+        self.terms, self._own = terms, own
+        self.head: FloatArray = np.zeros(terms.shape)
+        self.chosen: str = "head"
+        """The predictor that it answers with; the head until its network has learnt from one."""
+        self._proxies = setting.public_proxies()
+        self.known = np.ones(len(self._proxies), dtype=np.bool_)
+        """[P] proxies that the network may learn from."""
+        unit = setting.protection
+        self._guard = unit.client(own.number) if isinstance(unit, PooledRecordUnit) else None
+        self._residual_rounds, self._predictor = method.residual_rounds, method.predictor
+        self._surveys, self._validates = method.surveys(setting), method.validates(setting)
+        self._records, self._releases = sum(setting.records), setting.releases
+        self._surveys_answered = 0
+        self._ratios: FloatArray | None = None
+        """The first head, which is of density ratios."""
+        self._announced = b""
+
+    def begin(self) -> ClientTurn:
+        """Warm up on private records, where the schedule says so."""
+        yield from self.learner.warm_up()
+
+    def announced(self, index: int, digest: bytes) -> None:
+        """Keep which sum the next share is for: a share of noise enters no other."""
+        self._announced = fields(index.to_bytes(8, "big"), digest)
+
+    def round(self, subject: bytes) -> ClientTurn:
+        """Share the residual of the newest head, take the next one; after the last, learn."""
+        if not subject:  # all planned sums were made
+            return
+        index = read_index(subject)
+        try:
+            self.take((yield Share(self._class_sums(), self.terms.codec.levels)))
+        except Void:
+            return
+        if index < self._residual_rounds:
+            return
+        self.learner.round = index - self._residual_rounds
+        with suppress(Void):  # it keeps what it had
+            if self._surveys and surveys_left(self.learner.round, self._releases):
+                self.take((yield Share(self._survey(), BOUND)))
+            yield from self.learn()
+
+    def missed(self, subject: bytes, message: bytes | None) -> None:
+        """Take the newest head, the known proxies, or the chosen predictor."""
+        read_index(subject)
+        if message is not None:
+            self.take(message)
+
+    def memory(self) -> bytes:
+        """Return the first head, the predictor, the known proxies and the newest head."""
+        ratios = b"" if self._ratios is None else head_message(self._ratios)
+        chosen = bytes([PREDICTORS.index(self.chosen)])
+        known = np.packbits(self.known).tobytes()
+        return len(ratios).to_bytes(4, "big") + ratios + chosen + known + head_message(self.head)
+
+    def recall(self, memory: bytes) -> None:
+        """Take them over; PeerError for another form."""
+        ratios = 4 + int.from_bytes(memory[:4], "big")
+        rest, known = memory[ratios:], 1 + -(-len(self.known) // 8)
+        first: FloatArray | None = None
+        if ratios > 4:
+            self.take(memory[4:ratios])
+            first = self.head
+        for message in (CHOICE + rest[:1], rest[known:], KNOWN + rest[1:known]):
+            self.take(message)
+        self._ratios = first
+
+    def take(self, message: bytes) -> None:
+        """Read a message of the server; PeerError for another form."""
+        kind, body = message[:1], message[1:]
+        if kind == HEAD:
+            sent = read_model(body, self.terms.length)
+            self.head = sent.astype(np.float64).reshape(self.terms.shape)
+            if self._ratios is None:  # the first head that arrives: earlier rounds may have aborted
+                self._ratios = self.head
+                if self.terms.units is not None:
+                    self.known = in_distribution(self.terms.scores(self.head))
+        elif kind == KNOWN and len(body) == -(-len(self.known) // 8):
+            bits = np.frombuffer(body, dtype=np.uint8)
+            self.known = np.unpackbits(bits, count=len(self.known)).astype(np.bool_)
+        elif kind == CHOICE and len(body) == 1 and body[0] < len(PREDICTORS):
+            self.chosen = PREDICTORS[body[0]]
+        else:
+            raise PeerError("a message holds no head, no proxies that are known and no choice")
+
+    def learn(self) -> ClientTurn:
+        """Learn the newest head's labels; then count right answers, or use the fixed predictor."""
+        if not self.learner.schedule.proxy_steps:
+            return
+        yield from self.learner.distil(*self.lesson())
+        if self._validates:
+            held_back = self._own.data.validation
+            right = [self._right(held_back, each) if len(held_back) else 0 for each in PREDICTORS]
+            counts = np.minimum(np.array(right, np.uint64), np.uint64(self.terms.largest))
+            self.take((yield Share(counts, self.terms.largest)))
+        else:
+            self.chosen = self._predictor
+
+    def lesson(self) -> tuple[Tensor, Tensor]:
+        """Return the known proxies, and by the head the class of their largest score."""
+        scores = torch.from_numpy(self.terms.scores(self.head)[self.known])
+        targets = functional.one_hot(scores.argmax(dim=1), scores.shape[1]).float()
+        device = self._proxies.device
+        indices = torch.from_numpy(np.flatnonzero(self.known)).to(device)
+        return self._proxies[indices], targets.to(device)
+
+    def accuracy(self, test: Images) -> float:
+        """Return the accuracy of the predictor that it answers with."""
+        return self._right(test, self.chosen) / len(test)
+
+    def accuracies(self, test: Images) -> dict[str, float]:
+        """Return the accuracy of every predictor, by its name."""
+        return {name: self._right(test, name) / len(test) for name in PREDICTORS}
+
+    def exported(self) -> tuple[str, PublicHead | None]:
+        """Return the name of its predictor, and the head that it needs."""
+        needed = None if self.chosen == "network" else self.terms.public_head(self.head)
+        return self.chosen, needed
+
+    def guarantee(self) -> Guarantee | None:
+        """Return the guarantee of its noisy sums."""
+        return None if self._guard is None else self._guard.guarantee()
+
+    def own_records(self) -> Iterator[tuple[SingleArray, SingleArray]]:
+        """Yield features [n, D] and one-hot labels [n, C] of the training records, in parts."""
+        train, start = self._own.data.train, 0
+        labels = functional.one_hot(train.labels.cpu(), self.terms.n_classes).float().numpy()
+        for features in self.terms.public_head(self.head).features(train.pixels):
+            yield features, labels[start : start + len(features)]
+            start += len(features)
+
+    def _residuals(self) -> Iterator[tuple[SingleArray, SingleArray]]:
+        """Features [n, D] of its records in parts, and the head's errors about them [n, C]."""
+        head = self.head.astype(np.float32)
+        for features, labels in self.own_records():
+            yield features, labels - np.clip(features @ head, LEAST, MOST)
+
+    def _class_sums(self) -> UnitArray:
+        """Residual class sums in the form of the codec, under noise where there is a unit."""
+        terms, guard, units = self.terms, self._guard, self.terms.units
+        if guard is not None and units is not None:
+            asked = head_message(self.head)
+            released = guard.release(self._residuals(), terms.shape, asked, self._announced)
+            if not self.head.any():  # the first sum counts records, a residual does not
+                proxies = terms.reference.proxy_features
+                released = guard.heard(released, proxies, terms.n_classes)
+            return units.encode(released, noisy=guard.shares)
+        total = np.zeros(terms.shape)
+        for features, residuals in self._residuals():
+            total += features.T @ residuals
+        mean = (total / len(self._own.data.train)).ravel()
+        return terms.means.encode(self._own.number, mean)
+
+    def _survey(self) -> UnitArray:
+        """Count and encode what this client knows; BudgetError beyond the agreed releases."""
+        if not surveys_left(self._surveys_answered, self._releases):
+            allowed = f"{self._releases} surveys were answered, each a release of all proxies"
+            raise BudgetError(allowed)
+        self._surveys_answered += 1
+        return self.terms.survey.encode(self._known_proxies())
+
+    def _known_proxies(self) -> KnownProxies | None:
+        """Which proxies its records know; None if it never received the first head."""
+        if self._ratios is None:
+            return None
+        reference, data = self.terms.reference, self._own.data
+        head = self._ratios[:, list(data.classes)]
+        own = OwnRatios.of(data, reference, head, pooled=self._records)
+        left_out = (reference.proxy_features @ head) / (1.0 - reference.leverage)[:, None]
+        return own.known(left_out, data.classes, self.terms.n_classes)
+
+    def _right(self, images: Images, predictor: str) -> int:
+        """How many labels a predictor gets right."""
+        if predictor == "network":
+            return round(accuracy(self.learner.model, images) * len(images))
+        answers = self.terms.public_head(self.head).answers(images.pixels)
+        if predictor == "mean":
+            answers = answers + predict(self.learner.model, images.pixels)
+        return int((answers.argmax(axis=1) == images.labels.cpu().numpy()).sum())
+
+
+class HeadServer(ServerRole):
+    """Solves for the next head; it knows of the records what the sums reveal."""
+
+    def __init__(self, method: PooledHeads, terms: HeadTerms, setting: Setting) -> None:
+        self.terms, self._setting = terms, setting
+        self._surveys, self._validates = method.surveys(setting), method.validates(setting)
+        self._last, self._recorded = method.residual_rounds, 0
+        self.known: Known | None = None
+        """Result of the survey."""
+        self.head: FloatArray = np.zeros(terms.shape)
+        self._search = LeastSquares(
+            terms.solver, terms.reference.proxy_features, terms.shape, noisy=terms.units is not None
+        )
+
+    def round(self, index: int) -> ServerTurn:
+        """Ask for residuals and send the next head; after the last, survey and validate.
+
+        Under noise nothing is asked after the planned sums.
+        """
+        if self.terms.units is not None and index > self._last:
+            return None
+        codec = self.terms.codec
+        got = yield Ask(index_subject(index), self.terms.length, codec.levels)
+        mean = codec.decode(got.total, got.survivors).reshape(self.terms.shape)
+        head = self._search.step(mean, got.survivors)
+        return (yield from self.send(head, past_last=index - self._last))
+
+    def send(self, head: FloatArray, past_last: int) -> ServerTurn:
+        """Send a head; from the last one on, ask what clients know and which predictor is right."""
+        self.head, self._recorded = head, 0
+        message = head_message(head)
+        if past_last >= 0 and self._surveys and surveys_left(past_last, self._setting.releases):
+            form = self.terms.survey
+            got = yield Ask(message, form.length, BOUND)
+            self.known = form.known(got.total, len(got.survivors), self._setting.records)
+            message = KNOWN + np.packbits(self.known.proxies).tobytes()
+        if past_last >= 0 and self._validates:
+            got = yield Ask(message, len(PREDICTORS), self.terms.largest)
+            message = CHOICE + bytes([int(np.asarray(got.total).argmax())])
+        return message
+
+    def report(self) -> ServerReport:
+        """Return the share of proxies that networks learn from."""
+        return ServerReport(1.0 if self.known is None else float(self.known.proxies.mean()))
+
+    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
+        """Add a sum as the server saw it: D x C sums by client, their mean, the head."""
+        self._recorded += 1
+        transcript.features = self.terms.reference.settings
+        if self._recorded > 1:  # a survey, or counts of right answers, which are left out
+            self.terms.survey.record(index, seen, transcript)
+            return
+        codec, got, uploads = self.terms.codec, seen.result, None
+        read = uploads_of(seen, self._setting.n_clients, codec.levels, 0, len(got.total))
+        last = slice(-self.terms.length, None)
+        if read is not None:
+            uploads = {
+                k: codec.decode(values[last], (k,)).astype(np.float32) for k, values in read.items()
+            }
+        sent = self.head.ravel().astype(np.float32)
+        total = codec.decode(got.total[last], got.survivors).astype(np.float32)
+        transcript.heads.append(ParameterRound(index, uploads, {}, sent, total))
+
+
+def surveys_left(made: int, releases: int | None) -> bool:
+    """Whether another survey is within the releases of a proxy that clients agreed to."""
+    return releases is None or made < releases
+
+
+def head_message(head: FloatArray) -> bytes:
+    """Encode a head [D, C] as 32-bit numbers."""
+    return HEAD + model_bytes(head.ravel().astype(np.float32))
+
+
+def index_subject(index: int) -> bytes:
+    """Encode a round's announcement: its number.
+
+    >>> read_index(index_subject(3))
+    3
+    """
+    return _INDEX.pack(index)
+
+
+def read_index(subject: bytes) -> int:
+    """Return the round of an announcement; PeerError for another length."""
+    if len(subject) != _INDEX.size:
+        raise PeerError(f"a round's announcement has {len(subject)} bytes; use {_INDEX.size}")
+    return int(_INDEX.unpack(subject)[0])
