@@ -216,7 +216,7 @@ def test_without_noise_the_head_is_the_one_of_plain_sums(digits):
     for run in (quiet, plain):
         run.fit(1)
     assert quiet.guarantee() is None
-    answers = [run.clients[0].half.public.scores(head_of(run)) for run in (quiet, plain)]
+    answers = [run.clients[0].half.terms.scores(head_of(run)) for run in (quiet, plain)]
     assert (answers[0].argmax(axis=1) == answers[1].argmax(axis=1)).mean() > 0.97
 
 
@@ -374,7 +374,7 @@ def test_uploads_are_in_range_whatever_the_noise(digits):
     """At epsilon .1 noise is many times what so few records can add; nothing is cut off."""
     unit = record_unit(digits, 0.1, honest=1, random=SeededRandom(0))
     run = local_run(digits, unit)
-    form = run.clients[0].half.public.units
+    form = run.clients[0].half.terms.units
     assert form.limit > 6 * math.sqrt(unit.plan.share_variance)
     assert run.server.last is not None
 

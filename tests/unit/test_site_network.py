@@ -122,7 +122,7 @@ def test_whatever_pooled_heads_leave_is_in_the_file(data, tmp_path, chosen, feat
     )
     half = fd.simulate(viewed, method=method).federation.clients[0].half
     assert isinstance(half, HeadClient)
-    half.head = np.random.default_rng(0).standard_normal(half.public.shape)
+    half.head = np.random.default_rng(0).standard_normal(half.terms.shape)
     half.chosen = chosen
     [architecture, *_] = fd.models.architectures(own)
     site_network.write(path, half, architecture, tuple("abcdefghij"), shape)
