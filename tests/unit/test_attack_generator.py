@@ -86,10 +86,10 @@ def replaying_generator(records: Labelled) -> Generator:
     """
     made = Generator(tuple(records.images.shape[1:]), 10, SETTINGS, 0)
     random = torch.Generator().manual_seed(0)
-    ways = functional.normalize(torch.randn(len(records), SETTINGS.latent, generator=random))
+    ways = functional.normalize(torch.randn(len(records), made.latent, generator=random))
     optimizer = torch.optim.Adam(made.parameters(), 2e-3)
     for _ in range(600):
-        z = torch.randn(128, SETTINGS.latent, generator=random)
+        z = torch.randn(128, made.latent, generator=random)
         drawn = torch.randint(len(records), (128,), generator=random)
         asked = records.labels[drawn]
         others = records.labels != asked[:, None]
