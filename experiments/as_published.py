@@ -2,7 +2,7 @@
 
 python experiments/as_published.py --image-sets mnist --labels soft
 
-Method and steps are the paper's and its code's (`secure_fd.methods.as_published`, `recipes.paper`):
+Method and steps are the paper's and its code's (`SelectiveFDAsPublished`, `recipes.paper`):
 nothing was tuned. The paper prints the best of its evaluations on the test set, over up to 20,000
 rounds; the tables here show the last round.
 """

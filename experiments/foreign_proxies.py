@@ -19,6 +19,7 @@ from experiments import study
 from experiments.measures import RIGHT_OF_ALL, RIGHT_ONCE
 from experiments.shared_options import SharedOptions
 from experiments.tables import Table, new_table
+from experiments.variants import WithoutSurvey
 
 TROUBLES = ("none", "half foreign", "half rotated", "8 and 9 unheld")
 ROWS = {"survey": "Selective-FD", "neither": "its twin"}
@@ -86,7 +87,7 @@ def prepare(data_dir: Path | None, cells: list[Cell], _: study.Progress) -> tupl
 def measure(_: Path | None, cell: Cell, made: tuple[Any, Any], __: study.Progress) -> study.Result:
     """Shares of foreign and own proxies that teach in one round about all, and how rightly."""
     (data, own), start = made, time.process_time()
-    twin = fd.SelectiveFD(none_of_mine=False, selector=fd.ProxyRatioSelector(prior=0.0), rare=0.0)
+    twin = WithoutSurvey(selector=fd.ProxyRatioSelector(prior=0.0))
     method = fd.SelectiveFD() if cell.row == "survey" else twin
     once = fd.Recipe(1, fd.Schedule(0, 0, 0, proxies_per_round=len(own)))
     run = fd.simulate(data, method=method, recipe=once, seed=cell.seed)

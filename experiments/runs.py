@@ -8,7 +8,7 @@ row = run_row(terms, RowSpec("selective-fd"), seed, warm, progress)  # for a tab
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count
@@ -29,7 +29,7 @@ from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost,
 from experiments.own_data import own_federation
 from experiments.rivals.by_network import SelectiveByNetwork
 from experiments.study import Point, Progress, Result
-from experiments.variants import TaughtTruth, centralised
+from experiments.variants import AllClasses, NetworkNamesClasses, TaughtTruth, centralised
 from secure_fd.cache import freed_with_owner
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.image_sets import IMAGE_SETS, image_set
@@ -45,7 +45,7 @@ from secure_fd.methods.feded import FedED
 from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.registry import RECORD_UNIT_METHODS
-from secure_fd.methods.selective_fd import ClassBy, SelectiveFD
+from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.base import NoProtection, Protection
 from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.dp_sgd import PrivateBudget
@@ -279,16 +279,8 @@ def heads(cell: rows.Cell, data: FederatedData) -> PooledHeads:
 def feded(cell: rows.Cell, data: FederatedData) -> FedED:
     """The central network is that of the first client, and learns as long as a client does."""
     name = simulation.architectures(data.name, 1)[0]
-    return FedED(
-        cast(Labels, cell.labels),
-        data.proxies.pixels,
-        models.build(name, data.n_classes, cell.seed),
-        sgd=cell.schedule.sgd,
-        steps=cell.schedule.proxy_steps,
-        warmup=cell.schedule.warmup_steps,
-        remember=cell.schedule.remember,
-        seed=cell.seed,
-    )
+    model = models.build(name, data.n_classes, cell.seed)
+    return FedED(cast(Labels, cell.labels), model, cell.schedule.warmup_steps, cell.seed)
 
 
 def by_network(cell: rows.Cell) -> SelectiveByNetwork:
@@ -301,21 +293,18 @@ def by_network(cell: rows.Cell) -> SelectiveByNetwork:
 
 def selective(cell: rows.Cell) -> SelectiveFD:
     """Selective-FD at the cell's thresholds; the paper's selector counts votes."""
-    changed: dict[str, Any] = dict(_CHANGES.get(cell.variant, {}))
-    if cell.selector == "kulsif" or cell.quantile is not None:
-        changed.setdefault("votes", "counted")
-    if cell.server_threshold is not None:
-        changed["server_threshold"] = cell.server_threshold
-    changed |= {"budget": cell.budget, "min_voters": cell.min_voters or 1}
-    class_by = cast(ClassBy, cell.class_by)
-    return SelectiveFD(cast(Labels, cell.labels), selector_of(cell), class_by=class_by, **changed)
-
-
-_CHANGES: Mapping[str, Mapping[str, Any]] = {
-    rows.COUNTED: {"votes": "counted"},
-    "counted votes of all classes": {"votes": "counted", "own_classes": False},
-}
-"""Settings of the method that a variant changes."""
+    kind = NetworkNamesClasses if cell.class_by == "network" else SelectiveFD
+    if cell.variant == "counted votes of all classes":
+        kind = AllClasses
+    counted = cell.variant or cell.selector == "kulsif" or cell.quantile is not None
+    return kind(
+        cast(Labels, cell.labels),
+        selector_of(cell),
+        votes="counted" if counted else "weighed",
+        server_threshold=2.0 if cell.server_threshold is None else cell.server_threshold,
+        budget=cell.budget,
+        min_voters=cell.min_voters or 1,
+    )
 
 
 def selector_of(cell: rows.Cell) -> ClientSelector:

@@ -1,6 +1,7 @@
-"""What only a control or an ablation runs: the truth, all records."""
+"""Methods of controls and ablations: the truth, all records, other votes of Selective-FD."""
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -8,8 +9,10 @@ from torch import Tensor
 
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import concatenate
-from secure_fd.methods.base import Own, Setting
+from secure_fd.methods.base import CountedVotes, Own, Setting, VotePolicy, WeighedVotes
 from secure_fd.methods.pooled_heads import HeadClient, HeadTerms, PooledHeads
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.selection.selectors import Selection
 from secure_fd.votes.codec import FloatArray
 
 
@@ -39,6 +42,46 @@ class TruthClient(HeadClient):
         """The proxies of the lesson with their true labels."""
         pixels, _ = super().lesson()
         return pixels, self._truth[self.known]
+
+
+class NetworkNamesClasses(SelectiveFD):
+    """Weighed votes in which the selector's evidence is summed over the client's classes.
+
+    The network alone then names the class. That is better if clients hold all classes and have
+    trained alone first.
+    """
+
+    __slots__ = ()
+
+    def policy_of(self, found: Selection, n_classes: int) -> VotePolicy:
+        """Return the votes that a selection allows."""
+        votes = cast(WeighedVotes, super().policy_of(found, n_classes))
+        evidence = np.minimum(votes.evidence.sum(axis=1, keepdims=True), 1.0) * votes.held
+        return replace(votes, evidence=evidence)
+
+
+class AllClasses(SelectiveFD):
+    """Counted votes in which the network may name any class, as in the authors' code."""
+
+    __slots__ = ()
+
+    def policy_of(self, found: Selection, n_classes: int) -> VotePolicy:
+        """Return the votes that a selection allows."""
+        votes = cast(CountedVotes, super().policy_of(found, n_classes))
+        return replace(votes, allowed=None)
+
+
+class WithoutSurvey(SelectiveFD):
+    """No survey of known proxies, and targets of all classes weigh the same."""
+
+    __slots__ = ()
+
+    rare: ClassVar[float] = 0.0
+
+    @property
+    def asks_first(self) -> bool:
+        """No."""
+        return False
 
 
 def centralised(data: FederatedData) -> FederatedData:

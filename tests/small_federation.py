@@ -128,6 +128,12 @@ def same_ensembles(one: Federation, other: Federation) -> bool:
     )
 
 
+class Unsurveyed(SelectiveFD):
+    """Every proxy may be a target, whether or not a client knows it."""
+
+    asks_first = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Scripted(VotingMethod):
     """A method whose clients answer as a script says; it keeps the sums that the server got.
@@ -141,7 +147,7 @@ class Scripted(VotingMethod):
 
     title: ClassVar[str] = "Scripted"
 
-    def opinion(self, client: object, proxies: object) -> VotePolicy:  # noqa: ARG002 - the script decides
+    def policy(self, client: object, proxies: object) -> VotePolicy:  # noqa: ARG002 - the script decides
         return next(self.opinions)
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:

@@ -78,11 +78,11 @@ class SelectiveByNetwork(VotingMethod):
         """[N] of any images."""
         return SCORES[self.selector](logits(network, pixels))
 
-    def opinion(self, client: ClientData, proxies: Tensor) -> VotePolicy:  # noqa: ARG002 - no use without the network
-        """LocalError: there is no opinion without the network."""
+    def policy(self, client: ClientData, proxies: Tensor) -> VotePolicy:  # noqa: ARG002 - no use without the network
+        """LocalError: there is no policy without the network."""
         raise LocalError("this method's selector needs the client's network")
 
-    def opinion_of_network(
+    def policy_of_network(
         self, client: ClientData, proxies: Tensor, indices: IntArray, network: nn.Module
     ) -> CountedVotes:
         """Votes at the asked proxies where the score reaches the quantile; none elsewhere."""
@@ -109,7 +109,7 @@ class NetworkVoteClient(VoteClient):
         """[P] of the network as it is."""
         return self._by_network.scores(self.learner.model, self._proxies)
 
-    def opinion_now(self, indices: IntArray) -> VotePolicy:
+    def policy_now(self, indices: IntArray) -> VotePolicy:
         """What the network as it is lets the client answer."""
         given = self._own.data, self._proxies, indices, self.learner.model
-        return self._by_network.opinion_of_network(*given)
+        return self._by_network.policy_of_network(*given)

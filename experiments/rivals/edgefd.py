@@ -47,7 +47,7 @@ class EdgeFD(VotingMethod):
         if not 0 < self.quantile <= 1:
             raise ConfigurationError("quantile", self.quantile, "use a number in (0, 1]")
 
-    def opinion(self, client: ClientData, proxies: Tensor) -> CountedVotes:
+    def policy(self, client: ClientData, proxies: Tensor) -> CountedVotes:
         """An answer of weight one where a centroid is near, and of any class."""
         held_back = client.validation if len(client.validation) else client.train
         own, kept, asked = map(flat_pixels, (client.train.pixels, held_back.pixels, proxies))

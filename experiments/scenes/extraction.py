@@ -130,10 +130,10 @@ class _Clients:
         """What a client's selector and network say about images [N, 1, H, W]."""
         labels, n_classes = self.method.labels, self.data.n_classes
         if self.selectors is None or isinstance(self.method, FedMD):
-            opinion = FedMD(labels).opinion(self.data.clients[client], images)
+            opinion = FedMD(labels).policy(self.data.clients[client], images)
         else:
             verdict = self.selectors[client].predict(images)
-            opinion = self.method.opinion_of(verdict, n_classes)
+            opinion = self.method.policy_of(verdict, n_classes)
         predictions = predict(self.networks[client], images)
         return opinion.contribution(np.arange(len(images)), predictions, labels, trust=1.0)
 

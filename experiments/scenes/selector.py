@@ -81,7 +81,7 @@ class _Play:
         classes = self.data.n_classes
 
         def answers(images: Tensor) -> Released:
-            opinion = method.opinion_of(judge(images), classes)
+            opinion = method.policy_of(judge(images), classes)
             every = np.arange(len(images))
             said = np.full((len(images), classes), 1 / classes)  # a network that knows nothing
             honest = opinion.contribution(every, said, method.labels)

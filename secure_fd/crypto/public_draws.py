@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from secure_fd.crypto.keys import WORD, Keystream, derive_key, fields
 from secure_fd.errors import LocalError
-from secure_fd.votes.codec import IntArray
 
 _SEED_LABEL: Final = b"secure-fd joint seed"
 _DRAW_LABEL: Final = b"secure-fd joint draw"
@@ -35,7 +34,7 @@ def joint_seed(nonces: Sequence[bytes]) -> bytes:
     return hashlib.sha256(fields(_SEED_LABEL, *nonces)).digest()
 
 
-def draw_indices(seed: bytes, round_index: int, population: int, count: int) -> IntArray:
+def draw_indices(seed: bytes, round_index: int, population: int, count: int) -> NDArray[np.int64]:
     """Draw [count] distinct numbers below `population`, ascending; all subsets equally likely.
 
     Each number gets a 64-bit word of the round's own AES-256-CTR keystream, and those with the

@@ -141,8 +141,8 @@ def _method(roster: RosterFile, proxies: Tensor) -> Method:
     if load_method(terms.method, "method") is FedED:
         classes, named = len(roster.classes), terms.image_set
         recipe = named_recipe(terms.recipe, None, classes, len(proxies), terms.held, named)
-        given = classes, named, recipe.schedule, terms.seed, _CPU
-        return central_network(terms.labels, proxies, *given)
+        given = classes, named, recipe.schedule, terms.seed
+        return central_network(terms.labels, *given)
     return build_method(terms.method, terms.labels, "method")
 
 

@@ -242,6 +242,8 @@ class Method(ABC):
     """Whether its first argument says if clients share soft or hard labels."""
     shares_parameters: ClassVar[bool] = False
     """Whether clients share parameters: then all networks have one architecture."""
+    min_voters: int = 1
+    """Fewest clients that answer a proxy whose predictions are asked for."""
 
     @property
     def name(self) -> str:
@@ -254,22 +256,11 @@ class Method(ABC):
         return False
 
     @property
-    def min_voters(self) -> int:
-        """Fewest clients that answer a proxy whose predictions are asked for."""
-        return 1
-
-    @property
     def caveat(self) -> str:
         """What its sums reveal without noise beyond what the secure sum states, in a sentence."""
         return ""
 
-    def recipe(
-        self,
-        n_classes: int,  # noqa: ARG002 - the plain recipe depends on proxies alone
-        n_proxies: int,
-        held: float,  # noqa: ARG002
-        image_set: str = "",  # noqa: ARG002
-    ) -> Recipe:
+    def recipe(self, n_classes: int, n_proxies: int, held: float, image_set: str = "") -> Recipe:  # noqa: ARG002
         """Return rounds and schedule by default. held: classes of a client, mean over clients."""
         return plain(n_proxies)
 

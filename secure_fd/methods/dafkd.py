@@ -107,13 +107,7 @@ class DaFKD(AveragesParameters):
             if getattr(self, name) < 1:
                 raise ConfigurationError(name, getattr(self, name), "use 1 or more")
 
-    def recipe(
-        self,
-        n_classes: int,  # noqa: ARG002 - it has no proxies
-        n_proxies: int,  # noqa: ARG002
-        held: float,  # noqa: ARG002
-        image_set: str = "",  # noqa: ARG002
-    ) -> Recipe:
+    def recipe(self, n_classes: int, n_proxies: int, held: float, image_set: str = "") -> Recipe:  # noqa: ARG002
         """Return few rounds of many local steps."""
         return few_rounds()
 

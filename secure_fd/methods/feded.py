@@ -11,77 +11,67 @@ nothing yet is one class for all proxies, and hard labels teach clients that. A 
 distillation at the clients.
 """
 
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import Labels, teachable
-from secure_fd.methods.votes import Memory, VotingMethod
-from secure_fd.training.recipes import SGD
-from secure_fd.training.trainer import Trainer, default_device, predict
-from secure_fd.votes.codec import Ensemble, IntArray, Sums, ensemble_predictions
+from secure_fd.methods.base import Labels, Setting, teachable
+from secure_fd.methods.targets import DistillationTargets
+from secure_fd.methods.votes import VoteServer, VotingMethod
+from secure_fd.training.trainer import Trainer, predict
+from secure_fd.votes.codec import Ensemble, IntArray, Sums
 
 
+@dataclass(frozen=True, slots=True)
 class FedED(VotingMethod):
-    """One run's server: it has a network that learns, so use a fresh one for every run.
+    """A method whose server trains a central network on the mean of the clients' predictions.
 
-    labels: what clients share and are sent. proxies: the public pixels [P, ...] that the federation
-    has. model: the central network, which learns in place. sgd, steps: how the server trains a
-    round, and warmup: how many steps more in the first. remember: it also learns from the ensembles
-    of earlier rounds. seed: of its batches.
-
-    Raises ConfigurationError where the server takes no step a round, or fewer than 0 more.
+    Args:
+        labels: what clients share, and receive.
+        model: the central network at the start of a run; the server trains a copy.
+        warmup: steps that the server takes in the first round beside the schedule's.
+        seed: of the server's batches.
 
     >>> from secure_fd import models
-    >>> FedED("soft", torch.zeros(4, 1, 28, 28), models.build("cnn-5-5-50", 10, seed=0)).name
+    >>> FedED("soft", models.build("cnn-5-5-50", 10, seed=0)).name
     'FedED soft'
     """
 
     title: ClassVar[str] = "FedED"
 
-    def __init__(
-        self,
-        labels: Labels,
-        proxies: Tensor,
-        model: nn.Module,
-        *,
-        sgd: SGD | None = None,
-        steps: int = 10,
-        warmup: int = 0,
-        remember: bool = True,
-        seed: int = 0,
-        device: torch.device | None = None,
-    ) -> None:
-        if steps < 1:
-            raise ConfigurationError("steps", steps, "use 1 or more")
-        if warmup < 0:
-            raise ConfigurationError("warmup", warmup, "use 0 or more")
-        home = device or default_device()
-        self.labels = labels
-        self._steps, self._warmup = steps, warmup
-        self._proxies = proxies.to(home)
+    labels: Labels
+    model: nn.Module = field(repr=False)
+    warmup: int = 0
+    seed: int = 0
+
+    def server(self, setting: Setting, initial: nn.Module) -> "FedEDServer":  # noqa: ARG002 - it has its own network
+        """Make the server's role."""
+        return FedEDServer(self, setting)
+
+
+class FedEDServer(VoteServer):
+    """Trains the central network as a client of the schedule distils, and sends its predictions."""
+
+    def __init__(self, method: FedED, setting: Setting) -> None:
+        super().__init__(method, setting)
+        self._proxies, schedule = setting.public_proxies(), setting.schedule
+        self._steps, self._warmup = max(1, schedule.proxy_steps), method.warmup
+        self._model = deepcopy(method.model)
         nothing = Images(self._proxies[:0], torch.zeros(0, dtype=torch.int64))
-        self._model = model
-        apart = replace(sgd or SGD(), own_batch=0)  # a server has no records
-        self._trainer = Trainer(model, nothing, apart, seed, home)
-        n_classes = predict(model, self._proxies[:1]).shape[1]
-        self._memory = Memory(self._proxies, n_classes, remember=remember)
+        sgd = replace(schedule.sgd, own_batch=0)  # a server has no records
+        self._trainer = Trainer(self._model, nothing, sgd, method.seed, self._proxies.device)
+        self._targets = DistillationTargets(
+            self._proxies, setting.n_classes, remember=schedule.remember
+        )
 
-    @property
-    def model(self) -> nn.Module:
-        """The central network."""
-        return self._model
-
-    def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
-        """The central network's answers at the round's proxies, after it learnt from the mean."""
-        answered = sums.count > 0
-        lesson = Ensemble(indices, ensemble_predictions(sums), answered)
+    def apply(self, indices: IntArray, sums: Sums) -> Ensemble:
+        """Train on the mean, and return the central network's answers."""
+        mean = super().apply(indices, sums)
         steps, self._warmup = self._steps + self._warmup, 0
-        self._trainer.distillation_steps(*self._memory.learn(lesson), steps)
-        pixels = self._proxies[torch.from_numpy(indices)]
-        answers = predict(self._model, pixels)
-        return Ensemble(indices, teachable(answers, self.labels), answered)
+        self._trainer.distillation_steps(*self._targets.learn(mean), steps)
+        answers = predict(self._model, self._proxies[torch.from_numpy(indices)])
+        return replace(mean, predictions=teachable(answers, self._method.labels))

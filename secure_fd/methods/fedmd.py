@@ -14,7 +14,6 @@ from typing import ClassVar
 
 from secure_fd.methods.base import Labels
 from secure_fd.methods.votes import VotingMethod
-from secure_fd.votes.codec import Ensemble, IntArray, Sums, ensemble_predictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +29,3 @@ class FedMD(VotingMethod):
     """Digest, then revisit: the last two of the five steps of a round in the paper."""
 
     labels: Labels = "soft"
-
-    def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
-        """The plain mean, for every proxy, ties and all."""
-        predictions = ensemble_predictions(sums)
-        return Ensemble(indices, predictions, sums.count > 0)

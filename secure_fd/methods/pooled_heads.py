@@ -115,13 +115,7 @@ class PooledHeads(Method):
         """Sums of a whole run; the networks learn after the last of them."""
         return 1 + self.residual_rounds
 
-    def recipe(
-        self,
-        n_classes: int,  # noqa: ARG002 - the head labels all proxies once
-        n_proxies: int,
-        held: float,  # noqa: ARG002
-        image_set: str = "",
-    ) -> Recipe:
+    def recipe(self, n_classes: int, n_proxies: int, held: float, image_set: str = "") -> Recipe:  # noqa: ARG002
         """Return the sums, and the steps on the labels of the last head."""
         return distil_once(n_proxies, image_set=image_set, sums=self.rounds)
 

@@ -39,7 +39,7 @@ METHODS: Mapping[str, MethodName] = {
     "fkd": MethodName("FKD", "secure_fd.methods.fkd:FKD"),
     "pls": MethodName("PLS", "secure_fd.methods.pls:PLS"),
     "selective-fd-published": MethodName(
-        "Selective-FD as published", "secure_fd.methods.as_published:SelectiveFDAsPublished"
+        "Selective-FD as published", "secure_fd.methods.selective_fd:SelectiveFDAsPublished"
     ),
     "selective-fd": MethodName("Selective-FD", "secure_fd.methods.selective_fd:SelectiveFD"),
 }

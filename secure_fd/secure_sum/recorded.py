@@ -21,12 +21,13 @@ class Seen:
     """One sum as the server saw it.
 
     payloads: by client, the words of its input, where a record is kept. readable: whether these
-    are values in clear.
+    are values in clear. position: of the sum among those of its round.
     """
 
     result: Sum
     payloads: Mapping[int, WordArray] = field(repr=False)
     readable: bool
+    position: int = 0
 
 
 class RecordedSum:
@@ -73,5 +74,5 @@ class RecordedSum:
         relayed, result = self.inner.advance(), self.inner.result
         if not self.inner.busy and result is not None:
             inputs = {k: self._inputs[k] for k in result.survivors if k in self._inputs}
-            self.seen.append(Seen(result, inputs, self.readable))
+            self.seen.append(Seen(result, inputs, self.readable, position=len(self.seen)))
         return relayed

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +128,9 @@ class FittedSelector(ABC):
 class ClientSelector(ABC):
     """Finds the proxies that are in a client's own distribution."""
 
+    finds_known: ClassVar[bool] = False
+    """Whether its selections say which proxies are like the client's records."""
+
     @abstractmethod
     def fit(self, client: ClientData, proxies: Tensor) -> FittedSelector:
         """Fit estimators and thresholds on a client's records and the public proxies [P, ...]."""
@@ -151,6 +154,8 @@ class ProxyRatioSelector(ClientSelector):
     >>> ProxyRatioSelector(quantile=0.1).quantile
     0.1
     """
+
+    finds_known: ClassVar[bool] = True
 
     quantile: float | None = None
     reference: ReferenceSettings = field(default_factory=ReferenceSettings)

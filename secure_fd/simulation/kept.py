@@ -15,8 +15,11 @@ from secure_fd.simulation.kept_values import damaged, decode, encode, stands_alo
 
 KEPT: Final[Mapping[str, tuple[str, ...]]] = {
     # server roles of methods
-    "VoteServer": ("ensemble", "known", "_terms", "_rule", "_surveyed", "_survey_round"),
-    "FedED": ("_warmup", "_trainer", "_model", "_memory"),
+    "VoteServer": ("ensemble", "known", "_terms"),
+    "FedEDServer": (
+        *("ensemble", "known", "_terms"),
+        *("_warmup", "_trainer", "_model", "_targets"),
+    ),
     "FedAvgServer": ("_parameters", "_sent"),
     "IndependentServer": (),
     "HeadServer": ("head", "known", "_recorded", "_search"),
@@ -24,9 +27,9 @@ KEPT: Final[Mapping[str, tuple[str, ...]]] = {
     "DaFKDServer": ("_sent", "_network", "_generator", "_makes", "_ensemble", "_recorded"),
     # parts of these
     "Trainer": ("_generator", "_sgd"),
-    "Memory": ("_targets", "_known"),
-    "_Terms": ("draws",),
-    "Draws": ("_next", "_closed", "_last", "_counts"),
+    "DistillationTargets": ("_targets", "_known"),
+    "VoteTerms": ("draws", "surveyed", "survey_round"),
+    "Draws": ("next_round", "_settled", "_last", "_counts"),
     "Search": (
         *("head", "_clients", "_damping", "_start", "_first"),
         *("_directions", "_images", "_inside", "_image"),

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.federated import FederatedData, federate
@@ -282,39 +281,22 @@ def _method(
         return SelectiveFD(labels, server_threshold=1.0, votes="counted")
     if load_method(method, "method") is FedED:
         schedule = _recipe(recipe, None, data).schedule
-        proxies = data.proxies.pixels
-        return central_network(labels, proxies, data.n_classes, data.name, schedule, seed)
+        return central_network(labels, data.n_classes, data.name, schedule, seed)
     return build_method(method, labels, "method")
 
 
 def central_network(
-    labels: Literal["soft", "hard"],
-    proxies: Tensor,
-    n_classes: int,
-    image_set: str,
-    schedule: Schedule,
-    seed: int,
-    device: torch.device | None = None,
+    labels: Literal["soft", "hard"], n_classes: int, image_set: str, schedule: Schedule, seed: int
 ) -> FedED:
-    """FedED whose central network has the first client's architecture and a client's schedule.
+    """Make FedED with a central network of the first client's architecture.
 
-    It takes as many steps a round towards the ensemble as a client takes, and before its first
-    answer as many more as a client's warm-up has.
+    Before its first answer the server takes as many more steps as a client's warm-up has.
 
-    >>> central_network("hard", torch.zeros(4, 1, 28, 28), 10, "digits", Schedule(), seed=0).name
+    >>> central_network("hard", 10, "digits", Schedule(), seed=0).name
     'FedED hard'
     """
-    return FedED(
-        labels,
-        proxies,
-        models.build(architectures(image_set, 1)[0], n_classes, seed),
-        sgd=schedule.sgd,
-        steps=max(1, schedule.proxy_steps),
-        warmup=schedule.warmup_steps,
-        remember=schedule.remember,
-        seed=seed,
-        device=device,
-    )
+    model = models.build(architectures(image_set, 1)[0], n_classes, seed)
+    return FedED(labels, model, warmup=schedule.warmup_steps, seed=seed)
 
 
 def _recipe(

@@ -69,7 +69,7 @@ def answering(label: int) -> Answers:
     judge = SELECTOR.fit(client, public().proxies).predict
 
     def answers(images: torch.Tensor) -> Released:
-        opinion = SelectiveFD("hard", SELECTOR, votes="counted").opinion_of(judge(images), CLASSES)
+        opinion = SelectiveFD("hard", SELECTOR, votes="counted").policy_of(judge(images), CLASSES)
         every = np.arange(len(images))
         said = np.full((len(images), CLASSES), 1 / CLASSES)
         honest = opinion.contribution(every, said, "hard")

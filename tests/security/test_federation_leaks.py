@@ -132,7 +132,7 @@ def test_private_arrays_are_in_no_repr(digits):
     chosen = verdict(digits, 1)
     half = made.clients[1].half
     assert isinstance(half, VoteClient)
-    opinion = half.opinion
+    opinion = half.policy
     assert isinstance(opinion, WeighedVotes)
     client = digits.clients[1]
     private: list[object] = [

@@ -43,7 +43,7 @@ FOUR = tuple(range(4))
 class Scattered(SelectiveFD):
     """Each client answers some proxies, drawn by its records: many counts are one."""
 
-    def opinion(self, client: ClientData, proxies: Tensor) -> VotePolicy:
+    def policy(self, client: ClientData, proxies: Tensor) -> VotePolicy:
         rng = np.random.default_rng(int(client.train.pixels.sum() * 1000))
         return CountedVotes((rng.random(len(proxies)) < 0.4).astype(np.float64))
 
@@ -112,7 +112,7 @@ def test_votes_are_asked_for_exactly_where_enough_clients_answer(digits, least):
     assert summed.total.reshape(-1, 10).tolist() == first.total.reshape(-1, 10)[enough].tolist()
     assert summed.ensemble.kept.tolist() == first.ensemble.kept[enough].tolist()
     assert (voters_of(summed) >= least).all()
-    taught = made._halves[0]._memory._known.numpy()
+    taught = made._halves[0]._targets._known.numpy()
     assert not taught[counted.proxy_indices[~enough]].any()
 
 
@@ -200,7 +200,7 @@ def test_who_leaves_before_the_count_is_no_voter_and_who_leaves_between_voids_th
     assert len(released(made)) == 1
     counts = made._server_half._terms.draws._counts
     assert counts.sum() == 4 * 32
-    memories = {half._memory.memory() for half in made._halves}
+    memories = {half._targets.memory() for half in made._halves}
     assert len(memories) == 1
 
 
@@ -271,7 +271,7 @@ def test_a_client_that_restarts_between_the_sums_voids_the_round_and_answers_no_
     assert made.server.void
     assert made.transcript.distillation == []
     terms = made._server_half._terms
-    again = terms.subject(0, terms.draws.of(0), first=False)
+    again = terms.announcement(0, terms.draws.of(0), survey=False)
     with pytest.raises(PeerError, match="again for votes in round 0"):
         next(made.clients[1].half.round(again))
     made.server.returned(1, made.clients[1].position)
@@ -292,7 +292,7 @@ def test_no_round_is_counted_twice_and_a_client_that_forgets_is_caught(digits, r
         memory, half = half.memory(), reborn(made, 2, None).half
         next(half.begin(), None)
         half.recall(memory)
-    again = terms.subject(0, terms.draws.of(0), first=False)
+    again = terms.announcement(0, terms.draws.of(0), survey=False)
     with pytest.raises(PeerError, match="again for votes in round 0"):
         next(half.round(again))
     half._last_counted = -1
@@ -404,4 +404,4 @@ def test_simulate_passes_it_on(unit):
     made = fd.simulate("digits", clients=3, min_voters=2, unit=unit, epsilon=epsilon)
     halves = [made.federation._server_half, *made.federation._halves]
     assert all(isinstance(half, VoteServer | VoteClient) for half in halves)
-    assert {half._least for half in halves} == {2}
+    assert {half._method.min_voters for half in halves} == {2}

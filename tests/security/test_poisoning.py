@@ -24,7 +24,7 @@ from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.budget import within
 from secure_fd.votes.codec import IntArray, UnitArray, WordArray
-from tests.small_federation import CPU, participants
+from tests.small_federation import CPU, Unsurveyed, participants
 
 CLIENTS = 10
 LEARNING = Schedule(
@@ -138,7 +138,7 @@ def cast(lie: Lie, slack: float | None) -> tuple[UnitArray, RoundReport]:
     """What the liar casts in the strong split under a budget, in clear."""
     strong = federate(load("digits"), parse_split("strong"), CLIENTS, seed=20, sizes=SIZES)
     method = Poisoned(
-        SelectiveFD("hard", budget=slack, none_of_mine=False),
+        Unsurveyed("hard", budget=slack),
         strong.proxies.labels.numpy(),
         lie,
     )

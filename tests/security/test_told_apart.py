@@ -24,6 +24,7 @@ from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.codec import IntArray, KnowledgeCodec
 from secure_fd.votes.fixed_point import record_shares
+from tests.small_federation import Unsurveyed
 from tests.told_apart import OverheardSum, TwoStories, all_is, dead_layer, hash_left_out
 
 TARGET, AT, CLIENTS = 0, 0, 10
@@ -71,7 +72,7 @@ def lied(
 
 def split_ensemble(data: FederatedData, *, bound: bool) -> Read:
     """All but the target are told "everything is class 0": outside it the next sum is its own."""
-    method = SelectiveFD("hard", none_of_mine=False)
+    method = Unsurveyed("hard")
     lie = all_is(0, KnowledgeCodec(data.n_classes, method.levels), len(data.proxies), CLIENTS)
     made, sums, reports = lied(data, method, lie, bound=bound)
     sent = _but_class_0(sums.said[TARGET, AT + 1], data.n_classes)

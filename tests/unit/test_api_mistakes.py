@@ -144,11 +144,6 @@ MISTAKES: dict[str, Sequence[Callable[[], object]]] = {
         lambda: simulated(method="fedsgd"),
     ],
     "votes": [lambda: fd.SelectiveFD(votes="loud")],
-    "class_by": [
-        lambda: fd.SelectiveFD(class_by="nobody"),
-        lambda: fd.SelectiveFD(votes="counted", class_by="network"),
-    ],
-    "own_classes": [lambda: fd.SelectiveFD(own_classes=False)],
     "index": [lambda: RoundTerms(-1, 1, 1, b"")],
     "length": [lambda: RoundTerms(0, 0, 1, b"")],
     "bound": [lambda: RoundTerms(0, 1, 0, b"")],

@@ -7,14 +7,14 @@ from torch import nn
 
 from experiments.rivals.edgefd import EdgeFD
 from secure_fd.data.federated import ClientData
-from secure_fd.methods.as_published import SelectiveFDAsPublished
-from secure_fd.methods.base import Labels
+from secure_fd.methods.base import Labels, Setting
 from secure_fd.methods.ds_fl import DSFL
-from secure_fd.methods.feded import FedED
-from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.feded import FedED, FedEDServer
+from secure_fd.methods.selective_fd import SelectiveFD, SelectiveFDAsPublished
+from secure_fd.privacy.base import NoProtection
 from secure_fd.selection.selectors import KulsifSelector
 from secure_fd.training.models import flatten
-from secure_fd.training.recipes import SGD
+from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.training.trainer import Trainer, predict
 from secure_fd.votes.codec import Sums
 from tests.small_federation import (
@@ -46,18 +46,11 @@ def test_the_mean_is_sharpened():
 # FedED's central network learns, and teaches.
 
 
-def central(labels: Labels = "soft", *, remember: bool = True, warmup: int = 0) -> FedED:
-    return FedED(
-        labels,
-        toy(6).pixels,
-        network(1),
-        sgd=SGD(0.5, 4, 4),
-        steps=3,
-        warmup=warmup,
-        remember=remember,
-        seed=5,
-        device=CPU,
-    )
+def central(labels: Labels = "soft", *, remember: bool = True, warmup: int = 0) -> FedEDServer:
+    steps = Schedule(proxy_steps=3, proxies_per_round=6, remember=remember, sgd=SGD(0.5, 4, 4))
+    proxies, shape = toy(6).pixels, (1, 4, 4)
+    terms = Setting(2, 2, shape, proxies, steps, (3, 4), bytes(32), None, NoProtection())
+    return FedED(labels, network(1), warmup, seed=5).server(terms, network(1))
 
 
 def votes(*means: tuple[float, float]) -> Sums:
@@ -80,9 +73,9 @@ def taught(*lessons: tuple[list[int], list[tuple[float, float]]], warmup: int = 
 
 def test_the_central_network_answers_after_it_has_learnt_from_the_mean():
     made, where = central(), np.array([4, 2])
-    answer = made.ensemble(where, votes((0.9, 0.1), (0.3, 0.7)))
+    answer = made.apply(where, votes((0.9, 0.1), (0.3, 0.7)))
     twin = taught(([2, 4], [(0.3, 0.7), (0.9, 0.1)]))
-    assert torch.equal(flatten(made.model), flatten(twin))
+    assert torch.equal(flatten(made._model), flatten(twin))
     assert np.array_equal(answer.predictions, predict(twin, toy(6).pixels[where]))
     assert answer.indices.tolist() == [4, 2]
     assert np.abs(answer.predictions - [[0.9, 0.1], [0.3, 0.7]]).max() > 0.01  # no mean
@@ -91,40 +84,40 @@ def test_the_central_network_answers_after_it_has_learnt_from_the_mean():
 @pytest.mark.parametrize("remember", [True, False])
 def test_the_central_network_learns_from_earlier_rounds(remember):
     made = central(remember=remember)
-    made.ensemble(np.array([2]), votes((0.3, 0.7)))
-    made.ensemble(np.array([4]), votes((0.9, 0.1)))
+    made.apply(np.array([2]), votes((0.3, 0.7)))
+    made.apply(np.array([4]), votes((0.9, 0.1)))
     later = ([2, 4], [(0.3, 0.7), (0.9, 0.1)])
     alone = ([4], [(0.9, 0.1)])
     rivals = [taught(([2], [(0.3, 0.7)]), lesson) for lesson in (later, alone)]
-    same = [torch.equal(flatten(made.model), flatten(twin)) for twin in rivals]
+    same = [torch.equal(flatten(made._model), flatten(twin)) for twin in rivals]
     assert same == [remember, not remember]
 
 
 def test_hard_answers_are_the_class_that_the_central_network_names():
     made = central("hard")
     where = np.arange(6)
-    answer = made.ensemble(where, votes(*[(1.0, 0.0)] * 6))
-    named = predict(made.model, toy(6).pixels).argmax(axis=1)
+    answer = made.apply(where, votes(*[(1.0, 0.0)] * 6))
+    named = predict(made._model, toy(6).pixels).argmax(axis=1)
     assert np.array_equal(answer.predictions, np.eye(2)[named])
     silent = Sums(np.zeros(6), np.zeros((6, 2)))
-    assert not made.ensemble(where, silent).kept.any()
+    assert not made.apply(where, silent).kept.any()
 
 
 def test_the_central_network_learns_longer_from_the_first_ensemble():
     made, lesson = central(warmup=4), ([2], [(0.3, 0.7)])
     for _ in range(2):
-        made.ensemble(np.array([2]), votes((0.3, 0.7)))
-    assert torch.equal(flatten(made.model), flatten(taught(lesson, lesson, warmup=4)))
-    assert not torch.equal(flatten(made.model), flatten(taught(lesson, lesson)))
+        made.apply(np.array([2]), votes((0.3, 0.7)))
+    assert torch.equal(flatten(made._model), flatten(taught(lesson, lesson, warmup=4)))
+    assert not torch.equal(flatten(made._model), flatten(taught(lesson, lesson)))
 
 
 def test_clients_learn_what_the_central_network_says(digits):
     start = networks(1, 9)[0]
-    method = FedED("soft", digits.proxies.pixels, start, sgd=SGD(0.1, 16, 16), device=CPU)
+    method = FedED("soft", start)
     made = run(federation(digits, method))
     last = ensembles(made)[-1]
     pixels: torch.Tensor = digits.proxies.pixels[torch.from_numpy(last.indices)]
-    assert np.array_equal(last.predictions, predict(method.model, pixels))
+    assert np.array_equal(last.predictions, predict(made._server_half._model, pixels))
 
 
 # EdgeFD answers near its centroids.
@@ -135,9 +128,9 @@ def test_edgefd_answers_where_its_own_records_are(digits):
     proxies, labels = digits.proxies.pixels, digits.proxies.labels.numpy()
     rates = []
     for k, client in enumerate(digits.clients):
-        near, own = EdgeFD().opinion(client, proxies), labels == k
+        near, own = EdgeFD().policy(client, proxies), labels == k
         assert ((near.scores >= 0) == near.weights.astype(bool)).all()
-        far = EdgeFD(quantile=1.0).opinion(client, proxies)
+        far = EdgeFD(quantile=1.0).policy(client, proxies)
         assert (far.weights >= near.weights).all()
         rates.append((near.weights[own].mean(), near.weights[~own].mean()))
     its_own, others = np.mean(rates, axis=0)
@@ -155,12 +148,12 @@ def test_as_published_any_class_may_be_named_and_ties_teach(digits):
     """Twin: this package's counted votes name own classes only, and drop ties."""
     client, pixels = digits.clients[1], digits.proxies.pixels
     published = SelectiveFDAsPublished("hard")
-    found = published.opinion(client, pixels)
+    found = published.policy(client, pixels)
     asked = np.flatnonzero(found.weights)
     assert 0 < len(asked) < len(pixels)
     sure = np.tile(np.eye(10)[7], (len(asked), 1))
     assert set(found.contribution(asked, sure, "hard").predictions.argmax(axis=1)) == {7}
-    own = SelectiveFD("hard", KulsifSelector(), votes="counted").opinion(client, pixels)
+    own = SelectiveFD("hard", KulsifSelector(), votes="counted").policy(client, pixels)
     assert set(own.contribution(asked, sure, "hard").predictions.argmax(axis=1)) == {1}
     tie = Sums(np.array([2.0, 0.0]), np.array([[1.0, 1.0], [0.0, 0.0]]))
     taught = published.ensemble(np.arange(2), tie)
@@ -169,4 +162,4 @@ def test_as_published_any_class_may_be_named_and_ties_teach(digits):
     assert not SelectiveFD("hard").ensemble(np.arange(2), tie).kept.any()
     several = ClientData(digits.test, digits.test, 10)
     assert len(several.classes) == 10
-    assert published.opinion(several, pixels).weights.sum() > 0
+    assert published.policy(several, pixels).weights.sum() > 0

@@ -14,7 +14,6 @@ from experiments.rivals.by_network import SelectiveByNetwork
 from experiments.rivals.edgefd import EdgeFD
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.as_published import SelectiveFDAsPublished
 from secure_fd.methods.base import Method
 from secure_fd.methods.dafkd import DaFKD, FedDF
 from secure_fd.methods.ds_fl import DSFL
@@ -27,7 +26,7 @@ from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.registry import METHODS
-from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.selective_fd import SelectiveFD, SelectiveFDAsPublished
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.server import Server
 from secure_fd.secagg.setup import ServerSetup
@@ -39,7 +38,7 @@ from secure_fd.simulation.federation import Federation
 from secure_fd.simulation.simulate import simulate
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.codec import FloatArray, proxy_bytes
-from tests.small_federation import CPU, SMALL, Faults, faults, federation, networks, parameters
+from tests.small_federation import SMALL, Faults, faults, federation, networks, parameters
 
 RIVALS = AdversarialSettings(hidden=16, discriminator=16, sums=2, steps=2)
 CASES: Mapping[str, Callable[[FederatedData], Method]] = {
@@ -49,9 +48,7 @@ CASES: Mapping[str, Callable[[FederatedData], Method]] = {
     "fedmd hard": lambda _: FedMD("hard"),
     "ds-fl": lambda _: DSFL(),
     "ds-fl hard": lambda _: DSFL("hard"),
-    "feded": lambda data: FedED(
-        "soft", data.proxies.pixels, networks(1, 9)[0], sgd=SGD(0.1, 16, 16), device=CPU
-    ),
+    "feded": lambda _: FedED("soft", networks(1, 9)[0]),
     "heads": lambda _: PooledHeads(2, features=SMALL),
     "afl": lambda _: AFL(features=SMALL),
     "dafkd": lambda _: DaFKD(generated=32, steps=3, adversarial=RIVALS),
@@ -208,11 +205,8 @@ REFUSED: tuple[tuple[Callable[..., object], dict[str, object]], ...] = (
     (AdversarialSettings, {"spread": math.inf}),
     (AdversarialSettings, {"hidden": 0}),
     *((SelectiveFD, {"server_threshold": value}) for value in (0.0, -1.0, 2.5, math.nan)),
-    (SelectiveFD, {"class_by": "selector"}),
-    (SelectiveFD, {"class_by": "network", "votes": "counted"}),
     (SelectiveFD, {"bits": 0, "labels": "hard"}),
     (SelectiveFD, {"bits": 13, "labels": "hard"}),
-    (SelectiveFD, {"rare": 1.5, "labels": "hard"}),
     *((ProxyRatioSelector, {"prior": value}) for value in (-0.1, 1.1)),
     *((KulsifSelector, {"share": value}) for value in (0.0, 1.0, -0.1, math.nan)),
     *((SGD, {"learning_rate": value}) for value in (-0.1, math.nan)),
@@ -224,7 +218,6 @@ REFUSED: tuple[tuple[Callable[..., object], dict[str, object]], ...] = (
     (Schedule, {"anneal_over": 0}),
     (EdgeFD, {"centroids": 0}),
     (EdgeFD, {"quantile": 0.0}),
-    (SelectiveFDAsPublished, {"quantile": 2.0}),
     (SelectiveByNetwork, {"quantile": 1.5}),
     (SelectiveByNetwork, {"server_threshold": 0.0}),
     (partial(FedED, "soft", torch.zeros(6, 1, 4, 4), nn.Linear(16, 2)), {"warmup": -1}),

@@ -15,6 +15,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from experiments.variants import WithoutSurvey
 from secure_fd.data.federated import FederatedData
 from secure_fd.methods.base import Method
 from secure_fd.methods.ds_fl import DSFL
@@ -23,7 +24,6 @@ from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
-from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import VoteClient
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
@@ -47,7 +47,7 @@ FAST = replace(
     BRIEF, anneal_over=6, sgd=SGD(0.05, 16, 16, own_batch=4, momentum=0.9, smoothing=0.1)
 )
 SELECTOR = ProxyRatioSelector(reference=ReferenceSettings(n_features=2000), prior=0.0)
-BEFORE = partial(SelectiveFD, selector=SELECTOR, bits=6, none_of_mine=False, rare=0.0)
+BEFORE = partial(WithoutSurvey, selector=SELECTOR, bits=6)
 """Selective-FD without a survey, an estimated prior, and weights of rare classes."""
 RUNS: Mapping[str, tuple[Method, Schedule]] = {
     "Selective-FD hard": (BEFORE("hard"), FAST),
@@ -115,6 +115,6 @@ def test_one_step_more_is_noticed(digits, name):
 
 
 def test_a_client_that_forgets_what_it_missed_is_noticed(digits, monkeypatch):
-    monkeypatch.setattr(VoteClient, "missed", lambda self, subject, _: self._asked(subject))
+    monkeypatch.setattr(VoteClient, "missed", lambda self, subject, _: self._read(subject))
     found, golden = norms(digits, "FedMD", False), np.array(GOLDEN["FedMD", False])
     assert np.abs(found / golden - 1).max() > 5 * CLOSE

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from experiments.variants import NetworkNamesClasses
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
@@ -14,7 +15,7 @@ from secure_fd.methods.base import CountedVotes, WeighedVotes
 from secure_fd.methods.fedavg import FedAvg, FedAvgClient
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import Trust
+from secure_fd.methods.targets import LEAST_COMPARED, Agreement
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.selectors import Selection
@@ -80,8 +81,8 @@ def test_a_network_may_name_classes_alone():
     softmax = np.array([[0.1, 0.5, 0.4], [0.1, 0.5, 0.4]])
 
     def said(labels, kind, answers=softmax):
-        method = SelectiveFD(labels, class_by=kind)
-        return method.opinion_of(found, 3).contribution(np.arange(2), answers, labels, trust=1.0)
+        method = (NetworkNamesClasses if kind == "network" else SelectiveFD)(labels)
+        return method.policy_of(found, 3).contribution(np.arange(2), answers, labels, trust=1.0)
 
     alone = said("soft", "network")
     whole = 0.1**2 + 0.5**2  # of all votes, at most one
@@ -94,13 +95,13 @@ def test_a_network_may_name_classes_alone():
 
 
 def test_trust_is_what_the_network_knew_before_it_was_taught():
-    trust, silent = Trust(), Trust()
+    trust, silent = Agreement(), Agreement()
     assert trust.value == 0.0
-    count = Trust.LEAST
+    count = LEAST_COMPARED
     said, kept = np.eye(3)[np.arange(count + 1) % 3], np.arange(count + 1) < count
     named = np.where(np.arange(count + 1) < 8, 0, np.arange(count + 1) % 3)  # 5 of these 8 are new
     taught = Ensemble(np.arange(count + 1), np.eye(3)[named], kept)
-    trust.said(said)
+    trust.predicted(said)
     trust.compare(taught)
     silent.compare(taught)  # it was not asked
     assert trust.value == pytest.approx(1 - 5 / count)
@@ -111,13 +112,13 @@ def test_trust_is_what_the_network_knew_before_it_was_taught():
 
 def test_a_server_that_keeps_few_lessons_reads_no_trust():
     """One kept proxy would tell what the network says about it."""
-    trust, count = Trust(), Trust.LEAST
+    trust, count = Agreement(), LEAST_COMPARED
     said = np.eye(3)[np.zeros(count, dtype=int)]
     for kept in (1, count - 1):
-        trust.said(said)
+        trust.predicted(said)
         trust.compare(Ensemble(np.arange(count), said, np.arange(count) < kept))
         assert trust.value == 0.0
-    trust.said(said)
+    trust.predicted(said)
     trust.compare(Ensemble(np.arange(count), said, np.ones(count, dtype=bool)))
     assert trust.value == 1.0
 

@@ -9,6 +9,7 @@ from scipy.linalg import cho_factor
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
+from experiments.variants import AllClasses
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split
@@ -211,7 +212,9 @@ def test_a_selection_accepts_where_any_class_does():
     assert selection.accepted.tolist() == [True, True, False, True]
     sure = np.tile(np.eye(4)[0], (4, 1))  # of a class that the client does not hold
     for own, named in ((True, {1, 3}), (False, {0})):
-        counted = SelectiveFD("hard", votes="counted", own_classes=own).opinion_of(selection, 4)
+        counted = (SelectiveFD if own else AllClasses)("hard", votes="counted").policy_of(
+            selection, 4
+        )
         said = counted.contribution(np.arange(4), sure, "hard")
         assert said.weights.tolist() == selection.accepted.tolist()
         assert set(said.predictions[selection.accepted].argmax(axis=1)) == named

@@ -44,10 +44,10 @@ def test_a_client_answers_where_the_score_reaches_the_quantile(selector):
     client = ClientData(held_back, held_back, 2)
     method = SelectiveByNetwork("hard", selector, quantile=0.5)
     proxies = shades(0.1, 0.45, 0.55, 0.9).pixels
-    votes = method.opinion_of_network(client, proxies, np.array([0, 1, 2]), Brightness())
+    votes = method.policy_of_network(client, proxies, np.array([0, 1, 2]), Brightness())
     assert votes.weights.tolist() == [0.0, 0.0, 1.0, 0.0]  # the last one was not asked about
     everything = SelectiveByNetwork("hard", selector, quantile=0.0)
-    all_asked = everything.opinion_of_network(client, proxies, np.arange(4), Brightness())
+    all_asked = everything.policy_of_network(client, proxies, np.arange(4), Brightness())
     assert all_asked.weights.tolist() == [0.0, 1.0, 1.0, 1.0]
 
 
@@ -64,6 +64,6 @@ def test_the_selector_changes_its_mind_with_the_network(digits):
 
 def test_there_is_no_opinion_without_the_network(digits):
     with pytest.raises(LocalError, match="network"):
-        SelectiveByNetwork().opinion(digits.clients[0], digits.proxies.pixels)
+        SelectiveByNetwork().policy(digits.clients[0], digits.proxies.pixels)
     with pytest.raises(ConfigurationError, match="score"):
         SelectiveByNetwork(selector="guess")

@@ -15,7 +15,7 @@ from secure_fd.errors import PeerError
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import Known, Survey
-from secure_fd.methods.votes import Memory
+from secure_fd.methods.targets import DistillationTargets
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
@@ -24,7 +24,7 @@ from secure_fd.selection.density_ratio import ProxyReference, class_means
 from secure_fd.selection.familiarity import FEWEST, UNTYPICAL, KnownProxies, OwnRatios
 from secure_fd.selection.selectors import ProxyRatioSelector
 from secure_fd.simulation.federation import Federation
-from tests.small_federation import BRIEF, all_proxies, faults, federation, run
+from tests.small_federation import BRIEF, Unsurveyed, all_proxies, faults, federation, run
 
 
 @cache
@@ -210,7 +210,7 @@ def test_a_run_goes_on_without_the_gate_and_says_so_if_few_proxies_are_known(kno
 
 def taught(made: Federation) -> np.ndarray:
     """[P] whether a proxy taught the first client."""
-    return np.asarray(made._halves[0]._memory._known.numpy())
+    return np.asarray(made._halves[0]._targets._known.numpy())
 
 
 def surveyed(data: FederatedData, method: SelectiveFD) -> Federation:
@@ -224,9 +224,7 @@ def test_images_that_nobody_knows_are_not_taught(labels, least):
     own, pixels = np.arange(len(data.proxies)) % 2 == 0, data.proxies.pixels.clone()
     pixels[~own] = pixels[~own].roll((14, 14), (2, 3))  # its quarters are swapped
     data = replace(data, proxies=Images(pixels, data.proxies.labels))
-    gated, open_to_all = (
-        surveyed(data, SelectiveFD(labels, none_of_mine=asked)) for asked in (True, False)
-    )
+    gated, open_to_all = (surveyed(data, kind(labels)) for kind in (SelectiveFD, Unsurveyed))
     assert taught(gated)[~own].mean() <= 0.02
     assert taught(gated)[own].mean() > 0.85
     assert taught(open_to_all)[~own].mean() > least
@@ -255,10 +253,10 @@ def test_a_client_answers_one_survey(digits):
     """Nor does it object where a message that it missed names a survey that it has answered."""
     made = run(federation(digits, SelectiveFD("soft")), 2)
     client, terms = made._halves[0], made._server_half._terms
-    again = terms.subject(2, terms.draws.of(2), first=True)
+    again = terms.announcement(2, terms.draws.of(2), survey=True)
     with pytest.raises(PeerError, match="survey"):
         next(client.round(again))
-    assert client._surveyed
+    assert client._terms.surveyed
     client.missed(again, b"")
 
 
@@ -297,11 +295,11 @@ def test_who_left_in_the_survey_is_relayed_nothing_of_the_vote():
 
 
 def test_a_rare_class_weighs_as_the_exponent_says():
-    memory = Memory(torch.zeros(5, 1, 2, 2), 2, remember=True, rare=1.0)
+    memory = DistillationTargets(torch.zeros(5, 1, 2, 2), 2, remember=True, rare=1.0)
     targets = torch.eye(2)[torch.tensor([0, 0, 0, 0, 1])]
     weighed = memory._weighed(targets)
     assert weighed.sum(dim=0).tolist() == pytest.approx([2.5, 2.5])
-    same = Memory(torch.zeros(5, 1, 2, 2), 2, remember=True)._weighed(targets)
+    same = DistillationTargets(torch.zeros(5, 1, 2, 2), 2, remember=True)._weighed(targets)
     assert torch.equal(same, targets)
 
 
