@@ -1,7 +1,6 @@
-"""Libraries of the extras, and the packages that are installed beside this one, by name.
+"""Imports of libraries that may be missing, and of the packages installed beside this one.
 
-The libraries of a plain install are imported where they are used too, inside `extra`, because some
-take seconds.
+Libraries of a plain install that take seconds are imported where they are used too, inside `extra`.
 """
 
 from collections.abc import Iterator
@@ -16,9 +15,10 @@ from secure_fd.errors import ConfigurationError, MissingCapabilityError
 
 @contextmanager
 def extra(name: str = "") -> Iterator[None]:
-    """Around an import: MissingCapabilityError, which says what to install, for a missing library.
+    """Raise MissingCapabilityError, which names what to install, for a library that is missing.
 
-    name: the extra that brings the library; by default a plain install does.
+    Args:
+        name: the extra that brings the library; by default a plain install does.
 
     >>> with extra("he"):
     ...     import no_such_library

@@ -5,6 +5,7 @@ import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +94,6 @@ def _digits(_data_dir: Path | None) -> Source:
     return Source("digits", 10, Images(pixels, torch.from_numpy(bunch.target).long()), None)
 
 
-def _mnist(data_dir: Path | None) -> Source:
-    return _idx_source("mnist", "MNIST", data_dir)
-
-
-def _fashion_mnist(data_dir: Path | None) -> Source:
-    return _idx_source("fashion_mnist", "FashionMNIST", data_dir)
-
-
 def _idx_source(name: str, title: str, data_dir: Path | None) -> Source:
     if data_dir is None:
         folder = Path(_downloaded(name, title, train=True).raw_folder)
@@ -182,13 +175,9 @@ def _radiographs(folder: Path) -> NDArray[np.uint8]:
     return np.stack(images)[:, None]
 
 
-def _patches(name: str) -> Callable[[Path | None], Source]:
+def _patches(name: str, data_dir: Path | None) -> Source:
     """A set of images that clients see through patch features, [N, 60, 1, 1] in [0, 1]."""
-
-    def read(data_dir: Path | None) -> Source:
-        return replace(_LOADERS[name](data_dir), name=f"{name}_patches", fit=_patch_records)
-
-    return read
+    return replace(_LOADERS[name](data_dir), name=f"{name}_patches", fit=_patch_records)
 
 
 def _patch_records(public: Tensor) -> Callable[[Tensor], Tensor]:
@@ -198,12 +187,14 @@ def _patch_records(public: Tensor) -> Callable[[Tensor], Tensor]:
 _LOADERS: dict[str, Callable[[Path | None], Source]] = {
     "mnist5k": _mnist5k,
     "digits": _digits,
-    "mnist": _mnist,
-    "fashion_mnist": _fashion_mnist,
+    "mnist": partial(_idx_source, "mnist", "MNIST"),
+    "fashion_mnist": partial(_idx_source, "fashion_mnist", "FashionMNIST"),
     "cifar10": _cifar10,
     "cifar10_features": _cifar10_features,
     "chest_xray": _chest_xray,
-    **{f"{name}_patches": _patches(name) for name in ("mnist5k", "mnist", "fashion_mnist")},
+    "mnist5k_patches": partial(_patches, "mnist5k"),
+    "mnist_patches": partial(_patches, "mnist"),
+    "fashion_mnist_patches": partial(_patches, "fashion_mnist"),
 }
 
 

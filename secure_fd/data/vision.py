@@ -20,7 +20,7 @@ _declared: list[torch.library.Library] = []  # a Library that is collected takes
 
 
 def torchvision() -> ModuleType:
-    """The torchvision module.
+    """Import torchvision.
 
     Raises MissingCapabilityError where torchvision is not installed.
     """

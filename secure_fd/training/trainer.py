@@ -191,9 +191,10 @@ def threads_for(
 
 
 class TrainingMode(AbstractContextManager[None]):
-    """Networks train inside, every layer in the mode that it was given in; outside they are asked.
+    """Context in which networks train; outside of it they are in evaluation mode.
 
-    A network that was given in evaluation mode as a whole trains in training mode.
+    Inside, each layer is in the mode in which it was given. A network that was given in evaluation
+    mode as a whole trains in training mode.
     """
 
     def __init__(self, networks: Sequence[nn.Module]) -> None:
@@ -215,7 +216,7 @@ class TrainingMode(AbstractContextManager[None]):
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Dropout off and running statistics fixed for a while; then every layer as it was."""
+    """Set a network to evaluation mode; restore the mode of each layer afterwards."""
     before = [(layer, layer.training) for layer in model.modules()]
     model.eval()
     try:
