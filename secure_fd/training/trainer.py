@@ -96,10 +96,8 @@ class Trainer(LocalTrainer):
         self._view = view
 
     def reset_momentum(self) -> None:
-        """Set all momentum to zero."""
-        for state in self._sgd.state.values():
-            if state.get("momentum_buffer") is not None:
-                state["momentum_buffer"].zero_()
+        """Forget all momentum."""
+        self._sgd.state.clear()
 
     @property
     def learning_rate(self) -> float:
