@@ -15,7 +15,7 @@ from secure_fd.prio3.field import ELEMENT_BYTES, add, ntt
 from secure_fd.prio3.parties import Helper, Leader, ReportingClient
 from secure_fd.prio3.session import VoteRound, VoteSession
 from secure_fd.protocol.transcript import Stopwatch
-from secure_fd.secagg.session import Roster, RoundTerms
+from secure_fd.secagg.session import PinnedRoster, RoundTerms
 from secure_fd.votes.codec import Limits
 
 BOUND: Final = 3
@@ -50,7 +50,7 @@ class VoteRounds:
     def __init__(self, cell: VoteCell) -> None:
         identities = {k: IdentityKey.generate(os.urandom) for k in range(cell.clients)}
         key = AgreementKey.generate(os.urandom)
-        roster = Roster({k: identity.public.raw for k, identity in identities.items()})
+        roster = PinnedRoster({k: identity.public.raw for k, identity in identities.items()})
         self.session = VoteSession(roster, key.public, os.urandom(32))
         self.cell, self._index = cell, 0
         self._helper, self._helping = Helper(self.session, key), Stopwatch()

@@ -41,11 +41,10 @@ from secure_fd.crypto.keys import AgreementKey, IdentityKey, insecure_bytes, qua
 from secure_fd.crypto.shamir import combine, draw_element, split, weights_at_zero
 from secure_fd.errors import ConfigurationError
 from secure_fd.protocol.transcript import Stopwatch
-from secure_fd.secagg.client import Client
+from secure_fd.secagg.client import MaskingClient
 from secure_fd.secagg.messages import NONCE_BYTES
-from secure_fd.secagg.server import Server
-from secure_fd.secagg.session import Floors, Roster, RoundTerms, Session
-from secure_fd.secure_sum.masked import MaskedClient, MaskedServer
+from secure_fd.secagg.server import MaskingServer
+from secure_fd.secagg.session import PinnedRoster, RoundTerms, Session
 from secure_fd.wire import Sum
 
 if TYPE_CHECKING:
@@ -257,7 +256,7 @@ def identities(cell: Cell) -> dict[int, IdentityKey]:
 
 def session(cell: Cell) -> Session:
     """The cell's session, with ML-KEM-768 in the channels where the library offers it."""
-    roster = Roster({number: key.public.raw for number, key in identities(cell).items()})
+    roster = PinnedRoster({number: key.public.raw for number, key in identities(cell).items()})
     hybrid, server = quantum_safe_available(), server_key().public
     return Session(roster, b"benchmark", b"", b"", server, degree=cell.neighbours, hybrid=hybrid)
 
@@ -272,9 +271,9 @@ def terms(cell: Cell, index: int) -> RoundTerms:
     return RoundTerms(index, cell.words, (2**LANE_BITS - 1) // cell.clients)
 
 
-def masked_server(cell: Cell) -> MaskedServer:
+def masked_server(cell: Cell) -> MaskingServer:
     """The server's half, with the set-up before it."""
-    return MaskedServer(Server(session(cell), server_key()))
+    return MaskingServer(session(cell), server_key())
 
 
 class Rounds:
@@ -285,12 +284,12 @@ class Rounds:
     some graphs leave a client with too few holders, and no run should fail by chance.
     """
 
-    def __init__(self, cell: Cell, server: "MaskedServer | RemoteServer | None" = None) -> None:
+    def __init__(self, cell: Cell, server: "MaskingServer | RemoteServer | None" = None) -> None:
         self._cell, self._index = cell, 0
-        agreed, floors = session(cell), Floors(degree=cell.neighbours)
+        agreed = session(cell)
         self._server = masked_server(cell) if server is None else server
         self._clients = {
-            k: MaskedClient(Client(k, key, agreed, floors), k.to_bytes(NONCE_BYTES, "big"))
+            k: MaskingClient(k, key, agreed, nonce=k.to_bytes(NONCE_BYTES, "big"))
             for k, key in identities(cell).items()
         }
         bound, generator = terms(cell, 0).bound, np.random.default_rng(cell.clients)

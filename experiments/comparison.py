@@ -216,8 +216,8 @@ def _figures(row: "RowRun") -> dict[str, float]:
 
 
 def _notes(row: "RowRun") -> dict[str, object]:
-    from secure_fd.secure_sum.base import Stage
     from secure_fd.training.trainer import default_device
+    from secure_fd.wire import Stage
 
     missing = row.transcript.missing
     clients = range(row.transcript.n_clients)

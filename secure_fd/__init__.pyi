@@ -47,7 +47,6 @@ from .protocol.server import Server as Server
 from .protocol.transcript import RoundReport as RoundReport
 from .protocol.transcript import Transcript as Transcript
 from .secure_sum.base import SecureSum as SecureSum
-from .secure_sum.base import Stage as Stage
 from .secure_sum.homomorphic import HomomorphicSum as HomomorphicSum
 from .secure_sum.masked import MaskedSum as MaskedSum
 from .secure_sum.plain import PlainSum as PlainSum
@@ -67,4 +66,5 @@ from .training.recipes import Recipe as Recipe
 from .training.recipes import Schedule as Schedule
 from .training.trainer import Learner as Learner
 from .training.trainer import Steps as Steps
+from .wire import Stage as Stage
 from .wire import Sum as Sum

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from secure_fd.errors import LocalError, MissingClientError, PeerError
-from secure_fd.secagg.client import Client
-from secure_fd.secagg.server import Server
-from secure_fd.secagg.session import Floors, MessageType, RoundTerms
-from secure_fd.secure_sum.masked import MaskedClient, MaskedServer
+from secure_fd.secagg.client import MaskingClient
+from secure_fd.secagg.server import MaskingServer
+from secure_fd.secagg.session import MessageType, RoundTerms
 from secure_fd.votes.codec import IntArray, WordArray
 from tests.secagg_cohort import Cohort, random_values
 
@@ -34,10 +33,7 @@ class World:
     def __init__(
         self, n: int = 4, *, hybrid: bool = False, degree: int | None = None, epoch: int = EPOCH
     ) -> None:
-        self.floors = None if degree is None else Floors(degree=degree)
-        self.cohort = Cohort(
-            n, hybrid=hybrid, degree=degree, floors=self.floors, epoch=epoch, enrolled=False
-        )
+        self.cohort = Cohort(n, hybrid=hybrid, degree=degree, epoch=epoch, enrolled=False)
         self.memories: dict[int, bytes] = {}
         self.all = tuple(range(n))
         self.server = self.new_server()
@@ -54,16 +50,13 @@ class World:
     def keep(self, number: int) -> Callable[[bytes], None]:
         return lambda memory: self.memories.update({number: memory})
 
-    def new_server(self) -> MaskedServer:
+    def new_server(self) -> MaskingServer:
         memory, session = self.memories.get(-1), self.cohort.session
-        return MaskedServer(Server(session, self.cohort.key, keep=self.keep(-1), memory=memory))
+        return MaskingServer(session, self.cohort.key, self.keep(-1), memory)
 
-    def new_client(self, k: int) -> MaskedClient:
-        memory, identity = self.memories.get(k), self.cohort.identities[k]
-        floors, random, keep = self.floors, self.cohort.random, self.keep(k)
-        return MaskedClient(
-            Client(k, identity, self.cohort.session, floors, random, keep=keep, memory=memory)
-        )
+    def new_client(self, k: int) -> MaskingClient:
+        given = self.cohort.random, self.keep(k), self.memories.get(k)
+        return MaskingClient(k, self.cohort.identities[k], self.cohort.session, *given)
 
     def ask(self, client: int, what: str, *given: object) -> list[bytes]:
         """What a client answers that is asked to start, load or receive."""

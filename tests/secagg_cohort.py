@@ -21,32 +21,32 @@ from secure_fd.crypto.keys import (
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.client import Client, ClientRound, ClientState
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.messages import (
-    Join,
     Masked,
     Member,
     Prepare,
     Relayed,
+    SignedJoin,
     commit,
     encode_cohort,
     encode_members,
 )
-from secure_fd.secagg.server import Server, ServerRound
+from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import (
     EPOCH_ROUNDS,
-    Floors,
     Group,
     MessageType,
-    Roster,
+    PinnedRoster,
     RoundScope,
     RoundTerms,
     Session,
     body_of,
     encode_set,
 )
-from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupState
-from secure_fd.secure_sum.masked import set_up
+from secure_fd.secagg.setup import ClientSetup, ServerSetup
+from secure_fd.secure_sum.masked import MaskedClient, MaskedServer, set_up
 from secure_fd.votes.codec import IntArray, WordArray
 
 TERMS = RoundTerms(index=3, length=40, bound=4)
@@ -66,13 +66,12 @@ class Cohort:
         threshold: int | None = None,
         hybrid: bool = False,
         epoch: int = EPOCH_ROUNDS,
-        floors: Floors | None = None,
         enrolled: bool = True,
     ) -> None:
         self.random: RandomBytes = insecure_bytes(seed)
         self.key = AgreementKey.generate(insecure_bytes(1000 + seed))
         self.identities = {k: IdentityKey.generate(self.random) for k in range(n)}
-        roster = Roster({k: key.public.raw for k, key in self.identities.items()})
+        roster = PinnedRoster({k: key.public.raw for k, key in self.identities.items()})
         self.session = Session(
             roster,
             b"configuration",
@@ -84,10 +83,9 @@ class Cohort:
             hybrid=hybrid,
             epoch=epoch,
         )
-        self.server = Server(self.session, self.key)
+        self.server = MaskedServer(self.session, self.key)
         self.clients = {
-            k: Client(k, key, self.session, floors, self.random)
-            for k, key in self.identities.items()
+            k: MaskedClient(k, key, self.session, self.random) for k, key in self.identities.items()
         }
         if enrolled:
             self.enrol()
@@ -95,7 +93,8 @@ class Cohort:
     def enrol(self, members: Collection[int] | None = None) -> None:
         """A set-up of these clients, by default of all, or another one."""
         chosen = self.clients if members is None else {k: self.clients[k] for k in members}
-        self.group: Group = set_up(self.server, chosen)[0]
+        set_up(self.server, chosen)
+        self.group: Group = self.server.group
 
     def open(self, terms: RoundTerms, values: Values | None = None) -> "Round":
         """A round with values loaded: zeros where none are given."""
@@ -144,7 +143,7 @@ class SetUp:
     def answer(self, inbound: Mapping[int, bytes]) -> dict[int, bytes]:
         """What each client answers to what the server sent it."""
         answers = {k: self.clients[k].receive(message) for k, message in inbound.items()}
-        return {k: answer for k, answer in answers.items() if answer is not None}
+        return {k: answer for k, answer in answers.items() if answer}
 
     def finish(self, outbound: Mapping[int, bytes]) -> None:
         """All that follows on these messages; those of clients that left get no answer."""
@@ -174,7 +173,7 @@ class Round:
     def start(self) -> dict[int, bytes]:
         """Every client opens the round; nothing of those whose last input said all."""
         started = {k: machine.start() for k, machine in self.clients.items()}
-        return {k: message for k, message in started.items() if message is not None}
+        return {k: message for k, message in started.items() if message}
 
     def prepare(self) -> dict[int, bytes]:
         """What the server answers to each then."""
@@ -239,7 +238,7 @@ def round_of(cohort: Cohort | None = None, terms: RoundTerms = TERMS) -> Round:
 
 def assert_setup_dead(machine: ClientSetup) -> None:
     """No input brings it back, and it holds no key."""
-    assert machine.state is SetupState.ABORTED
+    assert machine.state is ClientState.ABORTED
     assert machine._held is None
     for attempt in (
         machine.start,
@@ -248,7 +247,7 @@ def assert_setup_dead(machine: ClientSetup) -> None:
     ):
         with pytest.raises((LocalError, PeerError), match="ABORTED"):
             attempt()
-    assert machine.state is SetupState.ABORTED
+    assert machine.state is ClientState.ABORTED
 
 
 def assert_dead(machine: ClientRound) -> None:
@@ -267,6 +266,12 @@ def assert_dead(machine: ClientRound) -> None:
 
 
 Clients = tuple[int, ...]
+ROUND_STATES: Final = [
+    ClientState[name] for name in ("READY", "PREPARED", "SENT", "SIGNED", "DONE")
+]
+SETUP_STATES: Final = [
+    ClientState[name] for name in ("READY", "JOINED", "REVEALED", "SENT_CAPSULES", "DONE")
+]
 SERVER_KEY: Final = AgreementKey.generate(insecure_bytes(99))
 SERVER_NONCE: Final = bytes(range(32))
 
@@ -281,13 +286,12 @@ def flip(data: bytes, at: int = -1) -> bytes:
 def forged_member(cohort: Cohort, client: int) -> Member:
     """A client whom the server wants to play: with keys and a nonce of the server's own."""
     commitment = commit(cohort.session, client, SERVER_NONCE)
-    return Join(client, SERVER_KEY.public, commitment, b"").member
+    return SignedJoin(client, SERVER_KEY.public, commitment, b"").member
 
 
 def take_prepare(machine: ClientRound) -> Prepare:
     """What a client that starts a round prepares."""
     message, degree = machine.start(), machine._enrolment.group.degree
-    assert message is not None
     return messages.decode_prepare(message, machine.scope.place, machine.number, degree)
 
 

@@ -12,7 +12,7 @@ from secure_fd.crypto.keys import Keystream
 from secure_fd.errors import PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.client import ClientState
+from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.masks import (
     Shares,
     mask_words,

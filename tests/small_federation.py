@@ -17,13 +17,14 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import VotingMethod
 from secure_fd.privacy.base import Protection
 from secure_fd.privacy.record import PooledRecordUnit
-from secure_fd.secure_sum.base import SecureSum, Stage
+from secure_fd.secure_sum.base import SecureSum
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.selection.selectors import ProxyRatioSelector, Selection
 from secure_fd.simulation.federation import Dropouts, Federation, Participant
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums
+from secure_fd.wire import Stage
 
 CPU = torch.device("cpu")
 BRIEF = Schedule(

@@ -16,8 +16,8 @@ from secure_fd.secagg import masks as masking
 from secure_fd.secagg import masks as secrets
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import RoundSecrets, round_key
-from secure_fd.secagg.session import Place
 from secure_fd.votes.codec import WordArray
+from secure_fd.wire import Place
 
 ALPHA = 1e-6
 

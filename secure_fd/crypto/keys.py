@@ -456,6 +456,10 @@ class CapsuleKey(SecretHolder):
             raise PeerError(f"{what} does not open") from None
 
 
+SealCapsule = Callable[[bytes, bytes, bytes], bytes]
+"""Seals a secret to a public capsule key under an info; tests give a repeatable one."""
+
+
 def seal_capsule(public: bytes, secret: bytes, info: bytes) -> bytes:
     """Seal a secret of 32 bytes to a CapsuleKey. info: the context, which must fit to open it.
 

@@ -27,9 +27,6 @@ from secure_fd.deployment.roster import read
 from secure_fd.deployment.serve import check_home, note
 from secure_fd.errors import MissingClientError, PeerError, SecureFDError
 from secure_fd.protocol.server import Outbound
-from secure_fd.secagg.server import Server as SumServerMember
-from secure_fd.secagg.session import Floors
-from secure_fd.secure_sum.masked import MaskedServer
 from secure_fd.storage import Store
 
 log = logging.getLogger(__name__)
@@ -100,12 +97,7 @@ class Rounds:
     ) -> None:
         self._agreement, self._transport, self._file = agreement, transport, file
         self._on_sites = on_sites
-        self._member = SumServerMember(
-            agreement.roster.session,
-            keys.agreement_in(file),
-            keep=lambda memory: file.put({"memory": memory}),
-            memory=file.get("memory"),
-        )
+        self._member = StoredSums(agreement.roster.session, keys.agreement_in(file), file)
         self._deadline, self._all = agreement.roster.terms.deadline, len(agreement.roster.sites)
         self._nodes: dict[int, int] = {}  # by site
         self._processes: dict[int, bytes] = {}  # by site that was greeted and began
@@ -133,8 +125,8 @@ class Rounds:
         if members is None:
             members = self._set_up()
         self._half = self._agreement.server_half(kept_seed(self._file, self._member))
-        sums, key = StoredSums(self._member, self._file), keys.identity_in(self._file)
-        self.party = self._agreement.server(self._half, sums, key)
+        key = keys.identity_in(self._file)
+        self.party = self._agreement.server(self._half, self._member, key)
         self._recovery = Recovery(self.party, self._file)
         begun = self._recovery.come_back()
         self._read = dict.fromkeys(np.frombuffer(members, "<u4").tolist(), self.party.dropped)
@@ -148,7 +140,7 @@ class Rounds:
         """Make the set-up, again for a site that joined and missed a message; its members."""
         for attempt in range(1, _SETUPS + 1):
             self._wait(self._all, self._deadline)
-            self._wait(Floors().members(self._agreement.roster.session))  # hours, where need be
+            self._wait(self._member.session.least_members)  # hours, where need be
             joined = self._here
             try:
                 self._one_set_up()
@@ -164,7 +156,8 @@ class Rounds:
         raise MissingClientError(f"no set-up came about in {_SETUPS} tries")
 
     def _one_set_up(self) -> None:
-        sums = MaskedServer(self._member, anew=True)
+        sums = self._member
+        sums.open_setup()
         pushes = {k: Push(PushKind.JOIN) for k in self._here}
         while sums.busy:
             for k, answer in self._push(pushes).items():

@@ -27,8 +27,8 @@ from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.messages import ClientRole, ServerRole
 from secure_fd.protocol.server import Server
-from secure_fd.secagg.client import Client as SumClientMember
-from secure_fd.secagg.server import Server as SumServerMember
+from secure_fd.secagg.client import MaskingClient
+from secure_fd.secagg.server import MaskingServer
 from secure_fd.secure_sum.base import SumClient, SumServer
 from secure_fd.secure_sum.masked import RosterMasks
 from secure_fd.simulation.simulate import architectures, central_network, named_recipe, pooled_heads
@@ -120,7 +120,7 @@ class Agreement:
         return Server(numbers, roster.session.id, key, half, sums, noise)
 
 
-def kept_seed(file: Store, member: SumClientMember | SumServerMember) -> bytes:
+def kept_seed(file: Store, member: MaskingClient | MaskingServer) -> bytes:
     """The seed of joint draws: that of the first set-up, in all lives of a party."""
     seed = file.get("seed")
     if not seed:

@@ -20,10 +20,10 @@ import torch
 from msgspec import Struct
 
 from secure_fd.codec import Codec
+from secure_fd.crypto.keys import AgreementKey
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.protocol.server import Server
-from secure_fd.secagg.server import Server as SumServerMember
-from secure_fd.secagg.session import RoundTerms
+from secure_fd.secagg.session import RoundTerms, Session
 from secure_fd.secure_sum.base import SumServer
 from secure_fd.secure_sum.masked import MaskedServer
 from secure_fd.simulation.kept import restore, state_of
@@ -56,8 +56,10 @@ def _words(result: Sum) -> bytes:
 class StoredSums(MaskedServer):
     """The masked sum, with every result on disk before it is used."""
 
-    def __init__(self, server: SumServerMember, file: Store) -> None:
-        super().__init__(server)
+    def __init__(self, session: Session, key: AgreementKey, file: Store) -> None:
+        super().__init__(
+            session, key, lambda memory: file.put({"memory": memory}), file.get("memory")
+        )
         self._file, self._index = file, -1
 
     def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
@@ -70,17 +72,18 @@ class StoredSums(MaskedServer):
         try:
             relayed = super().advance()
         except PeerError as error:
-            self._write(_StoredSum(self.opened, str(error)))
+            self._record(_StoredSum(self.opened, str(error)))
             raise
         if not self.busy and (result := self.result) is not None:
             kept = _StoredSum(
                 self.opened, "", result.survivors, result.total.dtype == np.int64, _words(result)
             )
-            self._write(kept)
+            self._record(kept)
         return relayed
 
-    def _write(self, stored: _StoredSum) -> None:
-        self._file.put({f"sum {self._index}": _CODEC.encode(stored)})
+    def _record(self, stored: _StoredSum) -> None:
+        if self._index >= 0:  # else it is a set-up before the first sum
+            self._file.put({f"sum {self._index}": _CODEC.encode(stored)})
 
 
 class RepeatedSums(SumServer):

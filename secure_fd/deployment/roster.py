@@ -25,7 +25,7 @@ from secure_fd.data.image_sets import image_set, own_shape
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
 from secure_fd.privacy.ledger import SIMULATION
-from secure_fd.secagg.session import Roster, Session
+from secure_fd.secagg.session import PinnedRoster, Session
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -144,7 +144,7 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     @cached_property
     def session(self) -> Session:
         """Session that the masked sum is bound to."""
-        members = Roster({k: site.identity for k, site in enumerate(self.sites)})
+        members = PinnedRoster({k: site.identity for k, site in enumerate(self.sites)})
         return Session(
             members, self.digest, self.proxies, self.nonce, self.agreement, hybrid=self.hybrid
         )

@@ -41,7 +41,6 @@ from secure_fd.optional import extra
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.messages import ClientRole
-from secure_fd.secagg.client import Client as SumMember
 from secure_fd.secure_sum.masked import MaskedClient
 from secure_fd.storage import Store
 from secure_fd.training.trainer import TrainingMode, run_each, threads_for
@@ -68,14 +67,13 @@ class Site:
         self.agreement, self.number = agreement, number
         self._identity, self._data, self._file = identity, data, file
         self._network_file = folder / "network.pt"
-        self._member = SumMember(
+        self._sums = MaskedClient(
             number,
             identity,
             agreement.roster.session,
             keep=lambda memory: file.put({"memory": memory}),
             memory=file.get("memory"),
         )
-        self._sums = MaskedClient(self._member)
         self._client: Client | None = None
         self._process = os.urandom(PROCESS_BYTES)
         self._begun = self.done = False
@@ -138,7 +136,7 @@ class Site:
     @property
     def _is_set_up(self) -> bool:
         """Whether it came to the end of a set-up, also while it joins another one."""
-        return self._member.enrolled or bool(self._file.get("seed"))
+        return self._sums.enrolled or bool(self._file.get("seed"))
 
     def _join(self, sent: list[bytes]) -> None:
         """Join a set-up; before it begins another may follow, where one did not reach all sites."""
@@ -146,12 +144,11 @@ class Site:
             raise PeerError("the server asks for a set-up that was made")
         self._file.put({"seed": b""})
         self._client = None
-        self._sums = MaskedClient(self._member)
         sent.extend(self._sums.join())
 
     def _open(self) -> Client:
         """Make the client, once the set-up has agreed on a seed."""
-        seed = kept_seed(self._file, self._member)
+        seed = kept_seed(self._file, self._sums)
         role = self.agreement.half(self.number, self._data, seed)
         self._training = TrainingMode([role.learner.model])
         self._client = self.agreement.client(self.number, role, self._sums, self._file)

@@ -21,8 +21,8 @@ from secure_fd.crypto import keys as crypto
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.prio3.session import VotePurpose, VoteRound, VoteSession
 from secure_fd.prio3.vdaf import NONCE_BYTES
-from secure_fd.secagg.session import Place, RoundTerms, frame
-from secure_fd.wire import Kind, read_header
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.wire import Kind, Place, frame, read_header
 
 PART_BYTES: Final = 32
 """Bytes of an aggregator's part of the verify key, and of a commitment to one."""

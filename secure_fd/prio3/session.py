@@ -14,7 +14,8 @@ from secure_fd.crypto import keys as crypto
 from secure_fd.errors import ConfigurationError
 from secure_fd.prio3.vdaf import DRAFT, Prio3
 from secure_fd.prio3.votes import MAX_LANES, MAX_WEIGHT, vote_sum
-from secure_fd.secagg.session import NO_NOISE, Place, Roster, RoundTerms
+from secure_fd.secagg.session import NO_NOISE, PinnedRoster, RoundTerms
+from secure_fd.wire import Place
 
 MIN_VOTES: Final = 3
 """The fewest votes that a sum may have: of two, each client reads the other's."""
@@ -41,7 +42,7 @@ class VoteSession:
     agreed values. nonce: makes two sessions differ.
     """
 
-    roster: Roster
+    roster: PinnedRoster
     helper_key: bytes
     nonce: bytes
     configuration: bytes = b""

@@ -17,8 +17,7 @@ from typing import Final, Self
 
 from secure_fd.crypto.keys import SERVER, SIGNATURE_BYTES, IdentityKey, IdentityPublic, fields
 from secure_fd.errors import PeerError
-from secure_fd.secagg.session import HEADER_BYTES, Place, frame
-from secure_fd.wire import Kind, read_header
+from secure_fd.wire import HEADER_BYTES, Kind, Place, frame, read_header
 
 _POSITION: Final = struct.Struct(">I")
 _SIGNED_FROM: Final = HEADER_BYTES + _POSITION.size

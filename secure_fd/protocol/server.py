@@ -22,12 +22,14 @@ from secure_fd.protocol.messages import (
     ServerTurn,
     Void,
 )
-from secure_fd.secagg.session import NO_NOISE, NoiseTerms, Place, RoundTerms, frame
+from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
 from secure_fd.secure_sum.base import SumServer
 from secure_fd.wire import (
     LIMIT,
     Kind,
+    Place,
     Sum,
+    frame,
     read_header,
 )
 

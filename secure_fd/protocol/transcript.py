@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.recorded import Seen
 from secure_fd.votes.codec import Ensemble, IntArray, LaneLayout, UnitArray, WordArray
+from secure_fd.wire import Stage
 
 if TYPE_CHECKING:
     from secure_fd.selection.density_ratio import ReferenceSettings

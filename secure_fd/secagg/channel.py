@@ -10,7 +10,8 @@ from typing import Final, Self
 
 from secure_fd.crypto.keys import KEY_BYTES, Purpose, Sealer, SecretHolder, derive_key
 from secure_fd.errors import LocalError
-from secure_fd.secagg.session import Place, Session
+from secure_fd.secagg.session import Session
+from secure_fd.wire import Place
 
 _FRESH: Final = -1
 """Stands for the round of a channel that has served none."""

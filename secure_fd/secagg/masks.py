@@ -8,7 +8,7 @@ which in a hybrid session holds against a quantum computer as well.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from secure_fd.crypto import shamir
@@ -28,8 +28,9 @@ from secure_fd.crypto.keys import (
 from secure_fd.errors import PeerError
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.messages import SEALED_BYTES, Prepare
-from secure_fd.secagg.session import Group, Place, RoundScope
+from secure_fd.secagg.session import Group, RoundScope
 from secure_fd.votes.codec import WordArray
+from secure_fd.wire import Place
 
 
 def pair_stream(
@@ -116,13 +117,19 @@ NO_SHARES: Final = Shares(bytes(shamir.ELEMENT_BYTES), bytes(shamir.ELEMENT_BYTE
 """In the place of shares that did not open."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Prepared(SecretHolder):
-    """What a client keeps for a round that it has prepared. own: its shares of its own secrets."""
+    """Secrets of a round that a client has prepared.
+
+    Attributes:
+        own: Its shares of its own secrets.
+        unconfirmed: What the server may not have of it: the very bytes, to be sent again.
+    """
 
     index: int
     secrets: RoundSecrets
-    own: Shares = field(repr=False)
+    own: Shares
+    unconfirmed: Prepare | None
 
 
 def round_key(place: Place, client: int, root: int) -> AgreementKey:
@@ -143,8 +150,8 @@ def prepare(
     client: int,
     channels: Mapping[int, Channel],
     random: RandomBytes,
-) -> tuple[Prepared, Prepare]:
-    """Draw a round's secrets: what `client` keeps of them, and what it sends.
+) -> Prepared:
+    """Draw a round's secrets, and what `client` sends of them.
 
     A neighbour without a channel left during the set-up, and is in no cohort: zeros stand for it.
     """
@@ -173,7 +180,7 @@ def prepare(
         vault=_vault(place, client, secrets.root).seal(0, b"".join(pairs), b""),
         sealed=b"".join(sealed),
     )
-    return Prepared(place.index, secrets, shares[client]), sent
+    return Prepared(place.index, secrets, shares[client], sent)
 
 
 def open_shares(

@@ -1,12 +1,11 @@
-"""What a client or a server of the sum must not forget when its process ends, as bytes.
+"""State of a client or a server of the sum that must outlive its process, as bytes.
 
 Nothing of a round is here: a process that ends within one is a client that dropped out of it. What
 is here, kept before anything that depends on it leaves, is enough to use no round's number twice,
 to seal nothing twice under one key, and to go on in the same set-up with the next round.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Annotated, Final, Literal, TypeAlias
 
 from msgspec import Meta, Struct
@@ -24,72 +23,50 @@ _Number: TypeAlias = Annotated[int, Meta(ge=0, lt=2**32)]
 _State: TypeAlias = Annotated[bytes, Meta(min_length=STATE_BYTES, max_length=STATE_BYTES)]
 _Key: TypeAlias = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
 _Hash: TypeAlias = Annotated[bytes, Meta(min_length=32, max_length=32)]
+Agreed: TypeAlias = tuple[tuple[_Number, ...], _Hash, _Hash]
+"""Members, view and seed of a group."""
 
 
-class _Form(Struct, frozen=True, array_like=True):
-    """A memory as it is written. agreed: members, view and seed of the group."""
+class PartyMemory(Struct, frozen=True, array_like=True):
+    """Memory of a party, as it is written: it holds keys.
 
-    label: Literal["secure-fd memory 4"]
+    Attributes:
+        last: Newest round that began, -1 before any.
+        used: Whether the set-up in use has served a round.
+        agreed: Group of that set-up, None before one.
+        setups: Of a client, nonces that it revealed since a round ended well.
+        channels: Of a client, for each neighbour the state of the channel to it.
+        inputs: For each client the key of its tags; at a client its own alone.
+        barred: Of a server, clients that are in no later cohort.
+    """
+
     session: bytes
     last: Annotated[int, Meta(ge=-1)]
-    setups: _Number
     used: bool
-    agreed: tuple[tuple[_Number, ...], _Hash, _Hash] | None
-    channels: dict[_Number, _State]
-    inputs: dict[_Number, _Key]
-    barred: tuple[_Number, ...]
+    agreed: Agreed | None
+    setups: _Number = 0
+    channels: dict[_Number, _State] = {}
+    inputs: dict[_Number, _Key] = {}
+    barred: tuple[_Number, ...] = ()
+    label: Literal["secure-fd memory 5"] = "secure-fd memory 5"
 
     __repr__ = SecretHolder.__repr__
 
-
-_FORMS: Final = Codec[_Form](_Form, "a memory of this version", LocalError)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Memory(SecretHolder):
-    """last: the newest round that began, -1 before any. setups: begun since one ended well.
-
-    group: of the set-up in use, None before one; used: whether it has served a round. channels: of
-    a client, by neighbour, where each stands. inputs: keys of the tags, by client; a client's own
-    alone at a client. barred: of a server, who is in no later cohort.
-    """
-
-    last: int
-    setups: int
-    used: bool
-    group: Group | None
-    channels: Mapping[int, bytes] = field(default_factory=dict, repr=False)
-    inputs: Mapping[int, bytes] = field(default_factory=dict, repr=False)
-    barred: tuple[int, ...] = ()
-
-    def encode(self, session: Session) -> bytes:
-        """For a file that only its owner reads: it holds keys."""
-        group = self.group
-        form = _Form(
-            label="secure-fd memory 4",
-            session=session.id,
-            last=self.last,
-            setups=self.setups,
-            used=self.used,
-            agreed=None if group is None else (tuple(group.members), group.view, group.seed),
-            channels=dict(self.channels),
-            inputs=dict(self.inputs),
-            barred=self.barred,
-        )
-        return _FORMS.encode(form)
+    def encode(self) -> bytes:
+        """Return the bytes of a file that only its owner reads."""
+        return _MEMORIES.encode(self)
 
     @classmethod
-    def decode(cls, data: bytes, session: Session) -> "Memory":
-        """LocalError for another session's memory, or bytes that `encode` does not write."""
-        found = _FORMS.decode(data)
+    def decode(cls, data: bytes, session: Session) -> "PartyMemory":
+        """Read a memory; LocalError for another session's, or bytes that are none."""
+        found = _MEMORIES.decode(data)
         if found.session != session.id:
             raise LocalError("a memory belongs to another session")
-        return cls(
-            last=found.last,
-            setups=found.setups,
-            used=found.used,
-            group=None if found.agreed is None else Group(session, *found.agreed),
-            channels=found.channels,
-            inputs=found.inputs,
-            barred=found.barred,
-        )
+        return found
+
+    def group(self, session: Session) -> Group | None:
+        """Return the group of the set-up in use."""
+        return None if self.agreed is None else Group(session, *self.agreed)
+
+
+_MEMORIES: Final = Codec[PartyMemory](PartyMemory, "a memory of this version", LocalError)

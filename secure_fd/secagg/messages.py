@@ -1,4 +1,4 @@
-"""The messages of a set-up, body by body. Frame and header are in session.py.
+"""The messages of a set-up, body by body. Frame and header are in wire.py and session.py.
 
     JOIN      client -> server   public keys K, commitment 32, signature s
     MEMBERS   server -> client   for every member, ascending:
@@ -43,19 +43,17 @@ from secure_fd.crypto.keys import (
 from secure_fd.crypto.shamir import ELEMENT_BYTES
 from secure_fd.errors import PeerError
 from secure_fd.secagg.session import (
-    HEADER_BYTES,
     Group,
     MessageType,
-    Place,
     RoundScope,
     Session,
     body_of,
     decode_set,
     encode_set,
-    frame,
     set_bytes,
 )
 from secure_fd.votes.codec import WordArray
+from secure_fd.wire import HEADER_BYTES, Place, frame
 
 NONCE_BYTES: Final = 32
 _HASH_BYTES: Final = 32
@@ -65,7 +63,7 @@ _LINE: Final = struct.Struct(f">I{SIGNATURE_BYTES}s")
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class SignedJoin:
     """A client's wish to take part: its channel's public keys, and a nonce that it will reveal."""
 
     client: int
@@ -76,7 +74,7 @@ class Join:
     @classmethod
     def signed(
         cls, session: Session, client: int, keys: bytes, nonce: bytes, identity: IdentityKey
-    ) -> "Join":
+    ) -> "SignedJoin":
         """Sign the keys and the commitment for this session."""
         commitment = commit(session, client, nonce)
         return cls(
@@ -147,24 +145,32 @@ def keys_bytes(session: Session) -> int:
     return PUBLIC_BYTES + (CAPSULE_PUBLIC_BYTES if session.hybrid else 0)
 
 
-def encode_join(join: Join, session: Session) -> bytes:
-    """Join -> message."""
+def encode_join(join: SignedJoin, session: Session) -> bytes:
+    """SignedJoin -> message."""
     body = (join.keys, join.commitment, join.signature)
     return frame(MessageType.JOIN, session.place, join.client, *body)
 
 
-def decode_join(data: bytes, session: Session, sender: int) -> Join:
+def decode_join(data: bytes, session: Session, sender: int) -> SignedJoin:
     """Message -> join; its signature is not checked here."""
     keys = keys_bytes(session)
     signed = keys + _HASH_BYTES
     size = signed + SIGNATURE_BYTES
     body = bytes(body_of(data, session.place, sender, MessageType.JOIN, size))
-    return Join(sender, body[:keys], body[keys:signed], body[signed:])
+    return SignedJoin(sender, body[:keys], body[keys:signed], body[signed:])
 
 
 def encode_members(members: Sequence[Member], session: Session) -> bytes:
     """Member list -> message."""
     return frame(MessageType.MEMBERS, session.place, SERVER, _member_list(members))
+
+
+def invitation(session: Session) -> bytes:
+    """Return the message that asks clients to join a set-up: MEMBERS without a line.
+
+    It is not signed: a set-up without need costs time, as a round that is aborted does.
+    """
+    return encode_members((), session)
 
 
 def decode_members(data: bytes, session: Session) -> tuple[Member, ...]:
@@ -265,7 +271,7 @@ def _reveal_text(session: Session, client: int, view: bytes, nonce: bytes) -> by
     return session.place.context(Purpose.REVEAL, client, EVERYONE) + view + nonce
 
 
-# The messages of a round, body by body. Frame and header are in session.py.
+# The messages of a round, body by body. Frame and header are in wire.py and session.py.
 #
 #     PREPARE     client -> server  P
 #     COHORT      server -> client  set of members 1 bit each; for every neighbour of the cohort,

@@ -1,11 +1,9 @@
-"""The frame around every message; what is not exactly one of them is a PeerError.
+"""Types of messages, and what all parties agree on: roster, session, terms of a round, group.
 
-Header, 48 bytes, big-endian: version u16, type u16, sender u32, round u64, session id 32 bytes.
-The round of a set-up message is SETUP. 48 bytes keep the words of a masked input aligned.
+Bytes that are not exactly one message of the type that is due are a PeerError.
 """
 
 import hashlib
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -28,14 +26,9 @@ from secure_fd.crypto.keys import (
 )
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.secagg import graph
-from secure_fd.secagg.graph import default_degree, threshold
-from secure_fd.secagg.graph import threshold as least_threshold
+from secure_fd.secagg.graph import default_degree
 from secure_fd.votes.codec import MODULUS_BITS, NO_LIMITS, LaneLayout, Limits
-
-_HEADER: Final = struct.Struct(">HHIQ32s")
-HEADER_BYTES: Final = _HEADER.size
-SETUP: Final = 2**64 - 1
-"""Stands where a round's number would; no round has it."""
+from secure_fd.wire import HEADER, HEADER_BYTES, SETUP, Place, frame
 
 
 class MessageType(IntEnum):
@@ -58,29 +51,11 @@ class MessageType(IntEnum):
 _TYPES: Final = {kind.value: kind for kind in MessageType}
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a message belongs: a session, and a round of it or its set-up."""
-
-    session: bytes
-    index: int = SETUP
-
-    def context(self, purpose: Purpose, sender: int, receiver: int) -> bytes:
-        """The context of what is made before, or without, the terms of a round."""
-        terms = b"" if self.index == SETUP else self.index.to_bytes(8, "big")
-        return context(purpose, session=self.session, terms=terms, sender=sender, receiver=receiver)
-
-
-def frame(kind: IntEnum, place: Place, sender: int, *body: bytes | memoryview) -> bytes:
-    """One message of this protocol or another: the header, then the parts of its body."""
-    return b"".join((_HEADER.pack(VERSION, kind, sender, place.index, place.session), *body))
-
-
 def message_type(data: bytes, place: Place, sender: int) -> MessageType:
     """The type of a message, once its header is this version, session, round and sender."""
     if len(data) < HEADER_BYTES:
         raise PeerError(f"a message of {len(data)} bytes is shorter than a header")
-    version, kind, claimed, index, session = _HEADER.unpack_from(data)
+    version, kind, claimed, index, session = HEADER.unpack_from(data)
     if version != VERSION:
         raise PeerError(f"version {version} is not spoken here; use {VERSION}")
     if kind not in _TYPES:
@@ -141,7 +116,7 @@ MAX_WORDS: Final = 2**28
 """2 GiB a message: the longest masked input that a party will build or read."""
 
 
-class Roster:
+class PinnedRoster:
     """The pinned identities: client number -> public key, in ascending order."""
 
     __slots__ = ("_members",)
@@ -228,6 +203,7 @@ class RoundTerms:
         return fields(*(number.to_bytes(8, "big") for number in numbers), self.subject)
 
 
+MIN_CLIENTS: Final = 3
 EPOCH_ROUNDS: Final = 1024
 """Rounds that one set-up serves by default."""
 
@@ -245,7 +221,7 @@ class Session:
     id: the hash of all of it, with modulus and protocol version.
     """
 
-    roster: Roster
+    roster: PinnedRoster
     configuration: bytes
     proxies: bytes
     nonce: bytes
@@ -261,6 +237,9 @@ class Session:
             value = getattr(self, name)
             if value is not None and not 1 <= value <= MAX_CLIENT:
                 raise ConfigurationError(name, value, f"use 1 to {MAX_CLIENT}")
+        if len(self.roster) < MIN_CLIENTS:
+            allowed = f"use {MIN_CLIENTS} clients or more, since the sum of fewer shows the inputs"
+            raise ConfigurationError("roster", len(self.roster), allowed)
         if self.epoch < 1:
             raise ConfigurationError("epoch", self.epoch, "use 1 round or more")
         if len(self.server) != PUBLIC_BYTES or low_order(self.server):
@@ -288,6 +267,11 @@ class Session:
         """Where set-up messages belong."""
         return Place(self.id)
 
+    @property
+    def least_members(self) -> int:
+        """Fewest clients of the roster that may form a group: a threshold of it."""
+        return graph.threshold(len(self.roster))
+
     def degree_of(self, members: int) -> int:
         """Neighbours of each client in a group of so many members: an odd number of members
         has no regular graph of odd degree, so the next even one is taken.
@@ -313,7 +297,7 @@ class Session:
 
     def threshold_of(self, members: int) -> int:
         """Shares that open a secret in a group of so many members."""
-        least = least_threshold(self.basis_of(members))
+        least = graph.threshold(self.basis_of(members))
         return least if self.threshold is None else self.threshold
 
 
@@ -335,29 +319,6 @@ class RoundCounter:
         if index <= self._last:
             raise LocalError(f"round {index} is spent; use a round above {self._last}")
         self._last = index
-
-
-class Accepted:
-    """Digests of the messages that a party accepted in one round or one set-up.
-
-    A network may deliver a message twice. An exact copy has no effect, in any later stage. The
-    memory is a length and 32 bytes for each accepted message, at most four for each client.
-    """
-
-    __slots__ = ("_digests",)
-
-    def __init__(self) -> None:
-        self._digests: dict[tuple[int, int], frozenset[bytes]] = {}  # by sender and length
-
-    def add(self, sender: int, data: bytes) -> None:
-        """Note a message after it passed every check."""
-        kind, digest = (sender, len(data)), hashlib.sha256(data).digest()
-        self._digests[kind] = self._digests.get(kind, frozenset()) | {digest}
-
-    def has(self, sender: int, data: bytes) -> bool:
-        """Return whether this sender's message is an exact copy of one that was accepted."""
-        known = self._digests.get((sender, len(data)))
-        return known is not None and hashlib.sha256(data).digest() in known
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,74 +431,3 @@ class Group:
 @lru_cache(maxsize=4)
 def _graph(members: tuple[int, ...], degree: int, seed: bytes) -> Mapping[int, tuple[int, ...]]:
     return graph.neighbours(members, degree, seed)
-
-
-# What a client insists on before it takes part, whatever else was agreed.
-
-
-MIN_COHORT: Final = 3
-MAX_BOUND: Final = 2**56
-
-
-@dataclass(frozen=True, slots=True)
-class Floors:
-    """A client's own limits; a session or a round beyond them is refused with a LocalError.
-
-    cohort: the fewest clients that may share a sum, three or more: of two clients each reads the
-    other's input from the sum. degree: the fewest neighbours; by default what the group's size
-    needs. bound: the largest value that it will ever send, noise included. quantum_safe: whether
-    sessions without ML-KEM-768 are refused.
-    """
-
-    cohort: int = MIN_COHORT
-    degree: int | None = None
-    bound: int = MAX_BOUND
-    quantum_safe: bool = False
-
-    def __post_init__(self) -> None:
-        if self.cohort < MIN_COHORT:
-            raise ConfigurationError("cohort", self.cohort, f"use {MIN_COHORT} or more")
-
-    def check_session(self, session: Session) -> None:
-        """Refuse a roster below the cohort, or weaker channels."""
-        if self.quantum_safe and not session.hybrid:
-            raise LocalError("hybrid: channels without ML-KEM-768 are below this client's floor")
-        if len(session.roster) < self.cohort:
-            raise LocalError(
-                f"a cohort of {len(session.roster)} clients is below this client's floor "
-                f"of {self.cohort}"
-            )
-
-    def members(self, session: Session) -> int:
-        """The fewest of the roster that may form a group.
-
-        As many as a threshold of the roster, so that a server can neither name the few that it
-        has corrupted as the only members, nor form two groups of honest clients.
-        """
-        return max(self.cohort, threshold(len(session.roster)))
-
-    def check_group(self, group: Group) -> None:
-        """Refuse too few members or neighbours, or a threshold that too few corrupt ones meet."""
-        n, holders = len(group.members), group.degree + 1
-        if n < self.members(group.session):
-            raise LocalError(
-                f"a group of {n} clients is below this client's floor {self.members(group.session)}"
-            )
-        roster = len(group.session.roster)
-        degree = min(default_degree(n, roster) if self.degree is None else self.degree, n - 1)
-        if group.degree < degree:
-            raise LocalError(f"degree: {group.degree} neighbours of {n} members; use {degree}")
-        least = threshold(group.session.basis_of(n))
-        if not least <= group.threshold <= holders:
-            raise LocalError(
-                f"threshold: {group.threshold} of {holders} shares; use {least} to {holders}"
-            )
-
-    def check_terms(self, terms: RoundTerms) -> None:
-        """Refuse a bound, or a bound and room for noise, above this client's own."""
-        if terms.bound > self.bound:
-            raise LocalError(f"bound: {terms.bound} is above this client's limit of {self.bound}")
-        room = terms.noise.room
-        if room > self.bound - terms.bound:
-            allowed = f"{self.bound} with the bound of {terms.bound}"
-            raise LocalError(f"room: {room} is above this client's limit of {allowed}")

@@ -3,25 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from enum import StrEnum
 
 from secure_fd.errors import PeerError
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.votes.codec import UnitArray
-from secure_fd.wire import Sum
-
-
-class Stage(StrEnum):
-    """Stage of a sum. A client that drops out at one misses the later ones as well.
-
-    >>> [str(stage) for stage in Stage]
-    ['prepare', 'input', 'consistency', 'unmask']
-    """
-
-    PREPARE = "prepare"
-    INPUT = "input"
-    CONSISTENCY = "consistency"
-    UNMASK = "unmask"
+from secure_fd.wire import Stage, Sum
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,9 @@ from secure_fd.crypto import keys as crypto
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
 from secure_fd.optional import extra
 from secure_fd.secagg import session as wire
-from secure_fd.secure_sum.base import SecureSum, Stage, SumClient, SumServer
+from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer
 from secure_fd.votes.codec import LaneLayout, UnitArray, WordArray
-from secure_fd.wire import Kind, Sum, read_header
+from secure_fd.wire import Kind, Place, Stage, Sum, frame, read_header
 
 with extra("he"):
     import tenseal
@@ -143,8 +143,8 @@ class _Round:
         self.holder = terms.index % KEY_HOLDERS
 
     def message(self, sender: int, *body: bytes) -> bytes:
-        place = wire.Place(self._session, self.terms.index)
-        return wire.frame(Kind.CIPHER, place, sender, *body)
+        place = Place(self._session, self.terms.index)
+        return frame(Kind.CIPHER, place, sender, *body)
 
     def body(self, data: bytes, sender: int, *sizes: int) -> bytes:
         kind, index, body = read_header(data, self._session, sender)

@@ -7,10 +7,10 @@ from typing import Any, Final
 import numpy as np
 
 from secure_fd.crypto.keys import WORD
-from secure_fd.secagg.session import HEADER_BYTES, MessageType, RoundTerms
-from secure_fd.secure_sum.base import Stage, SumServer
+from secure_fd.secagg.session import MessageType, RoundTerms
+from secure_fd.secure_sum.base import SumServer
 from secure_fd.votes.codec import LaneLayout, WordArray
-from secure_fd.wire import Kind, Sum
+from secure_fd.wire import HEADER_BYTES, Kind, Stage, Sum
 
 _PLAIN: Final = Kind.INPUT.to_bytes(2, "big")
 _MASKED: Final = MessageType.MASKED.to_bytes(2, "big")

@@ -9,7 +9,7 @@ import os
 from secure_fd.crypto.keys import AgreementKey, IdentityKey, SecretHolder
 from secure_fd.prio3.parties import Helper, Leader, ReportingClient
 from secure_fd.prio3.session import VoteSession
-from secure_fd.secagg.session import SESSION_BYTES, Roster, RoundTerms
+from secure_fd.secagg.session import SESSION_BYTES, PinnedRoster, RoundTerms
 from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer
 from secure_fd.votes.codec import UnitArray
 
@@ -59,7 +59,7 @@ class Prio3Sum(SecureSum, SecretHolder):
         identities = {k: IdentityKey.generate(os.urandom) for k in range(n_clients)}
         key = AgreementKey.generate(os.urandom)
         session = VoteSession(
-            roster=Roster({k: identity.public.raw for k, identity in identities.items()}),
+            roster=PinnedRoster({k: identity.public.raw for k, identity in identities.items()}),
             helper_key=key.public,
             nonce=os.urandom(SESSION_BYTES),
             configuration=configuration,

@@ -29,7 +29,7 @@ from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.server import Outbound, Server
 from secure_fd.protocol.transcript import Float32Array, RoundReport, Stopwatch, Transcript
-from secure_fd.secure_sum.base import SecureSum, Stage, SumServer
+from secure_fd.secure_sum.base import SecureSum, SumServer
 from secure_fd.secure_sum.plain import sum_for
 from secure_fd.secure_sum.recorded import RecordedSum
 from secure_fd.simulation.checks import (
@@ -50,6 +50,7 @@ from secure_fd.training.trainer import (
     threads_for,
 )
 from secure_fd.votes.codec import FloatArray, contributors, proxy_bytes
+from secure_fd.wire import Stage
 
 __all__ = ["Federation", "Participant"]
 

@@ -12,7 +12,7 @@ from experiments.leakage import AttackFigure
 from experiments.measures import BYTES_UP
 from experiments.privacy_compare import STUDY, main
 from experiments.study import Result, read_results
-from secure_fd.secure_sum.base import Stage
+from secure_fd.wire import Stage
 from tests.programs import ROOT, ended
 
 SCRIPT = ROOT / "experiments" / "privacy_compare.py"

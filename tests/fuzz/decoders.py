@@ -24,9 +24,9 @@ from secure_fd.crypto.keys import (
 from secure_fd.errors import PeerError
 from secure_fd.secagg import messages as rounds
 from secure_fd.secagg import messages as setups
-from secure_fd.secagg.session import HEADER_BYTES as HEADER
 from secure_fd.secagg.session import MessageType, body_of, decode_set, encode_set
 from secure_fd.votes.codec import IntArray, LaneLayout, WordArray
+from secure_fd.wire import HEADER_BYTES as HEADER
 from tests.fuzz.honest import PLAIN, Honest
 from tests.secagg_cohort import verify_input
 

@@ -9,7 +9,7 @@ import numpy as np
 from secure_fd.crypto.keys import SERVER
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.server import ServerRound
-from secure_fd.secagg.session import Floors, Group, MessageType, RoundScope, RoundTerms, Session
+from secure_fd.secagg.session import Group, MessageType, RoundScope, RoundTerms, Session
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from secure_fd.votes.codec import WordArray
 from tests.secagg_cohort import Cohort, Round, SetUp
@@ -39,10 +39,8 @@ class Honest:
     due: Mapping[int, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        n, degree, floors = (6, 4, Floors(degree=4)) if self.sparse else (4, None, None)
-        self.cohort = Cohort(
-            n, seed=11, degree=degree, hybrid=self.hybrid, floors=floors, enrolled=False
-        )
+        n, degree = (6, 4) if self.sparse else (4, None)
+        self.cohort = Cohort(n, seed=11, degree=degree, hybrid=self.hybrid, enrolled=False)
         self.session: Session = self.cohort.session
         self.members = tuple(self.cohort.clients)
         self.in_round = self._set_up()

@@ -1,10 +1,8 @@
 """A target for every state of every machine: a client answers, or raises PeerError and is dead; a
 server takes a message, or raises PeerError, drops its sender and goes on.
-
-A machine cannot be copied, so it is put back by hand after each input.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,66 +10,34 @@ import numpy as np
 from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.errors import PeerError
 from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.machine import snapshot
 from secure_fd.secagg.server import ServerRound
-from secure_fd.secagg.session import Accepted, MessageType
+from secure_fd.secagg.session import MessageType
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from tests.fuzz.decoders import BrokenPropertyError, Target, outcome_of
 from tests.fuzz.honest import Honest, kind_of, values_of
 
-Machine = ClientSetup | ClientRound | ServerSetup | ServerRound
 CLIENT = 1
 """Whose machine it is, or who speaks to the server's."""
 
 
-class Bench:
-    """Objects with slots, and what stood in them."""
-
-    def __init__(self, objects: Sequence[object]) -> None:
-        self._saved = [(o, {slot: getattr(o, slot) for slot in slots_of(o)}) for o in objects]
-        for _, slots in self._saved:
-            slots.update({name: fresh(value) for name, value in slots.items()})
-
-    def put_back(self) -> None:
-        """As it was."""
-        for o, slots in self._saved:
-            for name, value in slots.items():
-                setattr(o, name, fresh(value))
-
-
-def slots_of(o: object) -> tuple[str, ...]:
-    return tuple(name for kind in type(o).__mro__ for name in getattr(kind, "__slots__", ()))
-
-
-def fresh(value: object) -> object:
-    """A copy of what a machine changes in place."""
-    if isinstance(value, dict | set | list):
-        return type(value)(value)
-    return value.copy() if isinstance(value, np.ndarray) else value
-
-
 def client_target(name: str, machine: ClientSetup | ClientRound, seeds: Sequence[bytes]) -> Target:
     """The reply is one message, or none; after a PeerError nothing is left of the machine."""
-    held = machine._held
-    objects: list[object] = [machine, accepted(machine), *([held] if held is not None else [])]
-    if isinstance(machine, ClientRound):
-        channels = machine._enrolment.channels.values()
-        objects += [machine._client, *channels]
-        objects += [end._outbound for end in channels if end._outbound is not None]
-    bench, packed = Bench(objects), plain_words(machine)
+    packed = plain_words(machine)
 
     def run(data: bytes) -> str:
-        bench.put_back()
+        current = snapshot(machine)
         try:
-            reply = machine.receive(data)
+            reply = current.receive(data)
         except PeerError as error:
-            expect(machine.state.name == "ABORTED", "a machine that failed is not aborted")
-            expect(machine._held is None, "a machine that failed holds secrets")
+            expect(current.state.name == "ABORTED", "a machine that failed is not aborted")
+            expect(current._held is None, "a machine that failed holds secrets")
             return outcome_of(error)
-        expect(machine.state.name != "ABORTED", "a machine that answered is aborted")
+        expect(current.state.name != "ABORTED", "a machine that answered is aborted")
         if reply:  # an exact copy has none
             expect(kind_of(reply) in MessageType.__members__, "a reply is no message")
             expect(packed is None or packed not in reply, "a reply has the words in clear")
-        return f"accepted, then {machine.state.name}"
+        return f"accepted, then {current.state.name}"
 
     return Target(name, run, tuple(seeds))
 
@@ -86,45 +52,27 @@ def server_target(
     name: str,
     machine: ServerSetup | ServerRound,
     seeds: Sequence[bytes],
-    after: Callable[[], None] = lambda: None,
+    after: Callable[[ServerSetup | ServerRound], None] = lambda _: None,
 ) -> Target:
     """after: what must hold once the message was taken."""
-    shares = getattr(machine, "_shares", None)
-    enrolled = getattr(machine, "_enrolled", None)
-    bench = Bench([machine, accepted(machine), *(o for o in (shares, enrolled) if o is not None)])
-
-    def state() -> str:
-        return (machine.stage if isinstance(machine, ServerSetup) else machine.state).name
-
-    before = state()
+    before = machine.state
 
     def run(data: bytes) -> str:
-        bench.put_back()
+        current = snapshot(machine)
         try:
-            machine.receive(CLIENT, data)
+            current.receive(CLIENT, data)
         except PeerError as error:
-            expect(state() == before, "a bad message moved the server to another stage")
-            expect(CLIENT in dropped(machine), "whoever sent a bad message is not out")
+            expect(current.state is before, "a bad message moved the server to another stage")
+            expect(CLIENT in current.refused, "whoever sent a bad message is not out")
             return outcome_of(error)
-        expect(state() == before, "a message moved the server to another stage")
+        expect(current.state is before, "a message moved the server to another stage")
         try:
-            after()
+            after(current)
         except PeerError as error:
             return f"accepted, then {outcome_of(error)}"
         return "accepted"
 
     return Target(name, run, tuple(seeds))
-
-
-def dropped(machine: ServerSetup | ServerRound) -> Collection[int]:
-    """Who is out."""
-    return machine._refused if isinstance(machine, ServerSetup) else machine.refused
-
-
-def accepted(machine: Machine) -> Accepted:
-    """Digests of what it accepted."""
-    setting_up = isinstance(machine, ClientSetup | ServerSetup)
-    return machine.accepted if setting_up else machine._accepted
 
 
 def expect(holds: bool, otherwise: str) -> None:
@@ -197,13 +145,14 @@ def others(run: Honest) -> list[bytes]:
     return [run.due[CLIENT], *{kind: data for kind, _, data in run.messages}.values()]
 
 
-def closing(run: Honest) -> Callable[[], None]:
+def closing(run: Honest) -> Callable[[ServerSetup | ServerRound], None]:
     """Shares that were taken give the exact sum or no sum."""
     exact = np.sum([values_of(k) for k in run.server.survivors], axis=0).tolist()
 
-    def close() -> None:
-        run.server.advance()
-        expect(run.server.total.tolist() == exact, "altered shares gave another sum")
+    def close(current: ServerSetup | ServerRound) -> None:
+        assert isinstance(current, ServerRound)
+        current.advance()
+        expect(current.total.tolist() == exact, "altered shares gave another sum")
 
     return close
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from secure_fd.secagg.session import HEADER_BYTES as HEADER
+from secure_fd.wire import HEADER_BYTES as HEADER
 
 Random = random.Random
 NUMBERS: Final = (0, 1, 2, 3, 4, 0x7F, 0x80, 0xFF, 0xFFFE, 0xFFFF, 2**31, 2**32 - 2, 2**32 - 1,

@@ -1,6 +1,6 @@
 """Targets of the proven sum: its decoders, and both aggregators in each of their states."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -11,10 +11,9 @@ from secure_fd.prio3 import messages as wire
 from secure_fd.prio3.field import decode, encode
 from secure_fd.prio3.parties import Helper, Leader, ReportingClient
 from secure_fd.prio3.session import VoteRound, VoteSession
-from secure_fd.secagg.session import Roster, RoundTerms
+from secure_fd.secagg.session import PinnedRoster, RoundTerms
 from secure_fd.votes.codec import Limits
 from tests.fuzz.decoders import Target, decoder, outcome_of
-from tests.fuzz.machines import Bench
 
 TERMS: Final = RoundTerms(2, 6, 3, b"told", limits=Limits(3, 4))
 N: Final = 4
@@ -33,7 +32,7 @@ class Proven:
         random = insecure_bytes(12)
         identities = {k: IdentityKey.generate(random) for k in range(N)}
         self.key, nonce = AgreementKey.generate(random), random(32)
-        roster = Roster({k: identity.public.raw for k, identity in identities.items()})
+        roster = PinnedRoster({k: identity.public.raw for k, identity in identities.items()})
         self.session = VoteSession(roster, self.key.public, nonce)
         self.round = VoteRound(self.session, TERMS)
         self.reports = {
@@ -95,6 +94,32 @@ def message(kind: type, sender: int, seed: bytes) -> Target:
         lambda found: wire.write(WHOLE.round, sender, found),
         seed,
     )
+
+
+class Bench:
+    """Objects with slots, and what stood in them."""
+
+    def __init__(self, objects: Sequence[object]) -> None:
+        self._saved = [(o, {slot: getattr(o, slot) for slot in slots_of(o)}) for o in objects]
+        for _, slots in self._saved:
+            slots.update({name: fresh(value) for name, value in slots.items()})
+
+    def put_back(self) -> None:
+        """As it was."""
+        for o, slots in self._saved:
+            for name, value in slots.items():
+                setattr(o, name, fresh(value))
+
+
+def slots_of(o: object) -> tuple[str, ...]:
+    return tuple(name for kind in type(o).__mro__ for name in getattr(kind, "__slots__", ()))
+
+
+def fresh(value: object) -> object:
+    """A copy of what a machine changes in place."""
+    if isinstance(value, dict | set | list):
+        return type(value)(value)
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def aggregator(

@@ -11,10 +11,11 @@ import pytest
 
 from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.secagg.client import ClientRound, ClientState
-from secure_fd.secagg.server import ServerRound, ServerState
-from secure_fd.secagg.session import HEADER_BYTES as HEADER
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.machine import ClientState, ServerState
+from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import decode_set, encode_set
+from secure_fd.wire import HEADER_BYTES as HEADER
 from tests.fuzz.decoders import Target, decoder
 from tests.fuzz.machines import CLIENT_STATES, SERVER_STATES, client_state, server_state
 from tests.fuzz.mutate import mutated
@@ -96,7 +97,7 @@ def test_twins_of_decoders_are_found():
 
 
 def test_twin_of_a_machine_that_survives_a_failure_is_found(monkeypatch):
-    monkeypatch.setattr(ClientRound, "_take", lambda self: (self._state, self._held))
+    monkeypatch.setattr(ClientRound, "_take", lambda self: (self.state, self._held))
     crashes = found(prepared_client()).crashes
     assert any("BrokenPropertyError" in kind for kind in crashes)
 

@@ -7,7 +7,7 @@ from scipy.stats import chi2
 from secure_fd.crypto.public_draws import joint_seed
 from secure_fd.secagg import graph
 from secure_fd.secagg.graph import committee, neighbours
-from tests.secagg_cohort import Cohort, Floors
+from tests.secagg_cohort import Cohort
 
 SEEDS = [bytes([high, low]) * 16 for high in range(8) for low in range(250)]
 
@@ -18,7 +18,7 @@ def test_all_are_the_committee_of_a_complete_graph():
 
 
 def test_every_client_knows_the_same_committee():
-    cohort = Cohort(12, degree=6, floors=Floors(degree=6))
+    cohort = Cohort(12, degree=6)
     groups = [client._enrolment.group for client in cohort.clients.values() if client._enrolment]
     assert len(groups) == 12
     assert len({group.committee for group in groups}) == 1
@@ -66,7 +66,7 @@ def always_chosen(set_ups: int = 16) -> set[int]:
     """
     found = set(range(12))
     for seed in range(set_ups):
-        cohort = Cohort(12, seed, degree=6, floors=Floors(degree=6))
+        cohort = Cohort(12, seed, degree=6)
         found &= set(cohort.group.committee)
     return found
 
@@ -74,7 +74,7 @@ def always_chosen(set_ups: int = 16) -> set[int]:
 def test_a_server_cannot_know_a_committee_before_every_member_has_revealed_its_nonce():
     """It follows from the joint seed, in which every honest member has a part."""
     assert always_chosen() == set()
-    group = Cohort(12, degree=6, floors=Floors(degree=6)).group
+    group = Cohort(12, degree=6).group
     assert group.committee == committee(group.members, group.degree + 1, group.seed)
     nonces = [bytes([k]) * 32 for k in range(12)]
     seeds = [joint_seed([*nonces[:11], bytes([own]) * 32]) for own in range(40)]

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.secure_sum.base import Stage
 from secure_fd.simulation.federation import Dropouts
+from secure_fd.wire import Stage
 
 ROUNDS, CLIENTS = 400, 25
 

@@ -5,9 +5,9 @@ import pytest
 
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.secagg.session import RoundTerms
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.votes.codec import WordArray
+from secure_fd.wire import Stage
 from tests.secagg_cohort import Cohort
 from tests.summing import Summed, summed
 
@@ -29,7 +29,7 @@ def exact(result: Summed, index: int, who: tuple[int, ...]) -> bool:
 def views(method: MaskedSum) -> set[bytes]:
     """Of the set-ups that the clients and the server use."""
     found = {client._enrolment.group.view for client in method._clients.values() if client.enrolled}
-    return found | {method._server._enrolled.routes.group.view}
+    return found | {method._server.group.view}
 
 
 ALL = tuple(range(N))
@@ -46,7 +46,7 @@ def test_six_rounds_of_epochs_of_two_sum_exactly_with_a_client_away(hybrid):
         who = ALL[:4] if index in (2, 3) else ALL
         assert exact(result, index, who)
         assert set(result.missing) == set()
-        seen.append(method._server._enrolled.routes.group.view)
+        seen.append(method._server.group.view)
     assert [seen[at] == seen[at + 1] for at in range(5)] == [True, False, True, False, True]
     assert len(views(method)) == 1
 
@@ -81,7 +81,7 @@ def test_rounds_of_an_epochs_end_bring_nothing_of_the_next():
     sent = [summed(method, index, vectors_of(index), BOUND).up[0] for index in range(2)]
     prepare = 32 + 32 + (32 * 4 + 16) + 80 * 4
     assert sent[0] - sent[1] == (48 + prepare) + prepare
-    assert all(client._prepared is None for client in method._clients.values())
+    assert all(client._enrolment.prepared is None for client in method._clients.values())
 
 
 def test_no_party_opens_a_round_of_another_epoch():

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_fd.secagg.session import Floors
-from secure_fd.secure_sum.base import Stage
-from secure_fd.secure_sum.masked import MaskedClient, MaskedServer, MaskedSum
+from secure_fd.secagg.client import MaskingClient
+from secure_fd.secagg.server import MaskingServer
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.votes.codec import WordArray
+from secure_fd.wire import Stage
 from tests.secagg_cohort import Cohort
 from tests.summing import ORDER, summed, total_of
 
@@ -150,17 +151,17 @@ class Sparse:
     cohort: Cohort
     n_clients: int = 40
 
-    def client(self, number: int) -> MaskedClient:
-        return MaskedClient(self.cohort.clients[number])
+    def client(self, number: int) -> MaskingClient:
+        return self.cohort.clients[number]
 
-    def server(self) -> MaskedServer:
-        return MaskedServer(self.cohort.server)
+    def server(self) -> MaskingServer:
+        return self.cohort.server
 
 
 def test_a_sparse_graph_recovers_every_client_in_every_stage():
     """Forty clients that do not all mask with each other: four fall silent in every round."""
     n = 40
-    method = Sparse(Cohort(n, seed=3, degree=20, floors=Floors(degree=20)))
+    method = Sparse(Cohort(n, seed=3, degree=20))
     assert method.cohort.group.degree == 20
     for index, stage in enumerate(Stage):
         vectors = vectors_of(n, index)

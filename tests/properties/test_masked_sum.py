@@ -10,10 +10,11 @@ import pytest
 from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms
-from secure_fd.secure_sum.base import SecureSum, Stage
+from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.votes.codec import KnowledgeCodec, Released, WordArray, one_hot
+from secure_fd.wire import Stage
 from tests.summing import summed
 
 CODEC = KnowledgeCodec(n_classes=10, levels=4095)

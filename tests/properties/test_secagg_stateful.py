@@ -35,14 +35,16 @@ from secure_fd.crypto import shamir
 from secure_fd.crypto.keys import RandomBytes
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.secagg import messages
-from secure_fd.secagg.client import MAX_SETUPS, ClientRound, ClientState, _Held
+from secure_fd.secagg.client import MAX_SETUPS, ClientRound, _RoundHeld
+from secure_fd.secagg.machine import ClientState, ServerState
 from secure_fd.secagg.masks import NO_SHARES, RoundSecrets
 from secure_fd.secagg.messages import SEALED_BYTES
-from secure_fd.secagg.server import ServerRound, ServerState
-from secure_fd.secagg.session import HEADER_BYTES as HEADER
-from secure_fd.secagg.session import MessageType, Place, RoundTerms, encode_set
+from secure_fd.secagg.server import ServerRound
+from secure_fd.secagg.session import MessageType, RoundTerms, encode_set
 from secure_fd.secagg.unmasking import Unmasking
 from secure_fd.votes.codec import WordArray
+from secure_fd.wire import HEADER_BYTES as HEADER
+from secure_fd.wire import Place
 from tests.secagg_cohort import Cohort, flip, listed, random_values, sign_story
 
 N, THRESHOLD, CORRUPT, NOBODY = 7, 5, 2, 99
@@ -131,7 +133,7 @@ class Federation(RuleBasedStateMachine):
         self.server = self.cohort.server.open_round(terms)
         self.machines = {k: self._open(k, terms) for k in sorted(self.members - away)}
         started = {k: machine.start() for k, machine in self.machines.items()}
-        self.outbox = {k: message for k, message in started.items() if message is not None}
+        self.outbox = {k: message for k, message in started.items() if message}
         self.inputs, self.inbox, self.accepted = set(), {}, set()
         self.seen, self.cohort_marks = {}, {}
         self.refused, self.closed, self.prepared = set(), {}, frozenset()
@@ -443,7 +445,7 @@ def test_a_server_that_lies_about_the_survivors(lost, late, data):
 
 
 def keep_state(self: ClientRound) -> object:
-    return self._state, self._held
+    return self.state, self._held
 
 
 def same_secrets(_: object, place: Place, client: int, random: RandomBytes) -> RoundSecrets:
@@ -457,7 +459,7 @@ def other_sign(*arguments: Any) -> object:
     return tuple(reversed(LEFT_BEHIND(*arguments)))
 
 
-def roots_only(self: ClientRound, held: _Held) -> bytes:
+def roots_only(self: ClientRound, held: _RoundHeld) -> bytes:
     roots = [held.shares[owner].root for owner in sorted(held.shares)]
     return messages.encode_unmask(roots, self.scope.place, self.number)
 

@@ -14,8 +14,8 @@ import pytest
 from secure_fd.crypto.keys import AgreementKey, IdentityKey, insecure_bytes
 from secure_fd.errors import MissingClientError
 from secure_fd.secagg import messages, setup
-from secure_fd.secagg.session import Floors, Group, Roster, Session
-from secure_fd.secagg.setup import ServerSetup, SetupStage
+from secure_fd.secagg.session import Group, PinnedRoster, Session
+from secure_fd.secagg.setup import ServerSetup
 
 N, SILENT = 300, 0.01
 SETUPS = int(os.environ.get("SECURE_FD_SETUPS", "4"))
@@ -50,10 +50,9 @@ def free(monkeypatch):
 
     monkeypatch.setattr(IdentityKey, "sign", lambda *_: bytes(64))
     monkeypatch.setattr(messages.Reveal, "verify", lambda *_: None)
-    monkeypatch.setattr(messages.Join, "verify", lambda *_: None)
+    monkeypatch.setattr(messages.SignedJoin, "verify", lambda *_: None)
     monkeypatch.setattr(messages, "CAPSULE_PUBLIC_BYTES", 8)
     monkeypatch.setattr(messages, "CAPSULE_BYTES", 8)
-    monkeypatch.setattr(setup, "seal_capsule", lambda *_: bytes(8))
     monkeypatch.setattr(setup, "AgreementKey", Stand(lambda: FreeKey(32)))
     monkeypatch.setattr(setup, "CapsuleKey", Stand(lambda: FreeKey(8)))
     monkeypatch.setattr(setup, "Channel", Stand(lambda: None))
@@ -63,7 +62,7 @@ def free(monkeypatch):
 
     def session(n: int) -> Session:
         made.clear()
-        roster = Roster({k: k.to_bytes(32, "big") for k in range(1, n + 1)})
+        roster = PinnedRoster({k: k.to_bytes(32, "big") for k in range(1, n + 1)})
         server = AgreementKey.derive(bytes(32)).public
         return Session(roster, b"", b"", b"", server, hybrid=True)
 
@@ -86,9 +85,11 @@ class Stand:
 def attempt(session: Session, rng: Random) -> int | None:
     """One set-up: how many clients end it with a group, or None where it fails."""
     server, random = ServerSetup(session), insecure_bytes(rng.randrange(2**32))
-    identity, floors = IdentityKey.generate(random), Floors()
+    identity = IdentityKey.generate(random)
     machines = {
-        k: setup.ClientSetup(k, identity, session, floors, random, bytes([k % 256]) * 32)
+        k: setup.ClientSetup(
+            k, identity, session, random, lambda *_: bytes(8), bytes([k % 256]) * 32, lambda: None
+        )
         for k in session.roster
     }
     outbound = heard({k: machine.start() for k, machine in machines.items()}, rng)
@@ -98,9 +99,9 @@ def attempt(session: Session, rng: Random) -> int | None:
                 server.receive(k, message)
             inbound = heard(server.advance(), rng)
             answers = {k: machines[k].receive(message) for k, message in inbound.items()}
-            if server.stage is SetupStage.DONE:
+            if server.finished:
                 break
-            outbound = heard({k: a for k, a in answers.items() if a is not None}, rng)
+            outbound = heard({k: a for k, a in answers.items() if a}, rng)
     except MissingClientError:
         return None
     done = [k for k in inbound if machines[k].enrolment.group is server.group]
@@ -108,10 +109,9 @@ def attempt(session: Session, rng: Random) -> int | None:
     return len(done)
 
 
-def heard(sent: Mapping[int, bytes | None], rng: Random) -> dict[int, bytes]:
+def heard(sent: Mapping[int, bytes], rng: Random) -> dict[int, bytes]:
     """One in a hundred does not get through; a client that missed one answers nothing later."""
-    kept = {k: message for k, message in sent.items() if rng.random() >= SILENT}
-    return {k: message for k, message in kept.items() if message is not None}
+    return {k: message for k, message in sent.items() if rng.random() >= SILENT}
 
 
 def successes(session: Session, count: int) -> Iterator[bool]:

@@ -25,7 +25,6 @@ from secure_fd.errors import LocalError, MissingCapabilityError, MissingClientEr
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.secagg.session import RoundTerms
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Dropouts
 from secure_fd.votes.codec import (
@@ -38,6 +37,7 @@ from secure_fd.votes.codec import (
     WordArray,
     one_hot,
 )
+from secure_fd.wire import Stage
 from tests.attack_games import add_round
 from tests.secagg_cohort import Cohort
 from tests.small_federation import BRIEF, all_proxies, faults, federation, run

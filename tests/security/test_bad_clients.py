@@ -17,12 +17,13 @@ from secure_fd.data.sources import load
 from secure_fd.errors import BudgetError, LocalError, PeerError
 from secure_fd.protocol.messages import ClientRole, ClientTurn
 from secure_fd.protocol.server import Server
-from secure_fd.secagg.session import HEADER_BYTES, RoundTerms
-from secure_fd.secure_sum.base import SecureSum, Stage, SumClient
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.secure_sum.base import SecureSum, SumClient
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.simulation.federation import Federation
 from secure_fd.votes.codec import LaneLayout, UnitArray, WordArray
+from secure_fd.wire import HEADER_BYTES, Stage
 from tests.small_federation import faults, federation, run
 
 Fault = Callable[[bytes], Sequence[bytes]]

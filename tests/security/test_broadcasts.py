@@ -12,9 +12,8 @@ from secure_fd.protocol.broadcasts import (
     Teller,
 )
 from secure_fd.protocol.server import Outbound, Server
-from secure_fd.secagg.session import HEADER_BYTES, Place, frame
 from secure_fd.simulation.federation import Federation
-from secure_fd.wire import Kind
+from secure_fd.wire import HEADER_BYTES, Kind, Place, frame
 from tests.small_federation import BRIEF, CPU, federation, participants, run
 
 SESSION = bytes(32)

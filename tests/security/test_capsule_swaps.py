@@ -71,9 +71,8 @@ def test_swapped_capsules_tell_nothing_to_whoever_breaks_x25519_later():
 
 
 def test_twin_whose_capsules_name_no_sender_is_read(monkeypatch):
-    def anybody(held: setup._Held, sender: int, receiver: int) -> bytes:
-        assert held.group is not None
-        return public_info(held.group, sender) if receiver == VICTIM else b"another"
+    def anybody(group: Group, _: bytes, sender: int, receiver: int) -> bytes:
+        return public_info(group, sender) if receiver == VICTIM else b"another"
 
     monkeypatch.setattr(setup, "_capsule_info", anybody)
     cohort = Cohort(4, hybrid=True, enrolled=False)

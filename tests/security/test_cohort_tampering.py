@@ -17,7 +17,7 @@ from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import NO_SHARES, pair_stream
 from secure_fd.secagg.messages import Relayed
-from secure_fd.secagg.session import Floors, Place
+from secure_fd.wire import Place
 from tests.secagg_cohort import (
     LATER,
     SERVER_KEY,
@@ -144,7 +144,7 @@ def test_a_round_key_of_low_order_that_a_server_passes_on_ends_the_round(monkeyp
 
 
 def sparse() -> Stage:
-    return Stage.opened(Cohort(7, degree=4, floors=Floors(degree=4)))
+    return Stage.opened(Cohort(7, degree=4))
 
 
 def test_a_client_masks_in_no_cohort_that_leaves_it_too_few_neighbours():

@@ -6,7 +6,7 @@ import pytest
 
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.memory import Memory
+from secure_fd.secagg.memory import PartyMemory
 from tests.secagg_cohort import ALL, TERMS, Cohort
 from tests.secagg_lying_server import LyingServer, Told
 
@@ -41,7 +41,7 @@ def test_nor_does_the_file_that_is_kept_open_anything_of_it():
     cohort, kept = Cohort(4, epoch=LAST), list[bytes]()
     cohort.clients[VICTIM]._keep = kept.append
     server = recorded(cohort)
-    states = [Memory.decode(memory, cohort.session).channels for memory in (kept[0], kept[-1])]
+    states = [PartyMemory.decode(memory, cohort.session).channels for memory in (kept[0], kept[-1])]
     assert sorted(states[1]) == [0, 2, 3]
     with pytest.raises(PeerError, match="does not open"):
         read_with(server, states[1])

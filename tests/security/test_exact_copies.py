@@ -11,9 +11,8 @@ import pytest
 
 from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.errors import PeerError, SecureFDError
-from secure_fd.secagg.client import ClientState
-from secure_fd.secagg.server import ServerState
-from secure_fd.secagg.session import Accepted, RoundTerms
+from secure_fd.secagg.machine import Accepted, ClientState, ServerState
+from secure_fd.secagg.session import RoundTerms
 from tests.lossy_network import World
 from tests.secagg_cohort import Cohort, flip, reach, round_of
 

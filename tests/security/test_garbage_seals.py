@@ -12,10 +12,12 @@ import pytest
 
 from secure_fd.crypto.keys import TAG_BYTES
 from secure_fd.errors import MissingClientError, PeerError
-from secure_fd.secagg.client import ClientRound, ClientState
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.messages import SEALED_BYTES
 from secure_fd.secagg.server import ServerRound
-from secure_fd.secagg.session import HEADER_BYTES, RoundTerms
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.wire import HEADER_BYTES
 from tests.secagg_cohort import Cohort, Round, read_input, write_input
 
 SEALER = 1
@@ -156,7 +158,7 @@ def test_twin_that_believes_one_complaint_is_caught(monkeypatch):
     def credulous(current: ServerRound, survivors: tuple[int, ...]) -> None:
         for k in survivors:
             for owner in current._closed[k]:
-                current._enrolled.barred[owner] = "somebody said so"
+                current._enrolment.barred[owner] = "somebody said so"
 
     monkeypatch.setattr(ServerRound, "_judge_seals", credulous)
     cohort = Cohort(10)

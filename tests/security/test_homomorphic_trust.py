@@ -14,11 +14,11 @@ import tenseal
 
 from secure_fd.crypto.keys import EVERYONE, SERVER, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.secagg.session import Place, RoundTerms, encode_set, frame
+from secure_fd.secagg.session import RoundTerms, encode_set
 from secure_fd.secure_sum import homomorphic as he
 from secure_fd.secure_sum.homomorphic import CIPHER_BYTES, DEGREE, PRIMES, HomomorphicSum
 from secure_fd.votes.codec import LaneLayout, WordArray
-from secure_fd.wire import Kind
+from secure_fd.wire import Kind, Place, frame
 from tests.small_federation import federation
 
 N = 5

@@ -14,8 +14,9 @@ from secure_fd.crypto.keys import Purpose, RandomBytes, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import RoundSecrets, open_vault, round_key
-from secure_fd.secagg.session import Place, RoundTerms
+from secure_fd.secagg.session import RoundTerms
 from secure_fd.votes.codec import WordArray
+from secure_fd.wire import Place
 from tests.secagg_cohort import ALL, LATER, Clients, Cohort, Stage, assert_dead, closed_in, still
 from tests.secagg_lying_server import LyingServer, Told
 
@@ -121,16 +122,16 @@ def test_a_round_of_an_earlier_set_up_ends_where_a_new_one_is_in_use():
     with pytest.raises(LocalError, match="round 4 belongs to a set-up that client 0 left"):
         stage.tell(stage.relayed())
     assert_dead(stage.machines[0])
-    assert cohort.clients[0]._prepared is None
+    assert cohort.clients[0]._enrolment.prepared is None
 
 
 def test_what_was_prepared_is_dropped_with_its_set_up():
     cohort = Cohort(4)
     cohort.open(RoundTerms(3, 4, 4)).finish()
-    kept = [client._prepared for client in cohort.clients.values()]
+    kept = [client._enrolment.prepared for client in cohort.clients.values()]
     assert all(prepared is not None and prepared.index == 4 for prepared in kept)
     cohort.enrol()
-    assert all(client._prepared is None for client in cohort.clients.values())
+    assert all(client._enrolment.prepared is None for client in cohort.clients.values())
     assert (cohort.open(RoundTerms(4, 4, 4)).finish() == 0).all()
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.errors import LocalError
-from secure_fd.secagg.client import MAX_SETUPS, Client, ClientRound
-from secure_fd.secagg.server import Server
+from secure_fd.secagg.client import MAX_SETUPS, ClientRound, MaskingClient
+from secure_fd.secagg.messages import invitation
+from secure_fd.secagg.server import MaskingServer
 from secure_fd.secagg.session import RoundCounter, RoundTerms
-from secure_fd.secure_sum.masked import MaskedServer
 from tests.lossy_network import DOWN, EPOCH, UP, World, kind_of, lose, nothing
 from tests.secagg_cohort import random_values
 
@@ -158,14 +158,14 @@ def test_a_client_that_missed_a_repair_does_not_seal_under_channels_that_are_gon
     assert world.round(away=[5]) == (0, 1, 2, 3, 4, 6)
     assert world.round() == (0, 1, 2, 3, 4, 6)
     assert world.round() == world.all
-    assert not world.server._server.barred
+    assert not world.server.barred
 
 
 def test_a_barred_client_stays_barred_within_an_epoch_and_brings_about_no_set_up():
     world = World(7)
     world.set_up()
     world.round()
-    world.server._server._enrolled.barred[6] = "a test barred it"
+    world.server._enrolment.barred[6] = "a test barred it"
     revealed = world.setups
     world.memories.pop(6)
     world.clients[6] = world.new_client(6)
@@ -189,7 +189,7 @@ def invited(state: str) -> tuple[World, bytes]:
     world.round()
     world.fault = lose(DOWN, "COHORT" if state == "PREPARED" else "SURVIVORS", 0)
     world.round()
-    return world, world.clients[0]._invitation
+    return world, invitation(world.cohort.session)
 
 
 @pytest.mark.parametrize("state", ["PREPARED", "SENT"])
@@ -202,26 +202,27 @@ def test_a_round_begins_again_only_where_it_masked_nothing(state):
     [join] = client.receive(invitation)
     assert kind_of(join) == "JOIN"
     assert machine._held is None
-    assert not client._client.enrolled
+    assert not client.enrolled
     assert (client._due is not None) == (state == "PREPARED")
     assert client.receive(invitation) == []  # a copy has no effect
-    world.cohort.clients = {k: each._client for k, each in world.clients.items()}
+    world.cohort.clients = dict(world.clients)
     world.cohort.enrol()
     terms = RoundTerms(1, 6, 4)
     if state == "PREPARED":
-        assert client._client.open_round(terms).scope.terms.index == 1
+        assert isinstance(client._machine, ClientRound)
+        assert client._machine.scope.terms == terms
     with pytest.raises(LocalError, match="round 1 is spent"):
-        client._client.open_round(terms)
+        client.open_round(terms)
 
 
 def test_a_round_that_was_left_does_not_begin_again_in_its_own_set_up_or_after_a_restart():
     world, invitation = invited("PREPARED")
     world.clients[0].receive(invitation)
-    restarted = world.new_client(0)._client
+    restarted = world.new_client(0)
     assert not restarted.enrolled
     with pytest.raises(LocalError, match="no set-up to open round 1 in"):
         restarted.open_round(RoundTerms(1, 6, 4))
-    world.cohort.clients = {k: each._client for k, each in world.clients.items()} | {0: restarted}
+    world.cohort.clients = world.clients | {0: restarted}
     world.cohort.enrol()
     with pytest.raises(LocalError, match="round 1 is spent"):
         restarted.open_round(RoundTerms(1, 6, 4))
@@ -235,9 +236,9 @@ def two_inputs() -> int:
     world.round()
     world.fault = nothing
     terms, values = RoundTerms(0, 6, 4), random_values(world.cohort, RoundTerms(0, 6, 4), 9)
-    server = MaskedServer(Server(world.cohort.session, world.cohort.key))
+    server = MaskingServer(world.cohort.session, world.cohort.key)
     for k, client in world.clients.items():
-        for data in client.receive(client._invitation):
+        for data in client.receive(invitation(client.session)):
             server.receive(k, data)
     world.server = server
     world.until_idle()
@@ -278,15 +279,15 @@ def test_mutant_that_keeps_its_old_set_up_while_it_joins_is_barred(monkeypatch):
     world = World(7)
     world.set_up()
     world.round()
-    open_setup = Client.open_setup
+    open_setup = MaskingClient.open_setup
 
-    def keeps(client: Client, nonce: bytes | None = None) -> object:
+    def keeps(client: MaskingClient) -> object:
         kept = client._enrolment
-        opened = open_setup(client, nonce)
+        opened = open_setup(client)
         client._enrolment = kept
         return opened
 
-    monkeypatch.setattr(Client, "open_setup", keeps)
+    monkeypatch.setattr(MaskingClient, "open_setup", keeps)
     world.memories.pop(6)
     world.clients[6] = world.new_client(6)  # it asks for a set-up
     world.round()
@@ -294,7 +295,7 @@ def test_mutant_that_keeps_its_old_set_up_while_it_joins_is_barred(monkeypatch):
     world.round()
     world.fault = nothing
     world.round()
-    assert set(world.server._server.barred) == {3}
+    assert set(world.server.barred) == {3}
 
 
 # Sparse graphs: a seed that the server could try again decides who masks with whom.
@@ -312,8 +313,8 @@ def test_in_a_sparse_graph_a_settled_client_declines_a_set_up_within_its_epoch()
     assert [world.round() for _ in range(12)] == [others] * 12
     assert world.round() == world.all
     client = world.clients[0]
-    assert client.receive(client._invitation) == []
-    assert client._client.enrolled
+    assert client.receive(invitation(client.session)) == []
+    assert client.enrolled
 
 
 @pytest.mark.parametrize("reached", [0, 3])
@@ -328,9 +329,10 @@ def drawn_after_sums(rounds: int) -> int:
     """A server invites a client of a sparse graph after every sum; nonces that it reveals."""
     world = sparse()
     world.set_up()
-    for _ in range(rounds):
-        world.round()
-        world.server._needs_setup = lambda: True
+    with pytest.MonkeyPatch.context() as patch:
+        for _ in range(rounds):
+            world.round()
+            patch.setattr(MaskingServer, "_needs_setup", lambda _: True)
     return world.setups // len(world.all)
 
 
@@ -339,14 +341,14 @@ def test_in_a_sparse_graph_sums_buy_the_server_no_further_draw_in_an_epoch():
 
 
 def test_mutant_that_is_never_settled_gives_a_draw_after_every_sum(monkeypatch):
-    monkeypatch.setattr(Client, "settled", False)
+    monkeypatch.setattr(MaskingClient, "settled", False)
     assert drawn_after_sums(6) == 6
 
 
 @pytest.fixture
 def broken(monkeypatch):
     """A server that never repairs a set-up, as before."""
-    monkeypatch.setattr(MaskedServer, "_needs_setup", lambda _: False)
+    monkeypatch.setattr(MaskingServer, "_needs_setup", lambda _: False)
     world = World()
     set_up_without(world, 3)
     return world

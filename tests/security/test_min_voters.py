@@ -25,7 +25,6 @@ from secure_fd.protocol.messages import Share
 from secure_fd.protocol.server import Server
 from secure_fd.protocol.transcript import DistillationRound
 from secure_fd.secagg.session import NoiseTerms
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.homomorphic import HomomorphicSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
@@ -33,7 +32,7 @@ from secure_fd.secure_sum.validated import Prio3Sum
 from secure_fd.simulation.federation import Federation
 from secure_fd.storage import Store
 from secure_fd.votes.codec import answered, contributors
-from secure_fd.wire import Sum
+from secure_fd.wire import Stage, Sum
 from tests.security.test_party_restarts import kept, reborn
 from tests.small_federation import alike, ensembles, faults, federation, run, same_ensembles
 

@@ -10,10 +10,11 @@ from itertools import product
 
 import pytest
 
-from secure_fd.errors import LocalError, MissingClientError, PeerError
+from secure_fd.errors import MissingClientError, PeerError
 from secure_fd.secagg import client as client_round
-from secure_fd.secagg.client import ClientRound, ClientState
-from secure_fd.secagg.session import MAX_BOUND, Floors, NoiseTerms, RoundTerms
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.machine import ClientState
+from secure_fd.secagg.session import NoiseTerms, RoundTerms
 from tests.secagg_cohort import TERMS, Cohort, assert_dead, random_values
 from tests.secagg_lying_server import LyingServer, Told
 from tests.security.test_split_views import stories_for
@@ -170,12 +171,3 @@ def test_every_field_of_the_terms_changes_what_stands_for_the_round():
     ]
     assert len({one.encode() for one in terms}) == len(terms)
     assert len({len(one.encode()) for one in terms[:4]}) == 1
-
-
-def test_a_client_refuses_room_beyond_what_it_will_ever_send():
-    client = Cohort(4, floors=Floors(bound=100)).clients[0]
-    with pytest.raises(LocalError, match=r"room: 97 is above .* limit of 100 with the bound of 4"):
-        client.open_round(RoundTerms(3, 4, 4, noise=NoiseTerms(97)))
-    assert client.open_round(RoundTerms(3, 4, 4, noise=NoiseTerms(96))).state is ClientState.READY
-    with pytest.raises(LocalError, match="room: "):
-        Cohort(4).clients[0].open_round(RoundTerms(3, 4, 1, noise=NoiseTerms(MAX_BOUND)))

@@ -11,8 +11,10 @@ from itertools import combinations
 
 from secure_fd.crypto.shamir import ELEMENT_BYTES
 from secure_fd.errors import PeerError
-from secure_fd.secagg.client import ClientRound, ClientState
-from secure_fd.secagg.session import HEADER_BYTES, MessageType, RoundTerms
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.machine import ClientState
+from secure_fd.secagg.session import MessageType, RoundTerms
+from secure_fd.wire import HEADER_BYTES
 from tests.secagg_cohort import (
     ALL,
     Clients,
@@ -129,7 +131,7 @@ def test_a_client_that_answers_once_more_gives_both_shares_and_is_caught(monkeyp
         held = machine._held
         answer = sound(machine, data)
         if machine.state is ClientState.DONE:
-            machine._state, machine._held = ClientState.SENT, held
+            machine.state, machine._held = ClientState.SENT, held
         return answer
 
     monkeypatch.setattr(ClientRound, "receive", forgetful)

@@ -24,7 +24,7 @@ from secure_fd.prio3.parties import Helper, Leader, ReportingClient
 from secure_fd.prio3.session import VotePurpose, VoteRound, VoteSession
 from secure_fd.prio3.vdaf import Prio3
 from secure_fd.prio3.votes import VoteRows
-from secure_fd.secagg.session import NoiseTerms, Roster, RoundCounter, RoundTerms
+from secure_fd.secagg.session import NoiseTerms, PinnedRoster, RoundCounter, RoundTerms
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.validated import Prio3Sum
@@ -44,7 +44,7 @@ class Cast:
     def __post_init__(self) -> None:
         self.identities = {k: IdentityKey.generate(os.urandom) for k in range(N)}
         self.key = AgreementKey.generate(os.urandom)
-        roster = Roster({k: one.public.raw for k, one in self.identities.items()})
+        roster = PinnedRoster({k: one.public.raw for k, one in self.identities.items()})
         self.session = VoteSession(roster, self.key.public, os.urandom(32))
         self.clients = {k: ReportingClient(k, self.identities[k], self.session) for k in range(N)}
         self.helper = Helper(self.session, self.key)

@@ -15,7 +15,8 @@ from secure_fd.secagg import messages
 from secure_fd.secagg.channel import STATE_BYTES, Channel
 from secure_fd.secagg.masks import _label, open_shares
 from secure_fd.secagg.messages import Relayed
-from secure_fd.secagg.session import Place, RoundTerms
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.wire import Place
 from tests.secagg_cohort import Cohort, still
 
 ROUNDS = range(10)

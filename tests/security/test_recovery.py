@@ -12,7 +12,7 @@ import pytest
 from secure_fd.crypto import shamir
 from secure_fd.errors import GarbledSumError, LocalError, MissingClientError
 from secure_fd.secagg import messages
-from secure_fd.secagg.server import ServerState
+from secure_fd.secagg.machine import ServerState
 from tests.secagg_cohort import (
     LATER,
     TERMS,

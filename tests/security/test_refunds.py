@@ -22,12 +22,12 @@ from secure_fd.protocol.messages import (
     Void,
 )
 from secure_fd.protocol.server import Outbound, Server
-from secure_fd.secagg.session import MessageType, Place, RoundTerms, frame
+from secure_fd.secagg.session import MessageType, RoundTerms
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation
 from secure_fd.storage import Store
 from secure_fd.votes.codec import UnitArray
-from secure_fd.wire import Kind
+from secure_fd.wire import Kind, Place, frame
 from tests.small_federation import BRIEF, CPU, participants
 
 SESSION = bytes(32)

@@ -30,12 +30,13 @@ from secure_fd.privacy.record import Features, LocalRecordUnit, PooledGuard, Poo
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.messages import Share
-from secure_fd.secure_sum.base import SecureSum, Stage
+from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.training.models import flatten
 from secure_fd.votes.codec import IntArray, UnitArray
+from secure_fd.wire import Stage
 from tests.small_federation import faults, federation, record_unit
 
 SMALL = ReferenceSettings(rank=20, n_features=100)

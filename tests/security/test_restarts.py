@@ -7,9 +7,10 @@ from functools import cache
 import pytest
 
 from secure_fd.errors import LocalError, MissingClientError, PeerError
-from secure_fd.secagg.client import Client
-from secure_fd.secagg.memory import Memory
-from secure_fd.secagg.server import Server, ServerState
+from secure_fd.secagg.client import MaskingClient
+from secure_fd.secagg.machine import ServerState
+from secure_fd.secagg.memory import PartyMemory
+from secure_fd.secagg.server import MaskingServer
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.votes.codec import IntArray, WordArray
 from tests.lossy_network import UP, World, kind_of, lose, nothing
@@ -56,7 +57,7 @@ class Life(World):
 
         def kept(memory: bytes) -> None:
             self.end(When.UNWRITTEN)
-            if not self.forgets or Memory.decode(memory, self.cohort.session).last < 0:
+            if not self.forgets or PartyMemory.decode(memory, self.cohort.session).last < 0:
                 write(memory)
             self.end(When.WRITTEN)
 
@@ -148,11 +149,11 @@ def until(current: Round, stage: ServerState) -> None:
 def test_a_server_that_restarts_loses_its_round_and_goes_on(stage):
     kept: list[bytes] = []
     cohort = Cohort(5)
-    cohort.server = Server(cohort.session, cohort.key, keep=kept.append)
+    cohort.server = MaskingServer(cohort.session, cohort.key, keep=kept.append)
     cohort.enrol()
     first, *later = (RoundTerms(index, 20, 3) for index in range(4))
     until(cohort.draw(first), stage)
-    cohort.server = Server(cohort.session, cohort.key, memory=kept[-1])
+    cohort.server = MaskingServer(cohort.session, cohort.key, memory=kept[-1])
     with pytest.raises(LocalError, match="round 0 is spent"):
         cohort.server.open_round(first)
     for terms in later:
@@ -169,14 +170,15 @@ def test_a_server_that_restarts_loses_its_round_and_goes_on(stage):
 def test_a_memory_is_of_one_session_and_whole():
     cohort, other = Cohort(4), Cohort(4, nonce=b"m")
     memory = cohort.clients[1].memory()
-    known = Memory.decode(memory, cohort.session)
-    assert known.group is not None
-    assert (known.last, known.used, known.group.members) == (-1, False, (0, 1, 2, 3))
-    assert known.group.view == cohort.group.view
-    back = Client(1, cohort.identities[1], cohort.session, memory=memory)
+    known = PartyMemory.decode(memory, cohort.session)
+    group = known.group(cohort.session)
+    assert group is not None
+    assert (known.last, known.used, group.members) == (-1, False, (0, 1, 2, 3))
+    assert group.view == cohort.group.view
+    back = MaskingClient(1, cohort.identities[1], cohort.session, memory=memory)
     assert back.memory() == memory
     with pytest.raises(LocalError, match="another session"):
-        Memory.decode(memory, other.session)
+        PartyMemory.decode(memory, other.session)
     for damaged in (memory[:-1], memory + b"\0", memory[:40], b""):
         with pytest.raises(LocalError, match=r"damaged|another session"):
-            Memory.decode(damaged, cohort.session)
+            PartyMemory.decode(damaged, cohort.session)

@@ -14,10 +14,10 @@ import pytest
 from secure_fd.crypto.keys import AgreementKey
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg import masks as round_secrets
-from secure_fd.secagg.server import ServerRound, ServerState
-from secure_fd.secagg.session import HEADER_BYTES, Place
-from secure_fd.secure_sum.masked import MaskedServer
+from secure_fd.secagg.machine import ServerState
+from secure_fd.secagg.server import ServerRound
 from secure_fd.secure_sum.recorded import RecordedSum
+from secure_fd.wire import HEADER_BYTES, Place
 from tests.secagg_cohort import TERMS, Cohort, flip, random_values, round_of
 from tests.security.test_replays import STAGES, N, assert_goes_on, outbox
 
@@ -100,7 +100,7 @@ def test_who_was_dropped_comes_back_in_the_next_round():
 def test_the_halves_of_a_sum_count_the_sender_as_missing():
     """A bad input leaves no words on record, and a second try is left unread."""
     cohort = Cohort(N)
-    server, values = RecordedSum(MaskedServer(cohort.server), N), random_values(cohort)
+    server, values = RecordedSum(cohort.server, N), random_values(cohort)
     server.open(TERMS)
     machines = cohort.open_clients(TERMS, values)
     outbound = {k: machine.start() for k, machine in machines.items()}

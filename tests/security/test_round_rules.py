@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from secure_fd.crypto.keys import AgreementKey, IdentityKey, RandomBytes, insecure_bytes
-from secure_fd.errors import ConfigurationError, LocalError, PeerError
+from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.secagg import client as client_module
 from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.client import Client, ClientState
+from secure_fd.secagg.client import MaskingClient
+from secure_fd.secagg.machine import ClientState, ServerState
 from secure_fd.secagg.masks import Prepared, prepare
-from secure_fd.secagg.messages import Prepare
-from secure_fd.secagg.server import Server, ServerState
-from secure_fd.secagg.session import Floors, Group, Place, Roster, RoundTerms, Session
+from secure_fd.secagg.server import MaskingServer
+from secure_fd.secagg.session import Group, PinnedRoster, RoundTerms, Session
+from secure_fd.wire import Place
 from tests.secagg_cohort import (
     LATER,
     TERMS,
@@ -63,7 +64,7 @@ def test_a_cohort_before_the_values_is_our_fault():
 def test_a_round_is_never_run_twice(index):
     cohort = Cohort()
     round_of(cohort).prepare()
-    parties: list[Client | Server] = [*cohort.clients.values(), cohort.server]
+    parties: list[MaskingClient | MaskingServer] = [*cohort.clients.values(), cohort.server]
     for party in parties:
         with pytest.raises(LocalError, match="is spent"):
             party.open_round(RoundTerms(index, 40, 4))
@@ -72,7 +73,7 @@ def test_a_round_is_never_run_twice(index):
 
 def test_a_round_cannot_be_opened_without_a_set_up():
     cohort = Cohort(enrolled=False)
-    parties: list[Client | Server] = [*cohort.clients.values(), cohort.server]
+    parties: list[MaskingClient | MaskingServer] = [*cohort.clients.values(), cohort.server]
     for party in parties:
         with pytest.raises(LocalError, match="no set-up to open round 3 in"):
             party.open_round(TERMS)
@@ -83,7 +84,7 @@ def test_two_rounds_at_a_time_draw_no_secrets_twice_for_one_number():
     cohort = Cohort(4)
     stage = Stage.opened(cohort)
     machine = cohort.clients[0].open_round(RoundTerms(4, 40, 4))
-    assert machine.start() is not None
+    assert machine.start()
     with pytest.raises(LocalError, match="round 3: the channel has moved on to round 4"):
         stage.tell(stage.relayed())
     assert_dead(stage.machines[0])
@@ -104,7 +105,7 @@ def test_a_set_up_is_begun_and_used_when_it_is_due():
     setup = cohort.open_setup()
     with pytest.raises(LocalError, match="no enrolment in state READY"):
         cohort.clients[0].enrol(setup.clients[0])
-    with pytest.raises(LocalError, match="no group in stage JOINS"):
+    with pytest.raises(LocalError, match="no group in state JOINS"):
         cohort.server.enrol(setup.server)
     setup.clients[0].start()
     with pytest.raises(LocalError, match="starts from READY"):
@@ -115,36 +116,23 @@ def test_a_set_up_is_begun_and_used_when_it_is_due():
 # Who may take part.
 
 
-def test_a_client_refuses_a_session_below_its_floor_or_with_another_identity():
+def test_a_session_has_three_clients_and_a_client_its_pinned_identity():
     cohort = Cohort(3)
-    with pytest.raises(LocalError, match="cohort of 2 clients is below"):
+    with pytest.raises(ConfigurationError, match="use 3 clients or more"):
         Cohort(2)
-    with pytest.raises(LocalError, match="below this client's floor of 5"):
-        Client(0, cohort.identities[0], cohort.session, Floors(cohort=5))
     with pytest.raises(LocalError, match="pinned identity of client 0"):
-        Client(0, cohort.identities[1], cohort.session)
+        MaskingClient(0, cohort.identities[1], cohort.session)
     with pytest.raises(LocalError, match="client 3 is not on"):
-        Client(3, cohort.identities[0], cohort.session)
-
-
-def test_a_client_masks_in_no_cohort_below_its_own_floor():
-    """The group's quorum is 4, the client's floor 5: the client decides."""
-    cohort = Cohort(5, floors=Floors(cohort=5))
-    current = cohort.open(TERMS)
-    del current.clients[4]
-    inbound = current.prepare()
-    with pytest.raises(PeerError, match="4 clients are below the quorum of 5"):
-        current.clients[0].receive(inbound[0])
-    assert_dead(current.clients[0])
+        MaskingClient(3, cohort.identities[0], cohort.session)
 
 
 def test_a_roster_holds_each_identity_once_and_numbers_in_range():
     key = IdentityKey.generate(insecure_bytes(0)).public.raw
     with pytest.raises(ConfigurationError, match="own identity"):
-        Roster({0: key, 1: key, 2: bytes(32)})
+        PinnedRoster({0: key, 1: key, 2: bytes(32)})
     for number in (-1, 2**32 - 2, 2**32 - 1):
         with pytest.raises(ConfigurationError, match="client"):
-            Roster({number: key})
+            PinnedRoster({number: key})
 
 
 def test_the_session_id_changes_with_everything_it_commits_to(monkeypatch):
@@ -180,9 +168,9 @@ def test_a_session_pins_a_server_key_that_can_be_used(key):
 
 def test_a_server_has_the_key_that_its_session_pins():
     cohort = Cohort(3)
-    Server(cohort.session, cohort.key)
+    MaskingServer(cohort.session, cohort.key)
     with pytest.raises(LocalError, match="not the one that the session pins"):
-        Server(cohort.session, AgreementKey.derive(bytes(32)))
+        MaskingServer(cohort.session, AgreementKey.derive(bytes(32)))
 
 
 # Nothing is left.
@@ -202,11 +190,11 @@ def test_a_finished_round_holds_nothing_and_its_secrets_are_gone(monkeypatch):
         client: int,
         channels: Mapping[int, Channel],
         random: RandomBytes,
-    ) -> tuple[Prepared, Prepare]:
-        made, sent = prepare(group, place, client, channels, random)
-        kept = Watched(made.index, made.secrets, made.own)
+    ) -> Prepared:
+        made = prepare(group, place, client, channels, random)
+        kept = Watched(made.index, made.secrets, made.own, made.unconfirmed)
         drawn.append(weakref.ref(kept))
-        return kept, sent
+        return kept
 
     monkeypatch.setattr(client_module, "prepare", watched)
     current = round_of(Cohort(4))
@@ -239,8 +227,8 @@ def test_the_secrets_of_a_round_that_was_skipped_are_lost():
     machine = cohort.clients[0].open_round(LATER)
     assert machine._held is not None
     assert machine._held.prepared is None
-    assert cohort.clients[0]._prepared is None
-    assert machine.start() is not None
+    assert cohort.clients[0]._enrolment.prepared is None
+    assert machine.start()
 
 
 def test_what_a_lost_input_carried_is_sent_again_and_the_same():

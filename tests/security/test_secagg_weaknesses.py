@@ -12,26 +12,19 @@ import numpy as np
 import pytest
 
 from secure_fd.crypto.keys import SIGNATURE_BYTES, TAG_BYTES, WORD, Authenticator, Keystream
-from secure_fd.errors import ConfigurationError, LocalError, PeerError
+from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg import client as round_module
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg import messages
-from secure_fd.secagg.client import ClientRound, ClientState
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.messages import Masked
-from secure_fd.secagg.session import (
-    HEADER_BYTES,
-    MAX_BOUND,
-    Floors,
-    Group,
-    MessageType,
-    RoundScope,
-    RoundTerms,
-    frame,
-)
-from secure_fd.secagg.setup import SetupState
+from secure_fd.secagg.session import Group, MessageType, RoundScope, RoundTerms, Session
 from secure_fd.votes.codec import WordArray
+from secure_fd.wire import HEADER_BYTES, frame
 from tests.secagg_cohort import (
     ALL,
+    ROUND_STATES,
     TERMS,
     Cohort,
     assert_dead,
@@ -45,7 +38,6 @@ from tests.secagg_lying_server import LyingServer, Told
 # A message type outside the protocol. There it returns the update in plain text.
 
 KINDS = [0, *MessageType, *range(13, 20), 127, 128, 255, 256, 2**15, 2**16 - 1]
-STATES = [state for state in ClientState if state is not ClientState.ABORTED]
 DUE = {
     (ClientState.PREPARED, MessageType.COHORT),
     (ClientState.SENT, MessageType.SURVIVORS),
@@ -71,7 +63,7 @@ def answers_to_every_other_type(state: ClientState) -> Iterator[bytes]:
             yield answer
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", ROUND_STATES)
 def test_no_other_type_of_message_makes_a_client_speak(state):
     assert list(answers_to_every_other_type(state)) == []
 
@@ -101,50 +93,23 @@ def test_no_other_type_of_message_makes_a_set_up_speak():
         machine = setup.clients[0]
         if kind == MessageType.MEMBERS:
             assert machine.receive(data)
-            assert machine.state is SetupState.REVEALED
+            assert machine.state is ClientState.REVEALED
             continue
         with pytest.raises(PeerError, match=r"not allowed in state JOINED|does not exist"):
             machine.receive(data)
         assert_setup_dead(machine)
 
 
-# Parameters that the server chooses. There a threshold of 1 and a modulus of 2 are accepted.
+# Parameters that the server chooses. There a threshold of 1 and a modulus of 2 are accepted; here
+# no message carries one.
 
 
-@pytest.mark.parametrize(
-    ("degree", "threshold", "sentence"),
-    [
-        (None, 1, "threshold: 1 of 5 shares; use 4 to 5"),
-        (None, 3, "threshold: 3 of 5 shares; use 4 to 5"),
-        (None, 6, "threshold: 6 of 5 shares; use 4 to 5"),
-        (2, None, "degree: 2 neighbours of 5 members; use 4"),
-        (2, 1, "degree: 2 neighbours of 5 members; use 4"),
-    ],
-)
-def test_a_session_below_a_clients_floors_is_refused_before_a_round(degree, threshold, sentence):
-    with pytest.raises(LocalError, match=sentence):
-        Cohort(5, degree=degree, threshold=threshold)
-
-
-def test_a_client_that_accepts_a_threshold_of_one_is_read_by_one_corrupt_client(monkeypatch):
-    monkeypatch.setattr(Floors, "check_group", lambda *_: None)
-    server = LyingServer(Cohort(4, threshold=1), corrupt=[3])
+def test_a_client_with_a_threshold_of_one_is_read_by_one_corrupt_client(monkeypatch):
+    monkeypatch.setattr(Session, "threshold_of", lambda *_: 1)
+    server = LyingServer(Cohort(4), corrupt=[3])
     server.run(dict.fromkeys(server.honest, Told(ALL, ALL)))
     assert server.both() == (0, 1, 2)
     assert (server.read([0]) == server.values[0]).all()
-
-
-@pytest.mark.parametrize("cohort", [2, 1, 0, -1])
-def test_floors_cannot_be_set_below_three_by_accident(cohort):
-    with pytest.raises(ConfigurationError, match="cohort"):
-        Floors(cohort=cohort)
-
-
-def test_a_bound_above_a_clients_own_is_refused():
-    client = Cohort(3).clients[0]
-    with pytest.raises(LocalError, match="is above this client's limit"):
-        client.open_round(RoundTerms(3, 4, MAX_BOUND + 1))
-    assert client.open_round(RoundTerms(3, 4, MAX_BOUND)).state is ClientState.READY
 
 
 # Counts and metrics. There they travel in clear beside the masked vector.

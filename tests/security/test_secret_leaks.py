@@ -78,8 +78,8 @@ def test_secrets_are_in_no_text_no_log_and_on_no_wire(caplog):
     held = [machine._held for machine in rounds]
     secrets.add(private(cohort.key))
     text += repr([cohort.clients, rounds, current.server, cohort.identities, cohort.session])
-    text += repr([cohort.key, cohort.server, current.server._enrolled, rounds[0]._enrolment])
-    text += repr([cohort.server._enrolled, rounds[0]._enrolment.channels])
+    text += repr([cohort.key, cohort.server, current.server._enrolment, rounds[0]._enrolment])
+    text += repr([cohort.server._enrolment, rounds[0]._enrolment.channels])
     text += repr([held, [kept.prepared for kept in held if kept], cohort.clients[0]._enrolment])
     inbound = current.deliver(outbound)
     outbound |= current.answer(inbound)
@@ -104,7 +104,8 @@ def test_a_planted_share_in_a_repr_is_found(monkeypatch):
     current = round_of(Cohort(4))
     current.prepare()
     rounds = list(current.clients.values())
-    text = repr([machine._held.prepared for machine in rounds if machine._held])
+    held = [machine._held.prepared for machine in rounds if machine._held]
+    text = repr([prepared.secrets for prepared in held if prepared])
     secrets = secrets_of([], rounds)
     assert any(form in text for secret in secrets for form in forms(secret))
 
@@ -180,7 +181,7 @@ def test_what_holds_secrets_cannot_be_pickled_or_copied(protocol):
         machine._enrolment.channels[1],
         machine._enrolment.authenticator,
         cohort.server,
-        cohort.server._enrolled,
+        cohort.server._enrolment,
         cohort.key,
         setup.clients[0],
         setup.clients[0]._held,

@@ -6,10 +6,11 @@ import pytest
 
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.secagg import graph
-from secure_fd.secagg.client import Client
-from secure_fd.secagg.memory import Memory
-from secure_fd.secagg.session import Floors, Roster, RoundTerms, Session
-from secure_fd.secagg.setup import ServerSetup, SetupStage
+from secure_fd.secagg.client import MaskingClient
+from secure_fd.secagg.machine import ServerState
+from secure_fd.secagg.memory import PartyMemory
+from secure_fd.secagg.session import PinnedRoster, RoundTerms, Session
+from secure_fd.secagg.setup import ServerSetup
 from tests.secagg_cohort import Cohort
 from tests.secagg_lying_server import LyingServer, Told
 
@@ -49,20 +50,17 @@ def test_too_few_that_are_left_end_this_set_up_and_not_the_next():
     del answers[2], answers[3]
     with pytest.raises(MissingClientError, match=r"2 of 4 clients revealed .* 3 are needed"):
         setup.deliver(answers)
-    assert setup.server.stage is SetupStage.ABORTED
-    with pytest.raises(LocalError, match="no stage to close in stage ABORTED"):
+    assert setup.server.state is ServerState.ABORTED
+    with pytest.raises(LocalError, match="no stage to close in state ABORTED"):
         setup.server.advance()
     again = cohort.open_setup([0, 1, 3])
     again.answer(again.until_agreed())
     assert again.clients[0].enrolment.group.members == (0, 1, 3)
 
 
-SPARSE = Floors(degree=4)
-
-
 def sparse() -> Cohort:
     """Seven clients with four neighbours each: the graph depends on the seed."""
-    return Cohort(7, enrolled=False, degree=4, floors=SPARSE)
+    return Cohort(7, enrolled=False, degree=4)
 
 
 def nonces_revealed(cohort: Cohort, tries: int) -> int:
@@ -81,7 +79,7 @@ def test_a_client_takes_part_in_eight_draws_of_a_sparse_graph():
     assert nonces_revealed(cohort, 5) == 5
     for k, client in cohort.clients.items():
         memory, identity = client.memory(), cohort.identities[k]
-        cohort.clients[k] = Client(k, identity, cohort.session, SPARSE, memory=memory)
+        cohort.clients[k] = MaskingClient(k, identity, cohort.session, memory=memory)
     assert nonces_revealed(cohort, 9) == 3
     again = sparse()
     assert nonces_revealed(again, 7) == 7
@@ -93,7 +91,7 @@ def test_a_client_takes_part_in_eight_draws_of_a_sparse_graph():
 def test_the_count_is_on_disk_before_the_nonce_leaves():
     cohort, kept = sparse(), list[int]()
     client = cohort.clients[0]
-    client._keep = lambda memory: kept.append(Memory.decode(memory, cohort.session).setups)
+    client._keep = lambda memory: kept.append(PartyMemory.decode(memory, cohort.session).setups)
     setup = cohort.open_setup()
     inbound = setup.deliver(setup.start())
     assert kept == []
@@ -123,7 +121,7 @@ def test_a_complete_graph_has_no_draw_that_could_be_tried_again():
 
 @pytest.mark.parametrize(("n", "degree"), [(3, None), (300, None), (301, None), (7, 4), (7, 6)])
 def test_a_session_is_complete_only_if_every_group_of_it_is(n, degree):
-    roster = Roster({k: (k + 1).to_bytes(32, "big") for k in range(n)})
+    roster = PinnedRoster({k: (k + 1).to_bytes(32, "big") for k in range(n)})
     server = Cohort(enrolled=False).key.public
     session = Session(roster, b"", b"", b"", server, degree=degree)
     least = graph.threshold(n)
@@ -133,7 +131,7 @@ def test_a_session_is_complete_only_if_every_group_of_it_is(n, degree):
 
 
 def test_mutant_that_does_not_count_nonces_draws_without_end(monkeypatch):
-    monkeypatch.setattr(Client, "_note_reveal", lambda _: None)
+    monkeypatch.setattr(MaskingClient, "_note_reveal", lambda _: None)
     assert nonces_revealed(sparse(), 9) == 9
 
 
@@ -159,7 +157,7 @@ def test_two_corrupt_clients_of_ten_are_no_group_for_a_third():
 
 
 def test_clients_content_with_any_three_members_give_away_one_of_ten(monkeypatch):
-    monkeypatch.setattr(Floors, "members", lambda self, _: self.cohort)
+    monkeypatch.setattr(Session, "least_members", 3)
     monkeypatch.setattr(Session, "basis_of", lambda _, members: members)
     server = read_0_among_its_own(10, (8, 9))
     assert list(server.readable()) == [frozenset({0})]
@@ -170,10 +168,9 @@ def test_clients_content_with_any_three_members_give_away_one_of_ten(monkeypatch
 def test_clients_left_out_make_no_coalition_stronger(n):
     """Those tolerated of the roster are tolerated of every group that its clients accept."""
     cohort = Cohort(n, enrolled=False)
-    floors = Floors()
     full = cohort.session.threshold_of(n)
     tolerated = 2 * full - n - 1
-    for members in range(floors.members(cohort.session), n + 1):
+    for members in range(cohort.session.least_members, n + 1):
         assert 2 * cohort.session.threshold_of(members) - members - 1 >= tolerated
 
 
@@ -185,9 +182,9 @@ def test_clients_left_out_make_no_graph_weaker(n):
     above 2^-60.
     """
     session = Cohort(3, enrolled=False).session
-    roster = Roster({k: k.to_bytes(32, "big") for k in range(1, n + 1)})
+    roster = PinnedRoster({k: k.to_bytes(32, "big") for k in range(1, n + 1)})
     large = replace(session, roster=roster)
-    members = Floors().members(large)
+    members = large.least_members
     assert members == 2 * n // 3 + 1
     degree = large.degree_of(members)
     assert degree == members - 1 or graph._failures(members, degree, n)[0] <= 2**-104
@@ -203,8 +200,8 @@ def test_the_server_takes_a_reveal_of_members_only():
     setup = Cohort(7, enrolled=False).open_setup()
     del setup.clients[6]
     answers = setup.answer(setup.deliver(setup.start()))
-    with pytest.raises(PeerError, match="client 6 reveals a nonce without having joined"):
+    with pytest.raises(PeerError, match="client 6 was not asked"):
         setup.server.receive(6, answers[1][:4] + (6).to_bytes(4, "big") + answers[1][8:])
-    assert setup.server.stage is SetupStage.REVEALS
+    assert setup.server.stage is ServerState.REVEALS
     setup.finish(answers)
     assert setup.server.group.members == tuple(range(6))

@@ -19,9 +19,10 @@ from secure_fd.errors import PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg import setup as joining
 from secure_fd.secagg.channel import Channel
+from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.messages import Reveal
 from secure_fd.secagg.session import encode_set
-from secure_fd.secagg.setup import SetupState, group_of
+from secure_fd.secagg.setup import ClientSetup, group_of
 from tests.secagg_cohort import (
     SERVER_KEY,
     SERVER_NONCE,
@@ -174,7 +175,7 @@ def test_a_client_refuses_another_capsule_key():
 def test_the_agreement_that_was_not_changed_is_taken():
     told = Agreed.honest()
     told.tell()
-    assert told.setup.clients[0].state is SetupState.DONE
+    assert told.setup.clients[0].state is ClientState.DONE
 
 
 def relayed_to_3(replaced: Callable[[SetUp, bytes], bytes]) -> SetUp:
@@ -193,8 +194,15 @@ def of_the_server(setup: SetUp, _: bytes) -> bytes:
     """Sealed to client 3 in the name of client 0, with the very context."""
     machine = setup.clients[3]
     assert machine._held is not None
-    info = joining._capsule_info(machine._held, 0, 3)
+    info = info_of(machine, 0, 3)
     return seal_capsule(machine._join.keys[32:], bytes(CAPSULE_SECRET_BYTES), info)
+
+
+def info_of(machine: ClientSetup, sender: int, receiver: int) -> bytes:
+    """The context of a capsule, under what the machine and client 0 have agreed on."""
+    held = machine._held
+    assert held is not None
+    return joining._capsule_info(held.group, held.agreed[0], sender, receiver)
 
 
 def flipped(_: SetUp, capsule: bytes) -> bytes:
@@ -237,13 +245,13 @@ def test_a_capsule_says_what_set_up_and_whom_it_is_for():
     assert machine._held is not None
     assert machine._held.capsule_key is not None
     capsule = outbound[0][48:][:CAPSULE_BYTES]
-    info = joining._capsule_info(machine._held, 0, 1)
+    info = info_of(machine, 0, 1)
     assert machine._held.capsule_key.open(capsule, info, "it") == setup.clients[0]._held.secrets[1]
     assert other.clients[1]._held is not None
     for wrong in (
-        joining._capsule_info(machine._held, 0, 2),
-        joining._capsule_info(machine._held, 1, 0),
-        joining._capsule_info(other.clients[1]._held, 0, 1),
+        info_of(machine, 0, 2),
+        info_of(machine, 1, 0),
+        info_of(other.clients[1], 0, 1),
     ):
         with pytest.raises(PeerError, match="it does not open"):
             machine._held.capsule_key.open(capsule, wrong, "it")

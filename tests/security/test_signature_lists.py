@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from secure_fd.errors import PeerError
-from secure_fd.secagg.client import ClientRound, ClientState
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.session import RoundScope, RoundTerms
 from tests.secagg_cohort import (
     ALL,

@@ -4,7 +4,6 @@ The committee stays honest. The server tells some of the client's honest holders
 missing, and the others that the client is; those that it has corrupted give both shares.
 """
 
-from secure_fd.secagg.session import Floors
 from secure_fd.secure_sum.masked import masked_guarantee
 from tests.secagg_cohort import Cohort
 from tests.secagg_lying_server import LyingServer, Told
@@ -14,7 +13,7 @@ VICTIM, CLIENTS, DEGREE = 4, 20, 8
 
 def split(corrupt: int) -> LyingServer:
     """The victim and as few holders as it takes hear that nobody is missing."""
-    cohort = Cohort(CLIENTS, degree=DEGREE, floors=Floors(degree=DEGREE))
+    cohort = Cohort(CLIENTS, degree=DEGREE)
     near, everybody = cohort.group.neighbours(VICTIM), cohort.group.members
     server = LyingServer(cohort, near[:corrupt])
     hear = (VICTIM, *near[corrupt : cohort.group.threshold - 1])

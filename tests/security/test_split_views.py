@@ -175,7 +175,7 @@ def test_the_fast_path_and_the_slow_one_never_meet_on_one_client():
 
 
 def test_a_threshold_for_an_honest_server_gives_both_secrets_to_a_lying_one(monkeypatch):
-    monkeypatch.setattr("secure_fd.secagg.session.threshold", lambda holders: holders // 2 + 1)
-    attack = Attack(7, 1, Cohort(7, threshold=4))
+    monkeypatch.setattr("secure_fd.secagg.graph.threshold", lambda holders: holders // 2 + 1)
+    attack = Attack(7, 1, Cohort(7))
     found = attack.broken_by(NOBODY_OR_0_IS_MISSING)
     assert {"both secrets of (0,)", "the sum of [0] alone"} <= set(found)

@@ -16,15 +16,16 @@ from secure_fd.methods.pooled_heads import HeadClient, PooledHeads
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.protocol.client import Client
+from secure_fd.secagg.client import MaskingClient
 from secure_fd.secagg.session import RoundTerms
-from secure_fd.secure_sum.base import Stage
-from secure_fd.secure_sum.masked import MaskedClient, MaskedSum
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.simulation.simulate import fresh_networks
 from secure_fd.storage import Store
 from secure_fd.training.recipes import Schedule
 from secure_fd.votes.codec import IntArray, UnitArray
+from secure_fd.wire import Stage
 from tests.security.test_party_restarts import put_back
 from tests.small_federation import faults
 
@@ -81,14 +82,14 @@ class Sites:
 
 def sent_in_both(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> list[list[IntArray]]:
     """By sum, the vectors of all clients: the first is opened and aborted, then all restart."""
-    load = MaskedClient.load
+    load = MaskingClient.load
     sent: list[list[IntArray]] = [[], []]
 
-    def watched(self: MaskedClient, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+    def watched(self: MaskingClient, terms: RoundTerms, values: UnitArray) -> list[bytes]:
         sent[terms.index].append(np.asarray(values, dtype=np.int64))
         return load(self, terms, values)
 
-    monkeypatch.setattr(MaskedClient, "load", watched)
+    monkeypatch.setattr(MaskingClient, "load", watched)
     [first] = sites.run.fit(1)
     assert first.void
     assert sites.run.server.sums.opened

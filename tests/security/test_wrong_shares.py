@@ -13,9 +13,10 @@ import pytest
 
 from secure_fd.crypto import shamir
 from secure_fd.errors import GarbledSumError
-from secure_fd.secagg.server import ServerState
-from secure_fd.secagg.session import HEADER_BYTES, RoundTerms
+from secure_fd.secagg.machine import ServerState
+from secure_fd.secagg.session import RoundTerms
 from secure_fd.secagg.unmasking import Unmasking
+from secure_fd.wire import HEADER_BYTES
 from tests.secagg_cohort import Cohort, Round
 
 SHARE = shamir.ELEMENT_BYTES

@@ -14,8 +14,9 @@ from secure_fd.secagg import masks as masking
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.masks import RoundSecrets, round_key
-from secure_fd.secagg.session import HEADER_BYTES, Place, RoundScope, RoundTerms
+from secure_fd.secagg.session import RoundScope, RoundTerms
 from secure_fd.votes.codec import WordArray
+from secure_fd.wire import HEADER_BYTES, Place
 from tests.secagg_cohort import Cohort
 from tests.uniform_words import (
     copied_key,

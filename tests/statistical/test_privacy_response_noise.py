@@ -11,9 +11,9 @@ from scipy.stats import chisquare
 
 from secure_fd.privacy.label import BoolArray, LabelLedger, RandomizedResponse, sample_symbols
 from secure_fd.privacy.samplers import Random, SeededRandom
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.votes.codec import FloatArray, IntArray, KnowledgeCodec, Released
+from secure_fd.wire import Stage
 from tests.summing import Summed, summed
 
 FALSE_ALARM = 1e-6

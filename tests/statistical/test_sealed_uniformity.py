@@ -18,8 +18,8 @@ from secure_fd.crypto.keys import TAG_BYTES, AgreementKey, Sealer
 from secure_fd.secagg import masks as secrets
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import RoundSecrets, prepare
-from secure_fd.secagg.session import Place
 from secure_fd.votes.codec import WordArray
+from secure_fd.wire import Place
 from tests.secagg_cohort import Cohort
 from tests.uniform_words import looks_uniform
 

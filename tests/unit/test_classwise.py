@@ -21,13 +21,13 @@ from secure_fd.methods.class_means import (
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation, Participant
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.training.trainer import Trainer, predict
 from secure_fd.votes.codec import FloatArray, KnowledgeCodec, Released, Sums
+from secure_fd.wire import Stage
 from tests.small_federation import BRIEF, CPU, alike, faults, federation, parameters, run
 from tests.unit.toy import network, toy
 

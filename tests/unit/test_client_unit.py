@@ -18,10 +18,10 @@ from secure_fd.privacy.base import IN_CLEAR
 from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.client import ClientGuard, ClientPlan, ClientShares, ClientUnit
 from secure_fd.privacy.samplers import Random, SeededRandom
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.votes.codec import Contribution, FloatArray, IntArray, Sums, one_hot
+from secure_fd.wire import Stage
 from tests.small_federation import faults, federation, parameters, run
 
 DELTA = 1e-5

@@ -41,10 +41,10 @@ from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.record import PooledRecordUnit
-from secure_fd.secure_sum.base import Stage
 from secure_fd.simulation import simulate as simulation
 from secure_fd.simulation.federation import Dropouts
 from secure_fd.votes.codec import proxy_pixels
+from secure_fd.wire import Stage
 from tests.small_federation import federation
 from tests.small_federation import run as run_all
 

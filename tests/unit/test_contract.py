@@ -30,7 +30,7 @@ from secure_fd.methods.selective_fd import SelectiveFD, SelectiveFDAsPublished
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.server import Server
 from secure_fd.secagg.setup import ServerSetup
-from secure_fd.secure_sum.base import SecureSum, Stage
+from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.selectors import KulsifSelector, ProxyRatioSelector
@@ -38,6 +38,7 @@ from secure_fd.simulation.federation import Federation
 from secure_fd.simulation.simulate import simulate
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.codec import FloatArray, proxy_bytes
+from secure_fd.wire import Stage
 from tests.small_federation import SMALL, Faults, faults, federation, networks, parameters
 
 RIVALS = AdversarialSettings(hidden=16, discriminator=16, sums=2, steps=2)

@@ -19,13 +19,13 @@ from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.privacy import dp_sgd
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.protocol.messages import Share
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation
 from secure_fd.training import models
 from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.training.recipes import Recipe, Schedule
 from secure_fd.votes.codec import UnitArray
+from secure_fd.wire import Stage
 from tests import small_federation
 
 SMALL = AdversarialSettings(hidden=16, discriminator=16, sums=2, steps=2)

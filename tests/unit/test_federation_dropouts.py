@@ -12,10 +12,10 @@ from secure_fd.methods.base import CountedVotes
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Dropouts, Federation
 from secure_fd.votes.codec import FloatArray, Sums
+from secure_fd.wire import Stage
 from tests.small_federation import (
     Scripted,
     all_proxies,

@@ -98,7 +98,7 @@ def test_a_server_that_ends_after_some_sites_are_enrolled_makes_the_set_up_anew(
     last = MessageType.CAPSULES if world.roster.hybrid else MessageType.AGREED
     with pytest.raises(ServerEndedError):
         survivors(world, Faulty(world, kind=last, sites=ALL, ends=True, reached=2), 1)
-    assert [world.sites[k]._member.enrolled for k in ALL] == [True, True, False, False]
+    assert [world.sites[k]._sums.enrolled for k in ALL] == [True, True, False, False]
     world.start(1)  # a new process of a site that was enrolled
     assert survivors(world, Courier(world), 1) == [ALL]
     seeds = {file.get("seed") for file in world.files.values()}

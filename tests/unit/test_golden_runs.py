@@ -25,13 +25,13 @@ from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
 from secure_fd.methods.votes import VoteClient
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.selection.selectors import ProxyRatioSelector
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.wire import Stage
 from tests.small_federation import BRIEF, faults, participants
 
 Norms = NDArray[np.float64]

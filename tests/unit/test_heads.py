@@ -25,7 +25,6 @@ from secure_fd.methods.pooled_heads import (
     index_subject,
     simplex,
 )
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import (
     ProxyReference,
@@ -36,6 +35,7 @@ from secure_fd.simulation.simulate import Simulation
 from secure_fd.training.recipes import SGD, Recipe, Schedule
 from secure_fd.votes.codec import FloatArray
 from secure_fd.votes.fixed_point import FixedPoint, record_shares
+from secure_fd.wire import Stage
 from tests.small_federation import SMALL, STILL, faults, federation
 
 

@@ -7,9 +7,9 @@ import tenseal.sealapi as seal
 
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.secure_sum import homomorphic as he
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.homomorphic import DEGREE, HomomorphicSum
 from secure_fd.votes.codec import WordArray
+from secure_fd.wire import Stage
 from tests.summing import Summed, summed
 
 

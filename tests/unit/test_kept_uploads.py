@@ -10,10 +10,11 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.protocol.transcript import ParameterRound, Transcript
-from secure_fd.secure_sum.base import SecureSum, Stage
+from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.training.recipes import SGD
+from secure_fd.wire import Stage
 from tests.small_federation import faults, networks
 
 ROUNDS, PARAMETERS = 3, 7850

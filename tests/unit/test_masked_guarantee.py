@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from secure_fd.errors import GarbledSumError
-from secure_fd.secagg.session import Group, Roster, Session
+from secure_fd.secagg.session import Group, PinnedRoster, Session
 from secure_fd.secure_sum.masked import masked_guarantee
 from tests.secagg_cohort import TERMS, Cohort
 
@@ -14,7 +14,7 @@ SERVER = bytes([9]) + bytes(31)
 
 
 def group_of(members: int, roster: int, **session: int | bool) -> Group:
-    listed = Roster({k: (k + 1).to_bytes(32, "little") for k in range(roster)})
+    listed = PinnedRoster({k: (k + 1).to_bytes(32, "little") for k in range(roster)})
     made = Session(listed, b"", b"", b"", SERVER, **session)
     return Group(made, tuple(range(members)), b"", bytes(32))
 

@@ -16,7 +16,6 @@ from secure_fd.methods.fedavg import FedAvg, FedAvgClient
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.targets import LEAST_COMPARED, Agreement
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.selectors import Selection
 from secure_fd.simulation.federation import Federation, participants_of
@@ -29,6 +28,7 @@ from secure_fd.votes.codec import (
     Sums,
     contributors,
 )
+from secure_fd.wire import Stage
 from tests.small_federation import (
     BRIEF,
     Scripted,

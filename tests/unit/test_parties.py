@@ -26,9 +26,7 @@ from secure_fd.protocol.messages import (
     Share,
 )
 from secure_fd.protocol.server import Server
-from secure_fd.secagg.client import Client as SumParty
-from secure_fd.secagg.server import Server as SumServerParty
-from secure_fd.secagg.session import Place, Roster, Session, frame
+from secure_fd.secagg.session import PinnedRoster, Session
 from secure_fd.secure_sum.homomorphic import HomomorphicSum
 from secure_fd.secure_sum.masked import MaskedClient, MaskedServer, MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
@@ -37,7 +35,7 @@ from secure_fd.simulation.federation import Federation
 from secure_fd.simulation.simulate import simulate
 from secure_fd.training.recipes import Recipe, Schedule, ours, paper
 from secure_fd.votes.codec import Contribution
-from secure_fd.wire import Kind, read_header
+from secure_fd.wire import Kind, Place, frame, read_header
 from tests.small_federation import BRIEF, federation, parameters, participants, run
 
 CPU = torch.device("cpu")
@@ -114,14 +112,14 @@ def test_an_answer_that_nobody_asked_for_is_refused():
 def test_masked_parties_set_up_and_sum_with_nothing_but_bytes_between_them():
     """Every client has its identity and the pinned roster; no object is shared."""
     keys = {k: IdentityKey.generate(os.urandom) for k in range(4)}
-    roster = Roster({k: key.public.raw for k, key in keys.items()})
+    roster = PinnedRoster({k: key.public.raw for k, key in keys.items()})
     key = AgreementKey.generate(os.urandom)
     session = Session(roster, b"votes", bytes(32), os.urandom(32), key.public)
     clients = {
-        k: Client(k, session.id, KEY.public, Quiet(), MaskedClient(SumParty(k, keys[k], session)))
+        k: Client(k, session.id, KEY.public, Quiet(), MaskedClient(k, keys[k], session))
         for k in keys
     }
-    sums = MaskedServer(SumServerParty(session, key))
+    sums = MaskedServer(session, key)
     server = Server(tuple(keys), session.id, KEY, Asking(), sums)
 
     def hand(out: dict[int, list[bytes]]) -> None:

@@ -37,7 +37,6 @@ from secure_fd.privacy.record import (
     residual_units,
 )
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.density_ratio import (
@@ -50,6 +49,7 @@ from secure_fd.simulation.federation import Federation
 from secure_fd.simulation.simulate import simulate
 from secure_fd.training.recipes import Recipe
 from secure_fd.votes.codec import FloatArray
+from secure_fd.wire import Stage
 from tests.small_federation import SMALL, STILL, faults, federation, record_unit
 from tests.small_federation import run as run_of
 

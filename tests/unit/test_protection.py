@@ -13,9 +13,9 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.guarantee import PrivacyUnit
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.secure_sum.base import Stage
 from secure_fd.simulation.federation import Federation
 from secure_fd.votes.codec import Contribution, IntArray
+from secure_fd.wire import Stage
 from tests.small_federation import (
     all_proxies,
     faults,

@@ -9,12 +9,12 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.dp_sgd import PrivateSGD
-from secure_fd.secagg.session import Place, RoundTerms, frame
+from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.training import models
 from secure_fd.training.recipes import Schedule
-from secure_fd.wire import Kind
+from secure_fd.wire import Kind, Place, frame
 
 QUICK = Schedule(warmup_steps=0, local_steps=1, proxy_steps=1, proxies_per_round=20)
 MODEL = len(models.flatten(models.build(models.SHARED, 10, 0)))

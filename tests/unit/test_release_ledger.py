@@ -8,13 +8,13 @@ from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protocol.server import Outbound, Server
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.recorded import RecordedSum
 from secure_fd.simulation.federation import Federation
 from secure_fd.votes.codec import IntArray
 from secure_fd.votes.draws import Draws
+from secure_fd.wire import Stage
 from tests.small_federation import SMALL, all_proxies, faults, federation, run
 
 

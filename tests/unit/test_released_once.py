@@ -20,9 +20,9 @@ from secure_fd.privacy.label import (
     RandomizedResponse,
 )
 from secure_fd.privacy.samplers import Random, SeededRandom
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.votes.codec import Contribution, IntArray, Released, one_hot
+from secure_fd.wire import Stage
 from tests.small_federation import all_proxies, faults, federation, run
 
 

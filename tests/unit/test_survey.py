@@ -17,13 +17,13 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import Known, Survey
 from secure_fd.methods.targets import DistillationTargets
 from secure_fd.privacy.label import LabelUnit
-from secure_fd.secure_sum.base import Stage
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.density_ratio import ProxyReference, class_means
 from secure_fd.selection.familiarity import FEWEST, UNTYPICAL, KnownProxies, OwnRatios
 from secure_fd.selection.selectors import ProxyRatioSelector
 from secure_fd.simulation.federation import Federation
+from secure_fd.wire import Stage
 from tests.small_federation import BRIEF, Unsurveyed, all_proxies, faults, federation, run
 
 

@@ -26,20 +26,14 @@ from secure_fd.crypto.keys import (
 )
 from secure_fd.errors import SecureFDError
 from secure_fd.secagg import channel, masks, setup
-from secure_fd.secagg.client import Client, ClientRound
+from secure_fd.secagg.client import ClientRound, MaskingClient
+from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.masks import RoundSecrets, commit_seed, self_stream
-from secure_fd.secagg.server import Server, ServerRound
-from secure_fd.secagg.session import (
-    Floors,
-    NoiseTerms,
-    Place,
-    Roster,
-    RoundScope,
-    RoundTerms,
-    Session,
-)
-from secure_fd.secagg.setup import ClientSetup, ServerSetup, SetupStage, SetupState
+from secure_fd.secagg.server import MaskingServer, ServerRound
+from secure_fd.secagg.session import NoiseTerms, PinnedRoster, RoundScope, RoundTerms, Session
+from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from secure_fd.votes.codec import IntArray, WordArray
+from secure_fd.wire import Place
 from tests.vectors.records import Delivery, Json, described, listed
 
 Keys = dict[bytes, tuple[bytes, bytes]]
@@ -59,24 +53,17 @@ Tamper = Callable[[Delivery], Delivery]
 
 
 @contextmanager
-def recorded(flow: "Flow") -> Iterator[Keys]:
-    """Every key that is derived meanwhile; capsules are those on file, since sealing is random."""
+def recorded() -> Iterator[Keys]:
+    """Every key that is derived meanwhile."""
     keys: Keys = {}
 
     def derived(secret: bytes, *, salt: bytes, info: bytes, length: int = 32) -> bytes:
         keys[info] = (secret, derive_key(secret, salt=salt, info=info, length=length))
         return keys[info][1]
 
-    def sealed(public: bytes, secret: bytes, info: bytes) -> bytes:
-        given = flow.scene["capsules"][len(flow.sealed) :][:1]
-        made = bytes.fromhex(given[0]["capsule"]) if given else seal_capsule(public, secret, info)
-        flow.sealed.append(made)
-        return made
-
     with ExitStack() as stack:
         for module in (channel, masks, setup):
             stack.enter_context(patch.object(module, "derive_key", derived))
-        stack.enter_context(patch.object(setup, "seal_capsule", sealed))
         yield keys
 
 
@@ -103,7 +90,7 @@ class Flow:
         self.identities = {k: IdentityKey.generate(source) for k, source in random.items()}
         key = AgreementKey.derive(bytes.fromhex(case["server_private"]))
         self.session = Session(
-            Roster({k: identity.public.raw for k, identity in self.identities.items()}),
+            PinnedRoster({k: identity.public.raw for k, identity in self.identities.items()}),
             configuration=bytes.fromhex(case["configuration"]),
             proxies=bytes.fromhex(case["proxies"]),
             nonce=bytes.fromhex(case["nonce"]),
@@ -113,14 +100,13 @@ class Flow:
             hybrid=bool(case["hybrid"]),
             epoch=case["epoch"],
         )
-        self.server = Server(self.session, key)
-        floors = Floors(degree=case["degree"] or None)
+        self.server = MaskingServer(self.session, key)
         self.clients = {
-            k: Client(k, identity, self.session, floors, random[k])
+            k: MaskingClient(k, identity, self.session, random[k], seal=self._seal)
             for k, identity in self.identities.items()
         }
         self.members: tuple[int, ...] = ()
-        with recorded(self) as self.keys:
+        with recorded() as self.keys:
             steps = [
                 self._take(at, step) for at, step in enumerate(self.scene["steps"][: self.upto])
             ]
@@ -131,6 +117,13 @@ class Flow:
             "identities": [self.session.roster[k].raw.hex() for k in seeds],
             "steps": steps,
         }
+
+    def _seal(self, public: bytes, secret: bytes, info: bytes) -> bytes:
+        """The next capsule on file, since sealing is random; a new one where there is none."""
+        given = self.scene["capsules"][len(self.sealed) :][:1]
+        made = bytes.fromhex(given[0]["capsule"]) if given else seal_capsule(public, secret, info)
+        self.sealed.append(made)
+        return made
 
     def _take(self, at: int, step: Json) -> Json:
         self.step, first, lost = at, len(self.deliveries), len(self.lost)
@@ -146,11 +139,11 @@ class Flow:
         server = self.server.open_setup()
         machines = {k: client.open_setup() for k, client in self.clients.items()}
         up: dict[int, bytes | None] = {k: machine.start() for k, machine in machines.items()}
-        while server.stage is not SetupStage.DONE:
+        while server.running:
             up = self._stage(server, machines, up, step)
         self.server.enrol(server)
         for k, machine in machines.items():
-            if machine.state is SetupState.DONE:
+            if machine.state is ClientState.DONE:
                 self.clients[k].enrol(machine)
         group, self.members = server.group, server.present
         self.group = group
@@ -284,7 +277,7 @@ class Flow:
     ) -> dict[int, bytes | None]:
         """Deliver a stage's messages, close it, deliver what the server sends; the answers."""
         for k, message in up.items():
-            if message is None:
+            if not message:
                 continue
             sent = Delivery(self.step, k, SERVER, message)
             if [sent.kind, k] in step["lost"]:

@@ -9,8 +9,9 @@ from secure_fd.crypto.keys import WORD, Purpose, context, derive_key, insecure_b
 from secure_fd.crypto.public_draws import draw_indices, joint_seed
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.graph import committee, neighbours
-from secure_fd.secagg.session import Group, Place, Roster, Session
+from secure_fd.secagg.session import Group, PinnedRoster, Session
 from secure_fd.votes.codec import LaneLayout
+from secure_fd.wire import Place
 
 Json = dict[str, Any]
 raw = bytes.fromhex
@@ -89,7 +90,7 @@ def group_case(case: Json) -> Json:
 
 def _session(roster: int, degree: int = 0, threshold: int = 0, epoch: int = 16) -> Session:
     return Session(
-        Roster({k: (k + 1).to_bytes(32, "little") for k in range(roster)}),
+        PinnedRoster({k: (k + 1).to_bytes(32, "little") for k in range(roster)}),
         *(b"configuration", b"proxies", b"nonce"),
         server=bytes([9]) + bytes(31),
         degree=degree or None,

@@ -9,7 +9,7 @@ import pytest
 from secure_fd.crypto.keys import BLOCK_WORDS, AgreementKey, Keystream, scratch_words
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg.masks import pair_stream, self_stream
-from secure_fd.secagg.session import Roster, RoundScope, RoundTerms, Session
+from secure_fd.secagg.session import PinnedRoster, RoundScope, RoundTerms, Session
 from tests.vectors import independent as plain
 
 ROSTER = {k: plain.identity_public(bytes([k + 1]) * 32) for k in range(3)}
@@ -17,7 +17,7 @@ SERVER_KEY = plain.agreement_public(bytes([0x40]) * 32)
 ROOTS = [bytes([0x50 + k]) * 32 for k in range(3)]
 SECRET = bytes(range(100, 132))
 SCOPE = RoundScope(
-    Session(Roster(ROSTER), b"configuration", b"proxies", b"nonce", SERVER_KEY),
+    Session(PinnedRoster(ROSTER), b"configuration", b"proxies", b"nonce", SERVER_KEY),
     RoundTerms(index=7, length=1000, bound=4095, subject=b"subject"),
 )
 TERMS = plain.terms_of(7, 1000, 4095, b"subject")

@@ -1,0 +1,389 @@
+"""Skeleton of the state machines of client and server, and of the parties that run them.
+
+A client's machine answers one message of the server at a time; any failure aborts it for good and
+drops its secrets. A server's machine collects one message of each client that it asked, then closes
+the stage; a bad message costs its sender the rest, and a stage that fails aborts it for good. An
+exact copy of an accepted message has no effect: a network may deliver a message twice.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, auto
+from types import MethodType
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from secure_fd.crypto.keys import SERVER, SecretHolder, fields
+from secure_fd.errors import LocalError, PeerError
+from secure_fd.secagg.memory import Agreed, Keep
+from secure_fd.secagg.session import (
+    Group,
+    MessageType,
+    RoundCounter,
+    RoundScope,
+    RoundTerms,
+    Session,
+    message_type,
+)
+from secure_fd.wire import Place
+
+
+class ClientState(Enum):
+    """State of a client in a set-up or a round."""
+
+    READY = auto()
+    JOINED = auto()
+    REVEALED = auto()
+    SENT_CAPSULES = auto()
+    PREPARED = auto()
+    SENT = auto()
+    SIGNED = auto()
+    DONE = auto()
+    ABORTED = auto()
+
+
+class ServerState(Enum):
+    """Stage that the server is collecting in a set-up or a round, or how that ended."""
+
+    JOINS = auto()
+    REVEALS = auto()
+    CAPSULES = auto()
+    PREPARE = auto()
+    INPUT = auto()
+    CONSISTENCY = auto()
+    UNMASK = auto()
+    DONE = auto()
+    ABORTED = auto()
+
+
+class Accepted:
+    """Digests of the messages that a party accepted in one round or one set-up.
+
+    The memory is a length and 32 bytes for each accepted message, at most four for each client.
+    """
+
+    __slots__ = ("_digests",)
+
+    def __init__(self) -> None:
+        self._digests: dict[tuple[int, int], frozenset[bytes]] = {}  # by sender and length
+
+    def add(self, sender: int, data: bytes) -> None:
+        """Note a message after it passed every check."""
+        kind, digest = (sender, len(data)), hashlib.sha256(data).digest()
+        self._digests[kind] = self._digests.get(kind, frozenset()) | {digest}
+
+    def has(self, sender: int, data: bytes) -> bool:
+        """Return whether this sender's message is an exact copy of one that was accepted."""
+        known = self._digests.get((sender, len(data)))
+        return known is not None and hashlib.sha256(data).digest() in known
+
+
+Held = TypeVar("Held")
+
+
+class ClientMachine(SecretHolder, Generic[Held]):
+    """One set-up or round of a client.
+
+    state: ABORTED never changes again. answers: by state and message, the method that answers it
+    and returns the reply with the state after. held: secrets, dropped when the machine ends.
+    """
+
+    __slots__ = ("_held", "accepted", "number", "place", "state")
+
+    answers: ClassVar[
+        Mapping[
+            tuple[ClientState, MessageType], Callable[[Any, bytes, Any], tuple[bytes, ClientState]]
+        ]
+    ]
+
+    def __init__(self, number: int, place: Place, held: Held) -> None:
+        self.number, self.place, self.accepted = number, place, Accepted()
+        self.state = ClientState.READY
+        self._held: Held | None = held
+
+    def receive(self, data: bytes) -> bytes:
+        """Answer one message of the server, with nothing where no answer is due.
+
+        Raises:
+            PeerError: a message that the table does not list for this state, or a bad one.
+        """
+        if self.accepted.has(SERVER, data):
+            return b""
+        state, held = self._take()
+        kind = message_type(data, self.place, SERVER)
+        if held is None or (state, kind) not in self.answers:
+            raise PeerError(f"a {kind.name} message is not allowed in state {state.name}")
+        reply, self.state = self.answers[state, kind](self, data, held)
+        if self.state is not ClientState.DONE:
+            self._held = held
+        self.accepted.add(SERVER, data)
+        return reply
+
+    def _begin(self) -> Held:
+        """Leave READY; LocalError in any other state."""
+        state, held = self._take()
+        if state is not ClientState.READY or held is None:
+            raise LocalError(f"a machine starts from READY, not from {state.name}")
+        return held
+
+    def _take(self) -> tuple[ClientState, Held | None]:
+        """Leave the machine aborted and empty; a step that succeeds puts back what it needs."""
+        state, held = self.state, self._held
+        self.state, self._held = ClientState.ABORTED, None
+        return state, held
+
+
+Closed = tuple[Mapping[int, bytes], ServerState]
+"""What to send to each client when a stage is closed, and the state after."""
+
+
+class ServerMachine:
+    """One set-up or round of the server.
+
+    takes: by stage, the type of message and the method that takes one. closes: by stage, the method
+    that closes it with the clients that answered.
+
+    Attributes:
+        stage: The stage that is open, or the last one that was.
+        refused: For each client that is out, what it did.
+        missing: For each client that left, the first stage that was closed without its answer.
+    """
+
+    takes: ClassVar[Mapping[ServerState, tuple[MessageType, Callable[[Any, int, bytes], None]]]]
+    closes: ClassVar[Mapping[ServerState, Callable[[Any, tuple[int, ...]], Closed]]]
+
+    def __init__(
+        self, place: Place, stage: ServerState, asked: Iterable[int], answered: Iterable[int] = ()
+    ) -> None:
+        self.place, self.stage, self.accepted = place, stage, Accepted()
+        self.refused: dict[int, str] = {}
+        self.missing: dict[int, ServerState] = {}
+        self._ended: ServerState | None = None
+        self._asked = dict.fromkeys(asked)
+        self._answered, self._spoke = set(answered), set[int]()
+
+    @property
+    def state(self) -> ServerState:
+        """Stage that is open, DONE or ABORTED; ABORTED never changes again."""
+        return self._ended or self.stage
+
+    @property
+    def running(self) -> bool:
+        """Whether a stage is open."""
+        return self._ended is None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ended well."""
+        return self._ended is ServerState.DONE
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """Clients that this stage has asked and that have not answered, ascending."""
+        return tuple(client for client in self._asked if self.waits_for(client))
+
+    def waits_for(self, client: int) -> bool:
+        """Whether this client is one of `waiting`."""
+        asked = client in self._asked and client not in self.refused
+        return asked and client not in self._answered
+
+    def receive(self, sender: int, data: bytes) -> None:
+        """Take one message that the transport says `sender` sent.
+
+        Raises:
+            PeerError: a message that the stage does not take; its sender is out. A different second
+                message of a stage is refused, and the first one stays.
+        """
+        if self.accepted.has(sender, data):
+            return
+        if not self.running:
+            raise PeerError(f"no message is allowed in state {self.state.name}")
+        if sender not in self._asked or sender in self.refused:
+            raise PeerError(f"client {sender} was not asked in state {self.stage.name}")
+        if sender in self._spoke:
+            raise PeerError(f"client {sender} sent a second message in one stage")
+        try:
+            self._take(sender, data)
+        except PeerError as error:
+            self.refused[sender] = str(error)
+            self._answered.discard(sender)
+            raise
+        self._answered.add(sender)
+        self._spoke.add(sender)
+        self.accepted.add(sender, data)
+
+    def _take(self, sender: int, data: bytes) -> None:
+        kind, take = self.takes[self.stage]
+        if data[2:4] != kind.to_bytes(2, "big"):
+            named = message_type(data, self.place, sender).name
+            raise PeerError(f"a {named} message is not allowed in state {self.stage.name}")
+        take(self, sender, data)
+
+    def advance(self) -> Mapping[int, bytes]:
+        """Close the stage; return what to send to each client, empty once all is done.
+
+        Raises:
+            MissingClientError: too few answered; the machine is aborted then.
+        """
+        state, self._ended = self.state, ServerState.ABORTED
+        if state not in self.closes:
+            raise LocalError(f"there is no stage to close in state {state.name}")
+        for client in (*self.waiting, *self.refused):
+            self.missing.setdefault(client, state)
+        present = tuple(client for client in self._asked if client in self._answered)
+        outbound, successor = self.closes[state](self, present)
+        self._asked, self._answered, self._spoke = dict.fromkeys(present), set(), set()
+        if successor is ServerState.DONE:
+            self._ended = successor
+        else:
+            self.stage, self._ended = successor, None
+        return outbound
+
+
+class Enrolment(Protocol):
+    """What a party takes from a set-up into its rounds. epoch: that it served, None before."""
+
+    group: Group
+    epoch: int | None
+
+
+Enrolled = TypeVar("Enrolled", bound=Enrolment)
+
+
+class Party(SecretHolder, Generic[Enrolled]):
+    """A client or the server for a whole session: rounds that began, and the set-up in use.
+
+    keep: writes what must outlive this process, before anything that depends on it leaves.
+    """
+
+    __slots__ = ("_enrolment", "_keep", "_rounds", "session")
+
+    def __init__(self, session: Session, keep: Keep | None) -> None:
+        self.session, self._keep, self._rounds = session, keep, RoundCounter()
+        self._enrolment: Enrolled | None = None
+
+    def memory(self) -> bytes:
+        """Return what must outlive this process, for a file that only its owner reads."""
+        raise NotImplementedError
+
+    def _known(self) -> tuple[bytes, int, bool, Agreed | None]:
+        """Fields that the memories of client and server begin with."""
+        enrolment, agreed, used = self._enrolment, None, False
+        if enrolment is not None:
+            group, used = enrolment.group, enrolment.epoch is not None
+            agreed = (group.members, group.view, group.seed)
+        return self.session.id, self._rounds.last, used, agreed
+
+    def _write(self) -> None:
+        if self._keep is not None:
+            self._keep(self.memory())
+
+    @property
+    def enrolled(self) -> bool:
+        """Whether a set-up is in use."""
+        return self._enrolment is not None
+
+    @property
+    def group(self) -> Group:
+        """Group of the set-up in use; LocalError before one."""
+        return self._in_use.group
+
+    @property
+    def _in_use(self) -> Enrolled:
+        if self._enrolment is None:
+            raise LocalError("there is no set-up")
+        return self._enrolment
+
+    def serves(self, index: int) -> bool:
+        """Whether the set-up in use is that of the round's epoch."""
+        epoch = index // self.session.epoch
+        return self._enrolment is not None and self._enrolment.epoch in (None, epoch)
+
+    def _spend(self, terms: RoundTerms) -> RoundScope:
+        """Begin a round, on disk before anything of it leaves.
+
+        Raises:
+            LocalError: a number not above that of every earlier round, or no set-up for its epoch.
+        """
+        if not self.serves(terms.index):
+            raise LocalError(f"there is no set-up to open round {terms.index} in")
+        scope = RoundScope(self.session, terms)
+        self._rounds.spend(terms.index)
+        self._in_use.epoch = terms.index // self.session.epoch
+        self._write()
+        return scope
+
+
+# Seams for tests that visit every schedule: a copy of a party, and a digest of its state.
+
+Value = TypeVar("Value")
+
+
+def snapshot(value: Value) -> Value:
+    """Copy a party or machine with its secrets, for tests only: a copied round could run twice.
+
+    Immutable values, keys of the library and the callables that it was given are shared.
+    """
+    copied: Value = _copied(value, {})
+    return copied
+
+
+def digest(value: object) -> bytes:
+    """Hash the state of a party or a machine: equal digests mean equal answers to all that follows.
+
+    Keys of the library are left out; what they were made from stands beside them.
+    """
+    return hashlib.sha256(_canonical(value, set())).digest()
+
+
+def _attributes(value: object) -> dict[str, Any]:
+    """Slots and attributes of an object of this package; none of any other."""
+    if not type(value).__module__.startswith("secure_fd.") or isinstance(value, Enum):
+        return {}
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    names = sorted({*slots, *getattr(value, "__dict__", {})})
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}
+
+
+def _copied(value: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401, PLR0911 - by type
+    if id(value) in known:
+        return known[id(value)]
+    if isinstance(value, tuple):
+        return tuple(_copied(each, known) for each in value)
+    if isinstance(value, MethodType):
+        return MethodType(value.__func__, _copied(value.__self__, known))
+    if isinstance(value, dict):
+        known[id(value)] = copied = dict[Any, Any]()
+        copied.update((key, _copied(each, known)) for key, each in value.items())
+        return copied
+    if isinstance(value, list | set | np.ndarray):  # of values that do not change
+        return known.setdefault(id(value), value.copy())
+    held = {} if isinstance(value, Session) else _attributes(value)
+    if not held:
+        return value
+    known[id(value)] = made = object.__new__(type(value))
+    for name, each in held.items():
+        object.__setattr__(made, name, _copied(each, known))
+    return made
+
+
+def _canonical(value: Any, within: set[int]) -> bytes:  # noqa: ANN401, PLR0911 - by type
+    if id(value) in within:
+        return b"above"
+    if isinstance(value, Session):
+        return value.id
+    if isinstance(value, bytes | str | int | Enum | None):
+        return repr(value).encode()
+    if isinstance(value, np.ndarray):
+        return fields(value.dtype.str.encode(), value.tobytes())
+    below = within | {id(value)}
+    if isinstance(value, Mapping):
+        pairs = (fields(*(_canonical(one, below) for one in pair)) for pair in value.items())
+        return fields(*sorted(pairs))
+    if isinstance(value, set | frozenset):
+        return fields(*sorted(_canonical(each, below) for each in value))
+    if isinstance(value, list | tuple):
+        return fields(*(_canonical(each, below) for each in value))
+    named = _attributes(value).items()
+    return fields(*(fields(name.encode(), _canonical(each, below)) for name, each in named))
