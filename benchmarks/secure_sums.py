@@ -258,7 +258,19 @@ def session(cell: Cell) -> Session:
     """The cell's session, with ML-KEM-768 in the channels where the library offers it."""
     roster = PinnedRoster({number: key.public.raw for number, key in identities(cell).items()})
     hybrid, server = quantum_safe_available(), server_key().public
-    return Session(roster, b"benchmark", b"", b"", server, degree=cell.neighbours, hybrid=hybrid)
+    agreed = roster, b"benchmark", b"", b"", server, hybrid
+    return CellSession(*agreed, degree=cell.neighbours)
+
+
+@dataclass(frozen=True, slots=True)
+class CellSession(Session):
+    """A session whose clients have the cell's number of neighbours."""
+
+    degree: int = 0
+
+    def degree_of(self, members: int) -> int:
+        """Return the cell's, even where a graph of odd degree does not exist."""
+        return min(self.degree + (self.degree * members) % 2, members - 1)
 
 
 def server_key() -> AgreementKey:

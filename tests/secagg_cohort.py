@@ -48,6 +48,7 @@ from secure_fd.secagg.session import (
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from secure_fd.secure_sum.masked import MaskedClient, MaskedServer, set_up
 from secure_fd.votes.codec import IntArray, WordArray
+from tests.sparse import SparseSession
 
 TERMS = RoundTerms(index=3, length=40, bound=4)
 Values = Mapping[int, WordArray | IntArray]
@@ -63,7 +64,6 @@ class Cohort:
         nonce: bytes = b"n",
         *,
         degree: int | None = None,
-        threshold: int | None = None,
         hybrid: bool = False,
         epoch: int = EPOCH_ROUNDS,
         enrolled: bool = True,
@@ -72,17 +72,8 @@ class Cohort:
         self.key = AgreementKey.generate(insecure_bytes(1000 + seed))
         self.identities = {k: IdentityKey.generate(self.random) for k in range(n)}
         roster = PinnedRoster({k: key.public.raw for k, key in self.identities.items()})
-        self.session = Session(
-            roster,
-            b"configuration",
-            b"proxies",
-            nonce,
-            self.key.public,
-            degree=degree,
-            threshold=threshold,
-            hybrid=hybrid,
-            epoch=epoch,
-        )
+        agreed = roster, b"configuration", b"proxies", nonce, self.key.public, hybrid, epoch
+        self.session = Session(*agreed) if degree is None else SparseSession(*agreed, degree)
         self.server = MaskedServer(self.session, self.key)
         self.clients = {
             k: MaskedClient(k, key, self.session, self.random) for k, key in self.identities.items()
@@ -343,18 +334,13 @@ def survivors_message(
     survivors: Collection[int], signatures: Mapping[int, bytes], machine: ClientRound
 ) -> bytes:
     """SURVIVORS, with these signatures."""
-    chosen = encode_set(survivors, machine._enrolment.group.members)
-    return messages.encode_survivors(chosen, listed(signatures), machine.scope.place)
+    group = machine._enrolment.group
+    return messages.encode_survivors(survivors, signatures, group, machine.scope.place)
 
 
 def signatures_message(signatures: Mapping[int, bytes], machine: ClientRound) -> bytes:
     """SIGNATURES, with these."""
-    return messages.encode_signatures(listed(signatures), machine.scope.place)
-
-
-def listed(signatures: Mapping[int, bytes]) -> bytes:
-    """A list of signatures, ascending by client."""
-    return b"".join(messages.signature_entry(k, signatures[k]) for k in sorted(signatures))
+    return messages.encode_signatures(signatures, machine._enrolment.group, machine.scope.place)
 
 
 def sign_story(

@@ -30,7 +30,7 @@ from secure_fd.errors import LocalError, MissingCapabilityError, PeerError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.hpke import MLKEM768X25519PublicKey, Suite
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Of the whole protocol: messages and contexts change together."""
 EVERYONE: Final = 2**32 - 1
 SERVER: Final = 2**32 - 2

@@ -1,8 +1,8 @@
 """The messages of a set-up, body by body. Frame and header are in wire.py and session.py.
 
     JOIN      client -> server   public keys K, commitment 32, signature s
-    MEMBERS   server -> client   for every member, ascending:
-                                 number u32, SHA-256 of K 32, commitment 32
+    MEMBERS   server -> client   set of the roster, 1 bit each; for each of these:
+                                 SHA-256 of K 32, commitment 32
     REVEAL    client -> server   nonce 32, signature s
     AGREED    server -> client   set of the members that revealed, 1 bit each; for each of these:
                                  nonce 32, signature s; then for every neighbour, ascending: K
@@ -16,9 +16,9 @@ CAPSULES exist in hybrid sessions only. Whoever is late with a message is out of
 """
 
 import hashlib
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -57,9 +57,49 @@ from secure_fd.wire import HEADER_BYTES, Place, frame
 
 NONCE_BYTES: Final = 32
 _HASH_BYTES: Final = 32
-_MEMBER: Final = struct.Struct(f">I{_HASH_BYTES}s{_HASH_BYTES}s")
-_REVEAL: Final = struct.Struct(f">{NONCE_BYTES}s{SIGNATURE_BYTES}s")
-_LINE: Final = struct.Struct(f">I{SIGNATURE_BYTES}s")
+_MEMBER: Final = 2 * _HASH_BYTES
+_REVEAL: Final = NONCE_BYTES + SIGNATURE_BYTES
+
+
+def _split(body: bytes | memoryview, *sizes: int) -> tuple[bytes, ...]:
+    """Cut a body into parts of these sizes, which are all of it."""
+    ends = list(accumulate(sizes))
+    return tuple(bytes(body[end - size : end]) for size, end in zip(sizes, ends, strict=True))
+
+
+def _read(
+    data: bytes, place: Place, sender: int, kind: MessageType, *sizes: int
+) -> tuple[bytes, ...]:
+    """Read a message whose body has parts of these sizes; PeerError for another length."""
+    return _split(body_of(data, place, sender, kind, sum(sizes)), *sizes)
+
+
+def _read_lines(
+    body: memoryview, listed: Sequence[int], size: int, kind: MessageType
+) -> tuple[dict[int, bytes], memoryview]:
+    """Read a set of the listed, then `size` bytes for each of it; return them, and what follows."""
+    head = set_bytes(listed)
+    chosen = decode_set(body[:head], listed)
+    end = head + size * len(chosen)
+    if len(body) < end:
+        raise PeerError(f"a {kind.name} body of {len(body)} bytes does not fit {len(chosen)} lines")
+    lines = _split(body[head:end], *[size] * len(chosen))
+    return dict(zip(chosen, lines, strict=True)), body[end:]
+
+
+def _read_rest(
+    rest: memoryview, peers: Sequence[int], size: int, kind: MessageType
+) -> dict[int, bytes]:
+    """Read `size` bytes for each of the peers, which are the end of a body."""
+    if len(rest) != size * len(peers):
+        raise PeerError(
+            f"the end of a {kind.name} body, {len(rest)} bytes, does not fit {len(peers)} peers"
+        )
+    return dict(zip(peers, _split(rest, *[size] * len(peers)), strict=True))
+
+
+def _write_lines(lines: Mapping[int, bytes], listed: Sequence[int]) -> bytes:
+    return encode_set(lines, listed) + b"".join(lines[k] for k in listed if k in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +177,7 @@ def commit(session: Session, client: int, nonce: bytes) -> bytes:
 def view_of(session: Session, members: Sequence[Member]) -> bytes:
     """The hash of a member list."""
     label = session.place.context(Purpose.VIEW, SERVER, EVERYONE)
-    return hashlib.sha256(label + _member_list(members)).digest()
+    return hashlib.sha256(label + _member_list(session, members)).digest()
 
 
 def keys_bytes(session: Session) -> int:
@@ -153,20 +193,17 @@ def encode_join(join: SignedJoin, session: Session) -> bytes:
 
 def decode_join(data: bytes, session: Session, sender: int) -> SignedJoin:
     """Message -> join; its signature is not checked here."""
-    keys = keys_bytes(session)
-    signed = keys + _HASH_BYTES
-    size = signed + SIGNATURE_BYTES
-    body = bytes(body_of(data, session.place, sender, MessageType.JOIN, size))
-    return SignedJoin(sender, body[:keys], body[keys:signed], body[signed:])
+    sizes = keys_bytes(session), _HASH_BYTES, SIGNATURE_BYTES
+    return SignedJoin(sender, *_read(data, session.place, sender, MessageType.JOIN, *sizes))
 
 
 def encode_members(members: Sequence[Member], session: Session) -> bytes:
     """Member list -> message."""
-    return frame(MessageType.MEMBERS, session.place, SERVER, _member_list(members))
+    return frame(MessageType.MEMBERS, session.place, SERVER, _member_list(session, members))
 
 
 def invitation(session: Session) -> bytes:
-    """Return the message that asks clients to join a set-up: MEMBERS without a line.
+    """Return the message that asks clients to join a set-up: MEMBERS of nobody.
 
     It is not signed: a set-up without need costs time, as a round that is aborted does.
     """
@@ -174,15 +211,11 @@ def invitation(session: Session) -> bytes:
 
 
 def decode_members(data: bytes, session: Session) -> tuple[Member, ...]:
-    """Message -> member list; PeerError unless it ascends and is of the pinned roster."""
-    body = body_of(data, session.place, SERVER, MessageType.MEMBERS)
-    if len(body) % _MEMBER.size or len(body) > _MEMBER.size * len(session.roster):
-        raise PeerError(f"a member list of {len(body)} bytes is not of {len(session.roster)} lines")
-    members = tuple(Member(*line) for line in _MEMBER.iter_unpack(body))
-    named = [member.client for member in members]
-    if named != sorted(set(named)) or any(client not in session.roster for client in named):
-        raise PeerError(f"a member list names clients {named}, not an ascending part of the roster")
-    return members
+    """Message -> member list, ascending and of the pinned roster."""
+    body, kind = body_of(data, session.place, SERVER, MessageType.MEMBERS), MessageType.MEMBERS
+    lines, rest = _read_lines(body, tuple(session.roster), _MEMBER, kind)
+    _read_rest(rest, (), 0, kind)
+    return tuple(Member(k, *_split(line, _HASH_BYTES, _HASH_BYTES)) for k, line in lines.items())
 
 
 def encode_reveal(reveal: Reveal, session: Session, client: int) -> bytes:
@@ -192,8 +225,8 @@ def encode_reveal(reveal: Reveal, session: Session, client: int) -> bytes:
 
 def decode_reveal(data: bytes, session: Session, sender: int) -> Reveal:
     """Message -> reveal; nothing is checked here."""
-    body = body_of(data, session.place, sender, MessageType.REVEAL, _REVEAL.size)
-    return Reveal(*_REVEAL.unpack(body))
+    sizes = NONCE_BYTES, SIGNATURE_BYTES
+    return Reveal(*_read(data, session.place, sender, MessageType.REVEAL, *sizes))
 
 
 def encode_agreed(
@@ -211,15 +244,13 @@ def decode_agreed(
 
     Nothing is checked here but lengths.
     """
-    body, head = body_of(data, session.place, SERVER, MessageType.AGREED), set_bytes(listed)
-    members = decode_set(body[:head], listed)
-    keys_at = head + len(members) * _REVEAL.size
-    size = keys_bytes(session)
-    degree = session.degree_of(len(members)) if members else 0
-    if len(body) != keys_at + degree * size:
-        raise PeerError(f"an AGREED body of {len(body)} bytes does not fit {len(members)} members")
-    reveals = tuple(Reveal(*line) for line in _REVEAL.iter_unpack(body[head:keys_at]))
-    return members, reveals, _pieces(bytes(body[keys_at:]), size)
+    kind = MessageType.AGREED
+    body = body_of(data, session.place, SERVER, kind)
+    lines, rest = _read_lines(body, listed, _REVEAL, kind)
+    degree = session.degree_of(len(lines)) if lines else 0
+    keys = _read_rest(rest, range(degree), keys_bytes(session), kind)
+    reveals = (Reveal(*_split(line, NONCE_BYTES, SIGNATURE_BYTES)) for line in lines.values())
+    return tuple(lines), tuple(reveals), tuple(keys.values())
 
 
 def encode_capsules(capsules: Sequence[bytes], session: Session, client: int) -> bytes:
@@ -229,10 +260,7 @@ def encode_capsules(capsules: Sequence[bytes], session: Session, client: int) ->
 
 def decode_capsules(data: bytes, session: Session, sender: int, count: int) -> tuple[bytes, ...]:
     """Message -> `count` capsules."""
-    size = count * CAPSULE_BYTES
-    return _pieces(
-        bytes(body_of(data, session.place, sender, MessageType.CAPSULES, size)), CAPSULE_BYTES
-    )
+    return _read(data, session.place, sender, MessageType.CAPSULES, *[CAPSULE_BYTES] * count)
 
 
 def encode_relayed(present: bytes, capsules: Sequence[bytes], session: Session) -> bytes:
@@ -244,23 +272,16 @@ def decode_relayed(
     data: bytes, group: Group, client: int
 ) -> tuple[tuple[int, ...], dict[int, bytes]]:
     """Message -> whose capsules came, and by lower neighbour among them its capsule."""
-    place = group.session.place
-    body, head = body_of(data, place, SERVER, MessageType.CAPSULES), set_bytes(group.members)
-    present = decode_set(body[:head], group.members)
-    there = set(present)
-    peers = [peer for peer in group.neighbours(client) if peer < client and peer in there]
-    if len(body) != head + CAPSULE_BYTES * len(peers):
-        raise PeerError(f"a CAPSULES body of {len(body)} bytes does not fit {len(peers)} capsules")
-    pieces = _pieces(bytes(body[head:]), CAPSULE_BYTES)
-    return present, dict(zip(peers, pieces, strict=True))
+    kind = MessageType.CAPSULES
+    body = body_of(data, group.session.place, SERVER, kind)
+    present, rest = _read_lines(body, group.members, 0, kind)
+    peers = [peer for peer in group.neighbours(client) if peer < client and peer in present]
+    return tuple(present), _read_rest(rest, peers, CAPSULE_BYTES, kind)
 
 
-def _member_list(members: Sequence[Member]) -> bytes:
-    return b"".join(_MEMBER.pack(m.client, m.digest, m.commitment) for m in members)
-
-
-def _pieces(body: bytes, size: int) -> tuple[bytes, ...]:
-    return tuple(body[at : at + size] for at in range(0, len(body), size))
+def _member_list(session: Session, members: Sequence[Member]) -> bytes:
+    lines = {member.client: member.digest + member.commitment for member in members}
+    return _write_lines(lines, tuple(session.roster))
 
 
 def _join_text(session: Session, client: int, keys: bytes, commitment: bytes) -> bytes:
@@ -279,21 +300,19 @@ def _reveal_text(session: Session, client: int, view: bytes, nonce: bytes) -> by
 #     MASKED      client -> server  words, each u64 little-endian; set of neighbours whose seals
 #                                   did not open, 1 bit each; cohort signature s; input
 #                                   signature s; P of the next round; tag 16
-#     SURVIVORS   server -> client  set of members 1 bit each; where nobody is missing, S
+#     SURVIVORS   server -> client  set of members 1 bit each; S, empty where somebody is missing
 #     CONSISTENT  client -> server  survivor signature s
 #     SIGNATURES  server -> client  S
 #     UNMASK      client -> server  for itself and every neighbour of the cohort, ascending: share
 #                                   32, zeros where its seal did not open
 #
 # P is round key 32, commitment 32, vault 32 k + 16, and for every neighbour, ascending, sealed
-# shares 80, where k is the number of neighbours. S is a list of (number u32, signature s) of
-# the committee, ascending, none to k + 1 of them. Every other length follows from what was agreed
-# and from the message's own set of members.
+# shares 80, where k is the number of neighbours. S is a set of the committee, 1 bit each, and for
+# each of these, ascending: signature s. Every length follows from what was agreed and from the
+# message's own sets.
 
 
 SEALED_BYTES: Final = 2 * ELEMENT_BYTES + TAG_BYTES
-_COMMITMENT_BYTES: Final = 32
-_PEER: Final = struct.Struct(f">{PUBLIC_BYTES}s{SEALED_BYTES}s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,10 +345,10 @@ Signatures = Mapping[int, bytes]
 """By client, its signature."""
 
 
-def prepare_bytes(neighbours: int) -> int:
-    """Length of P."""
+def _prepare_sizes(neighbours: int) -> tuple[int, int, int, int]:
+    """Lengths of the parts of P."""
     vault = KEY_BYTES * neighbours + TAG_BYTES
-    return PUBLIC_BYTES + _COMMITMENT_BYTES + vault + SEALED_BYTES * neighbours
+    return PUBLIC_BYTES, _HASH_BYTES, vault, SEALED_BYTES * neighbours
 
 
 def cohort_text(scope: RoundScope, client: int, group: Group, cohort: bytes) -> bytes:
@@ -352,7 +371,7 @@ def encode_prepare(prepare: Prepare, place: Place, client: int) -> bytes:
 
 def decode_prepare(data: bytes, place: Place, sender: int, neighbours: int) -> Prepare:
     """Message -> prepare."""
-    size = prepare_bytes(neighbours)
+    size = sum(_prepare_sizes(neighbours))
     return _prepare(body_of(data, place, sender, MessageType.PREPARE, size), neighbours)
 
 
@@ -365,14 +384,12 @@ def decode_cohort(
     data: bytes, group: Group, place: Place, client: int
 ) -> tuple[tuple[int, ...], dict[int, Relayed]]:
     """Message -> the cohort, and by neighbour of `client` in it what it prepared."""
-    body, head = body_of(data, place, SERVER, MessageType.COHORT), set_bytes(group.members)
-    cohort = decode_set(body[:head], group.members)
-    present = set(cohort)
-    peers = [peer for peer in group.neighbours(client) if peer in present]
-    if len(body) != head + _PEER.size * len(peers):
-        raise PeerError(f"a COHORT body of {len(body)} bytes does not fit {len(peers)} neighbours")
-    relayed = (Relayed(*peer) for peer in _PEER.iter_unpack(body[head:]))
-    return cohort, dict(zip(peers, relayed, strict=True))
+    kind = MessageType.COHORT
+    cohort, rest = _read_lines(body_of(data, place, SERVER, kind), group.members, 0, kind)
+    peers = [peer for peer in group.neighbours(client) if peer in cohort]
+    lines = _read_rest(rest, peers, PUBLIC_BYTES + SEALED_BYTES, kind)
+    relayed = {k: Relayed(*_split(each, PUBLIC_BYTES, SEALED_BYTES)) for k, each in lines.items()}
+    return tuple(cohort), relayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,18 +473,22 @@ def decode_masked(
 def _following_bytes(scope: RoundScope, degree: int) -> int:
     """Of P in an input: none in the last round of an epoch, whose successor needs a set-up."""
     last = (scope.terms.index + 1) % scope.session.epoch == 0
-    return 0 if last else prepare_bytes(degree)
+    return 0 if last else sum(_prepare_sizes(degree))
 
 
-def encode_survivors(survivors: bytes, signatures: bytes, place: Place) -> bytes:
-    """The survivors, an encoded set, and where they are the whole cohort its signatures."""
-    return frame(MessageType.SURVIVORS, place, SERVER, survivors, signatures)
+def encode_survivors(
+    survivors: Iterable[int], signatures: Signatures, group: Group, place: Place
+) -> bytes:
+    """The survivors, and where they are the whole cohort its signatures -> message."""
+    body = encode_set(survivors, group.members) + _write_lines(signatures, group.committee)
+    return frame(MessageType.SURVIVORS, place, SERVER, body)
 
 
 def decode_survivors(data: bytes, group: Group, place: Place) -> tuple[tuple[int, ...], Signatures]:
     """Message -> survivors, and signatures of the committee; none is checked here."""
-    body, head = body_of(data, place, SERVER, MessageType.SURVIVORS), set_bytes(group.members)
-    return decode_set(body[:head], group.members), _signatures(body[head:], group)
+    kind = MessageType.SURVIVORS
+    survivors, rest = _read_lines(body_of(data, place, SERVER, kind), group.members, 0, kind)
+    return tuple(survivors), _signatures(rest, group, kind)
 
 
 def encode_consistent(signature: bytes, place: Place, client: int) -> bytes:
@@ -477,23 +498,25 @@ def encode_consistent(signature: bytes, place: Place, client: int) -> bytes:
 
 def decode_consistent(data: bytes, place: Place, sender: int) -> bytes:
     """Message -> survivor signature; it is not checked here."""
-    return bytes(body_of(data, place, sender, MessageType.CONSISTENT, SIGNATURE_BYTES))
+    return _read(data, place, sender, MessageType.CONSISTENT, SIGNATURE_BYTES)[0]
 
 
-def signature_entry(client: int, signature: bytes) -> bytes:
-    """One line of a list of signatures; the lines ascend by client."""
-    return client.to_bytes(4, "big") + signature
-
-
-def encode_signatures(signatures: bytes, place: Place) -> bytes:
-    """A list of signatures -> message."""
-    return frame(MessageType.SIGNATURES, place, SERVER, signatures)
+def encode_signatures(signatures: Signatures, group: Group, place: Place) -> bytes:
+    """Signatures of the committee, for everybody the same -> message."""
+    body = _write_lines(signatures, group.committee)
+    return frame(MessageType.SIGNATURES, place, SERVER, body)
 
 
 def decode_signatures(data: bytes, group: Group, place: Place) -> Signatures:
     """Message -> signatures of the committee; none is checked here."""
-    body = body_of(data, place, SERVER, MessageType.SIGNATURES)
-    return _signatures(body, group)
+    kind = MessageType.SIGNATURES
+    return _signatures(body_of(data, place, SERVER, kind), group, kind)
+
+
+def _signatures(body: memoryview, group: Group, kind: MessageType) -> Signatures:
+    signatures, rest = _read_lines(body, group.committee, SIGNATURE_BYTES, kind)
+    _read_rest(rest, (), 0, kind)
+    return signatures
 
 
 def encode_unmask(shares: Sequence[bytes], place: Place, client: int) -> bytes:
@@ -503,34 +526,12 @@ def encode_unmask(shares: Sequence[bytes], place: Place, client: int) -> bytes:
 
 def decode_unmask(data: bytes, place: Place, sender: int, owners: int) -> bytes:
     """Message -> encoded shares of the secrets of so many owners, in their order."""
-    size = ELEMENT_BYTES * owners
-    return bytes(body_of(data, place, sender, MessageType.UNMASK, size))
+    return _read(data, place, sender, MessageType.UNMASK, ELEMENT_BYTES * owners)[0]
 
 
 def _prepare(body: memoryview, neighbours: int) -> Prepare:
     """PeerError for a round key of low order, with which no neighbour could mask."""
-    commitment_at = PUBLIC_BYTES
-    vault_at = commitment_at + _COMMITMENT_BYTES
-    sealed_at = vault_at + KEY_BYTES * neighbours + TAG_BYTES
-    key = bytes(body[:commitment_at])
-    if low_order(key):
+    prepare = Prepare(*_split(body, *_prepare_sizes(neighbours)))
+    if low_order(prepare.key):
         raise PeerError("a round key is a point of low order")
-    return Prepare(
-        key=key,
-        commitment=bytes(body[commitment_at:vault_at]),
-        vault=bytes(body[vault_at:sealed_at]),
-        sealed=bytes(body[sealed_at:]),
-    )
-
-
-def _signatures(body: memoryview, group: Group) -> Signatures:
-    signers = group.committee
-    if len(body) % _LINE.size or len(body) > _LINE.size * len(signers):
-        raise PeerError(f"a signature list of {len(body)} bytes is not of {len(signers)} signers")
-    entries = list(_LINE.iter_unpack(body))
-    named = [signer for signer, _ in entries]
-    if named != sorted(set(named)) or not set(named) <= set(signers):
-        raise PeerError(
-            f"a signature list names clients {named}, not an ascending part of the committee"
-        )
-    return dict(entries)
+    return prepare

@@ -90,7 +90,7 @@ class ServerRound(ServerMachine):
         self._form = messages.InputForm(scope, self._group.degree)
         self._sum = np.zeros(scope.words, dtype=np.uint64)
         self._closed: dict[int, tuple[int, ...]] = {}
-        self._signatures: dict[int, bytes] = {}  # of the cohort, then of the survivors
+        self._signatures: dict[int, bytes] = {}  # of the survivors
         self._cohort_signatures: dict[int, bytes] = {}
         self._shares: OpenedShares | None = None
         self._total: UnitArray | None = None
@@ -163,9 +163,8 @@ class ServerRound(ServerMachine):
         self._judge_seals(survivors)
         self.survivors = survivors
         whole = len(survivors) == len(self._prepared)
-        there = encode_set(survivors, self._group.members)
-        signed = self._listed(self._cohort_signatures) if whole else b""
-        message = messages.encode_survivors(there, signed, self.place)
+        signed = self._cohort_signatures if whole else {}
+        message = messages.encode_survivors(survivors, signed, self._group, self.place)
         successor = self._ask_shares() if whole else ServerState.CONSISTENCY
         return dict.fromkeys(survivors, message), successor
 
@@ -189,13 +188,8 @@ class ServerRound(ServerMachine):
 
     def _close_consistency(self, signers: tuple[int, ...]) -> Closed:
         self._check_reach(signers)
-        message = messages.encode_signatures(self._listed(self._signatures), self.place)
+        message = messages.encode_signatures(self._signatures, self._group, self.place)
         return dict.fromkeys(signers, message), self._ask_shares()
-
-    def _listed(self, signatures: Mapping[int, bytes]) -> bytes:
-        """The committee's, for everybody the same."""
-        signers = (client for client in self._group.committee if client in signatures)
-        return b"".join(messages.signature_entry(k, signatures[k]) for k in signers)
 
     def _ask_shares(self) -> ServerState:
         self._shares = OpenedShares(self._routes, self._prepared, self._closed)

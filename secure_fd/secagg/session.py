@@ -26,8 +26,7 @@ from secure_fd.crypto.keys import (
 )
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.secagg import graph
-from secure_fd.secagg.graph import default_degree
-from secure_fd.votes.codec import MODULUS_BITS, NO_LIMITS, LaneLayout, Limits
+from secure_fd.votes.codec import NO_LIMITS, LaneLayout, Limits
 from secure_fd.wire import HEADER, HEADER_BYTES, SETUP, Place, frame
 
 
@@ -97,7 +96,8 @@ def set_bytes(members: Sequence[int]) -> int:
 def decode_set(data: bytes | memoryview, members: Sequence[int]) -> tuple[int, ...]:
     """The members whose bit is set, in order; PeerError for a bit that is nobody's."""
     if len(data) != set_bytes(members):
-        raise PeerError(f"a set of {len(members)} members has {len(data)} bytes")
+        size = set_bytes(members)
+        raise PeerError(f"a set of {len(members)} members has {len(data)} bytes, not {size}")
     bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
     if bits[len(members) :].any():
         raise PeerError("a set names a member that does not exist")
@@ -212,13 +212,14 @@ EPOCH_ROUNDS: Final = 1024
 class Session:
     """A federation of pinned clients that will run many rounds.
 
-    configuration: whatever else the parties agreed on, encoded. proxies: a commitment to the
-    proxy set. nonce: makes the ids of two sessions differ. server: the server's X25519 key, under
-    which inputs are authenticated to it. degree: neighbours of a client; by default what the
-    roster's size needs. threshold: shares that open a secret; by default what a lying server
-    calls for. hybrid: whether channels add HPKE with ML-KEM-768 to X25519. epoch: rounds that one
-    set-up serves, those of equal index // epoch; the next one needs another set-up.
-    id: the hash of all of it, with modulus and protocol version.
+    Attributes:
+        configuration: What else the parties agreed on, encoded.
+        proxies: A commitment to the proxy set.
+        nonce: Makes the ids of two sessions differ.
+        server: The server's X25519 key, under which inputs are authenticated to it.
+        hybrid: Whether channels add HPKE with ML-KEM-768 to X25519.
+        epoch: Rounds that one set-up serves, those of equal index // epoch.
+        id: The hash of all of it, with the protocol version.
     """
 
     roster: PinnedRoster
@@ -226,17 +227,11 @@ class Session:
     proxies: bytes
     nonce: bytes
     server: bytes
-    degree: int | None = None
-    threshold: int | None = None
     hybrid: bool = False
     epoch: int = EPOCH_ROUNDS
     id: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        for name in ("degree", "threshold"):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value <= MAX_CLIENT:
-                raise ConfigurationError(name, value, f"use 1 to {MAX_CLIENT}")
         if len(self.roster) < MIN_CLIENTS:
             allowed = f"use {MIN_CLIENTS} clients or more, since the sum of fewer shows the inputs"
             raise ConfigurationError("roster", len(self.roster), allowed)
@@ -248,13 +243,9 @@ class Session:
         label = context(
             Purpose.SESSION, session=self.nonce, terms=b"", sender=EVERYONE, receiver=EVERYONE
         )
-        numbers = (
-            *(self.degree or 0, self.threshold or 0, int(self.hybrid)),
-            *(self.epoch, MODULUS_BITS),
-        )
         agreed = fields(
             label,
-            *(number.to_bytes(8, "big") for number in numbers),
+            *(number.to_bytes(8, "big") for number in (int(self.hybrid), self.epoch)),
             self.roster.encode(),
             self.configuration,
             self.proxies,
@@ -276,9 +267,7 @@ class Session:
         """Neighbours of each client in a group of so many members: an odd number of members
         has no regular graph of odd degree, so the next even one is taken.
         """
-        wanted = self.degree
-        if wanted is None:
-            wanted = default_degree(members, len(self.roster))
+        wanted = graph.default_degree(members, len(self.roster))
         return min(wanted + (wanted * members) % 2, members - 1)
 
     @property
@@ -297,8 +286,7 @@ class Session:
 
     def threshold_of(self, members: int) -> int:
         """Shares that open a secret in a group of so many members."""
-        least = graph.threshold(self.basis_of(members))
-        return least if self.threshold is None else self.threshold
+        return graph.threshold(self.basis_of(members))
 
 
 class RoundCounter:

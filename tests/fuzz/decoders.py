@@ -27,6 +27,7 @@ from secure_fd.secagg import messages as setups
 from secure_fd.secagg.session import MessageType, body_of, decode_set, encode_set
 from secure_fd.votes.codec import IntArray, LaneLayout, WordArray
 from secure_fd.wire import HEADER_BYTES as HEADER
+from secure_fd.wire import frame
 from tests.fuzz.honest import PLAIN, Honest
 from tests.secagg_cohort import verify_input
 
@@ -71,10 +72,6 @@ def decoder(
         return "accepted"
 
     return Target(name, run, seeds)
-
-
-def listed(signatures: Mapping[int, bytes]) -> bytes:
-    return b"".join(rounds.signature_entry(k, mark) for k, mark in signatures.items())
 
 
 def relayed(peers: Mapping[int, rounds.Relayed]) -> bytes:
@@ -231,21 +228,21 @@ def round_decoders(at: Honest) -> list[Target]:
         decoder(
             "decode_survivors",
             lambda data: rounds.decode_survivors(data, group, place),
-            lambda found: rounds.encode_survivors(here(found[0]), listed(found[1]), place),
+            lambda found: rounds.encode_survivors(*found, group, place),
             at.sent("SURVIVORS", SERVER),
-            rounds.encode_survivors(here([0, 1, 3]), b"", place),
+            rounds.encode_survivors([0, 1, 3], {}, group, place),
         ),
         decoder(
             "decode_consistent",
             lambda data: rounds.decode_consistent(data, place, 1),
             lambda mark: rounds.encode_consistent(mark, place, 1),
-            rounds.encode_consistent(marks[4:68], place, 1),
+            rounds.encode_consistent(marks[1:65], place, 1),
         ),
         decoder(
             "decode_signatures",
             lambda data: rounds.decode_signatures(data, group, place),
-            lambda found: rounds.encode_signatures(listed(found), place),
-            rounds.encode_signatures(marks, place),
+            lambda found: rounds.encode_signatures(found, group, place),
+            frame(MessageType.SIGNATURES, place, SERVER, marks),
         ),
         decoder(
             "decode_unmask",

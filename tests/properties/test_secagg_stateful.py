@@ -40,12 +40,12 @@ from secure_fd.secagg.machine import ClientState, ServerState
 from secure_fd.secagg.masks import NO_SHARES, RoundSecrets
 from secure_fd.secagg.messages import SEALED_BYTES
 from secure_fd.secagg.server import ServerRound
-from secure_fd.secagg.session import MessageType, RoundTerms, encode_set
+from secure_fd.secagg.session import MessageType, RoundTerms
 from secure_fd.secagg.unmasking import Unmasking
 from secure_fd.votes.codec import WordArray
 from secure_fd.wire import HEADER_BYTES as HEADER
 from secure_fd.wire import Place
-from tests.secagg_cohort import Cohort, flip, listed, random_values, sign_story
+from tests.secagg_cohort import Cohort, flip, random_values, sign_story
 
 N, THRESHOLD, CORRUPT, NOBODY = 7, 5, 2, 99
 UP, DOWN = 0, 1
@@ -353,15 +353,15 @@ class Federation(RuleBasedStateMachine):
         marks = {view: {k: self._sign(k, cohort, view) for k in corrupt} for view in views}
         for client, view in shown.items():
             signatures = self.cohort_marks if view == cohort else {}
-            place, there = self.machines[client].scope.place, encode_set(view, sorted(self.members))
-            told = messages.encode_survivors(there, listed(signatures), place)
+            place = self.machines[client].scope.place
+            told = messages.encode_survivors(view, signatures, self.group, place)
             reply = self._ask(client, told)
             if reply and kind_of(reply) == "CONSISTENT":
                 marks[view][client] = reply[HEADER:]
         for client, view in shown.items():
             if client in marks[view]:
                 place = self.machines[client].scope.place
-                self._ask(client, messages.encode_signatures(listed(marks[view]), place))
+                self._ask(client, messages.encode_signatures(marks[view], self.group, place))
         self._check_secrets(cohort)
         self._end("lied to")
 

@@ -13,6 +13,7 @@ from secure_fd.secagg.session import PinnedRoster, RoundTerms, Session
 from secure_fd.secagg.setup import ServerSetup
 from tests.secagg_cohort import Cohort
 from tests.secagg_lying_server import LyingServer, Told
+from tests.sparse import SparseSession
 
 
 def test_a_set_up_ends_with_one_group_and_equal_channels():
@@ -123,7 +124,8 @@ def test_a_complete_graph_has_no_draw_that_could_be_tried_again():
 def test_a_session_is_complete_only_if_every_group_of_it_is(n, degree):
     roster = PinnedRoster({k: (k + 1).to_bytes(32, "big") for k in range(n)})
     server = Cohort(enrolled=False).key.public
-    session = Session(roster, b"", b"", b"", server, degree=degree)
+    agreed = roster, b"", b"", b"", server
+    session = Session(*agreed) if degree is None else SparseSession(*agreed, degree=degree)
     least = graph.threshold(n)
     members = range(least, n + 1) if n < 300 else (least, n)
     every = all(session.degree_of(count) == count - 1 for count in members)

@@ -34,6 +34,7 @@ from secure_fd.secagg.session import NoiseTerms, PinnedRoster, RoundScope, Round
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from secure_fd.votes.codec import IntArray, WordArray
 from secure_fd.wire import Place
+from tests.sparse import SparseSession
 from tests.vectors.records import Delivery, Json, described, listed
 
 Keys = dict[bytes, tuple[bytes, bytes]]
@@ -89,14 +90,13 @@ class Flow:
         random: dict[int, RandomBytes] = {k: insecure_bytes(seed) for k, seed in seeds.items()}
         self.identities = {k: IdentityKey.generate(source) for k, source in random.items()}
         key = AgreementKey.derive(bytes.fromhex(case["server_private"]))
-        self.session = Session(
+        self.session = session_of(
+            case["degree"],
             PinnedRoster({k: identity.public.raw for k, identity in self.identities.items()}),
             configuration=bytes.fromhex(case["configuration"]),
             proxies=bytes.fromhex(case["proxies"]),
             nonce=bytes.fromhex(case["nonce"]),
             server=key.public,
-            degree=case["degree"] or None,
-            threshold=case["threshold"] or None,
             hybrid=bool(case["hybrid"]),
             epoch=case["epoch"],
         )
@@ -299,6 +299,13 @@ class Flow:
         came = self.tamper(listed(sent, step["altered"]))
         self.deliveries.append(came)
         return came
+
+
+def session_of(degree: int, *agreed: Any, **further: Any) -> Session:
+    """A session, of this degree where it is not 0."""
+    return (
+        SparseSession(*agreed, **further, degree=degree) if degree else Session(*agreed, **further)
+    )
 
 
 @contextmanager

@@ -24,7 +24,7 @@ def vectors(content: Json) -> Json:
     flows = [with_capsules(flow) for flow in content["flows"]]
     return {
         "comment": content["comment"],
-        "version": 3,
+        "version": 4,
         "contexts": [parts.context_case(case) for case in content["contexts"]],
         "lanes": [parts.lane_case(case) for case in content["lanes"]],
         "sharing": parts.sharing(content["sharing"]),

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-VERSION = 3
+VERSION = 4
 EVERYONE, SERVER = 2**32 - 1, 2**32 - 2
 SETUP = 2**64 - 1
 HEADER = 48
@@ -213,10 +213,10 @@ def session_id(
     proxies: bytes,
     server: bytes,
 ) -> bytes:
-    """numbers: degree, threshold, hybrid, epoch."""
+    """numbers: hybrid, epoch."""
     listed = b"".join(four(k) + roster[k] for k in sorted(roster))
     label = context("session id", nonce, b"", EVERYONE)
-    return sha(fields(label, *map(eight, (*numbers, 64)), listed, configuration, proxies, server))
+    return sha(fields(label, *map(eight, numbers), listed, configuration, proxies, server))
 
 
 def joint_seed(nonces: Sequence[bytes]) -> bytes:
@@ -290,12 +290,12 @@ def default_degree(n: int, roster: int) -> int:
     return next((k for k in allowed if keeps_bounds(n, k, roster)), n - 1)
 
 
-def group_numbers(n: int, roster: int, degree: int, threshold: int) -> tuple[int, int, int]:
-    """Degree, threshold, quorum. degree, threshold: the session's, 0 for the defaults."""
+def group_numbers(n: int, roster: int, degree: int) -> tuple[int, int, int]:
+    """Degree, threshold, quorum. degree: in place of the default, 0 for that."""
     k = degree or default_degree(n, roster)
     k = min(k + k * n % 2, n - 1)
     complete = k == n - 1
-    t = threshold or 2 * (roster if complete else k + 1) // 3 + 1
+    t = 2 * (roster if complete else k + 1) // 3 + 1
     return k, t, t if complete else 2 * n // 3 + 1
 
 
@@ -438,5 +438,6 @@ def read_set(data: bytes, members: Sequence[int]) -> list[int]:
     return [member for at, member in enumerate(members) if bits >> at & 1]
 
 
-def signature_list(signatures: Mapping[int, bytes]) -> bytes:
-    return b"".join(four(k) + signatures[k] for k in sorted(signatures))
+def signature_list(signatures: Mapping[int, bytes], committee: Sequence[int]) -> bytes:
+    signed = [k for k in committee if k in signatures]
+    return member_set(signed, committee) + b"".join(signatures[k] for k in signed)

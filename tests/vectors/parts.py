@@ -12,6 +12,7 @@ from secure_fd.secagg.graph import committee, neighbours
 from secure_fd.secagg.session import Group, PinnedRoster, Session
 from secure_fd.votes.codec import LaneLayout
 from secure_fd.wire import Place
+from tests.vectors.flow import session_of
 
 Json = dict[str, Any]
 raw = bytes.fromhex
@@ -82,19 +83,18 @@ def graph_case(case: Json) -> Json:
 
 def group_case(case: Json) -> Json:
     """Degree, threshold and quorum by number of members, of the roster, and what is set."""
-    session = _session(case["roster"], case["session_degree"], case["session_threshold"])
+    session = _session(case["roster"], case["session_degree"])
     group = Group(session, tuple(range(case["members"])), b"", bytes(32))
     numbers = {name: getattr(group, name) for name in ("degree", "threshold", "quorum")}
     return {**case, **numbers}
 
 
-def _session(roster: int, degree: int = 0, threshold: int = 0, epoch: int = 16) -> Session:
-    return Session(
+def _session(roster: int, degree: int = 0, epoch: int = 16) -> Session:
+    return session_of(
+        degree,
         PinnedRoster({k: (k + 1).to_bytes(32, "little") for k in range(roster)}),
         *(b"configuration", b"proxies", b"nonce"),
         server=bytes([9]) + bytes(31),
-        degree=degree or None,
-        threshold=threshold or None,
         epoch=epoch,
     )
 

@@ -108,7 +108,7 @@ def graph_case(case: Json) -> Json:
 
 
 def group_case(case: Json) -> Json:
-    given = case["members"], case["roster"], case["session_degree"], case["session_threshold"]
+    given = case["members"], case["roster"], case["session_degree"]
     degree, threshold, quorum = plain.group_numbers(*given)
     return {**case, "degree": degree, "threshold": threshold, "quorum": quorum}
 
@@ -179,13 +179,13 @@ class Replay:
         case = self.case["session"]
         draws = {one["client"]: plain.Draws(one["seed"]) for one in self.case["clients"]}
         self.members = {k: Member(k, source.take(32), source) for k, source in draws.items()}
-        numbers = (case["degree"], case["threshold"], case["hybrid"], case["epoch"])
+        numbers = case["hybrid"], case["epoch"]
         roster = {k: plain.identity_public(one.identity) for k, one in self.members.items()}
         private = raw(case["server_private"])
         public = plain.agreement_public(private)
         agreed = raw(case["configuration"]), raw(case["proxies"]), public
         session = plain.session_id(raw(case["nonce"]), numbers, roster, *agreed)
-        self.terms = Terms(session, roster, public, numbers)
+        self.terms = Terms(session, roster, public, *numbers, case["degree"])
         self.collector = Collector(private)
         self.made: Json = {
             **self.case,
@@ -246,10 +246,7 @@ class Replay:
             for one in self.case["capsules"]
             if one["from"] == member.number
         }
-        floor = self.case["session"]["degree"] or None
-        return SetupClient(
-            self.terms, member.number, member.identity, member.draws, floor, capsules
-        )
+        return SetupClient(self.terms, member.number, member.identity, member.draws, capsules)
 
     @property
     def group(self) -> Group:

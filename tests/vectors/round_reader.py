@@ -15,6 +15,7 @@ from tests.vectors.setup_reader import (
     SetupServer,
     chosen,
     read,
+    read_lines,
     require,
     tag_key,
 )
@@ -129,12 +130,9 @@ def encoded_words(words: Sequence[int]) -> bytes:
 
 
 def read_signatures(group: Group, data: bytes) -> dict[int, bytes]:
-    signers = group.committee
-    require(len(data) % 68 == 0 and len(data) <= 68 * len(signers), "length")
-    lines = [(int.from_bytes(line[:4], "big"), line[4:]) for line in plain.pieces(data, 68)]
-    named = [number for number, _ in lines]
-    require(named == sorted(set(named)) and set(named) <= set(signers), "order")
-    return dict(lines)
+    found, rest = read_lines(data, group.committee, 64)
+    require(not rest, "length")
+    return found
 
 
 @dataclass
@@ -426,7 +424,7 @@ class RoundServer:
         complete = survivors == sorted(self.prepared)
         self.stage = "UNMASK" if complete else "CONSISTENT"
         body = plain.member_set(survivors, group.members)
-        body += self._listed(self._signatures) if complete else b""
+        body += self._listed(self._signatures if complete else {})
         return "SURVIVORS", dict.fromkeys(survivors, body)
 
     def _after_consistent(self, signers: list[int]) -> tuple[str, dict[int, bytes]]:
@@ -434,8 +432,7 @@ class RoundServer:
         return "SIGNATURES", dict.fromkeys(signers, self._listed(self._came["CONSISTENT"]))
 
     def _listed(self, signatures: Mapping[int, bytes]) -> bytes:
-        signers = self.group.committee
-        return plain.signature_list({k: s for k, s in signatures.items() if k in signers})
+        return plain.signature_list(signatures, self.group.committee)
 
     def _bar(self, client: int) -> None:
         self.collector.barred.add(client)

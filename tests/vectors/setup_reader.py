@@ -28,20 +28,14 @@ def require(holds: bool, reason: str) -> None:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a session's parties agreed on. numbers: degree, threshold, hybrid, epoch."""
+    """What a session's parties agreed on. degree: in place of the default, 0 for that."""
 
     id: bytes
     roster: Mapping[int, bytes]
     server: bytes
-    numbers: tuple[int, int, int, int]
-
-    @property
-    def hybrid(self) -> bool:
-        return bool(self.numbers[2])
-
-    @property
-    def epoch(self) -> int:
-        return self.numbers[3]
+    hybrid: int
+    epoch: int
+    degree: int
 
     @property
     def least(self) -> int:
@@ -85,6 +79,16 @@ def chosen(data: bytes, members: Sequence[int]) -> list[int]:
         raise RefusedMessage("set") from None
 
 
+def read_lines(body: bytes, members: Sequence[int], size: int) -> tuple[dict[int, bytes], bytes]:
+    """A set, then so many bytes for each of it; and what follows."""
+    head = plain.set_size(members)
+    require(len(body) >= head, "length")
+    named = chosen(body[:head], members)
+    end = head + size * len(named)
+    require(len(body) >= end, "length")
+    return dict(zip(named, plain.pieces(body[head:end], size), strict=True)), body[end:]
+
+
 @dataclass(frozen=True)
 class Group:
     """What all members know after AGREED. joined: the list of MEMBERS."""
@@ -99,7 +103,7 @@ class Group:
         terms, n = self.terms, len(self.members)
         revealed = plain.member_set(self.members, self.joined)
         agreed = plain.fields(terms.set_up("group", SERVER), self.list_view, revealed, self.seed)
-        degree, threshold, quorum = plain.group_numbers(n, len(terms.roster), *terms.numbers[:2])
+        degree, threshold, quorum = plain.group_numbers(n, len(terms.roster), terms.degree)
         for name, value in (
             ("view", plain.sha(agreed)),
             ("degree", degree),
@@ -183,11 +187,10 @@ class SetupClient:
         number: int,
         identity: bytes,
         draws: plain.Draws,
-        floor: int | None,
         capsules: Mapping[int, bytes],
     ) -> None:
         self.terms, self.number, self._identity, self._draws = terms, number, identity, draws
-        self._floor, self._capsules = floor, capsules
+        self._capsules = capsules
         self.nonce, self.private = draws.take(32), draws.take(32)
         self._hpke = (draws.take(64), draws.take(32)) if terms.hybrid else None
         self.public = plain.agreement_public(self.private)
@@ -221,13 +224,10 @@ class SetupClient:
 
     def _reveal(self, body: bytes) -> bytes:
         roster = self.terms.roster
-        require(len(body) % 68 == 0 and len(body) <= 68 * len(roster), "length")
-        lines = [(int.from_bytes(line[:4], "big"), line[4:]) for line in plain.pieces(body, 68)]
-        numbers = [number for number, _ in lines]
-        require(numbers == sorted(set(numbers)) and set(numbers) <= set(roster), "order")
-        self._lines = dict(lines)
+        self._lines, rest = read_lines(body, sorted(roster), 64)
+        require(not rest, "length")
         require(self._lines.get(self.number) == self.line, "own line")
-        require(len(lines) >= self.terms.least, "few members")
+        require(len(self._lines) >= self.terms.least, "few members")
         self._view = plain.sha(self.terms.set_up("member list", SERVER), body)
         text = self.terms.set_up("reveal signature", self.number) + self._view + self.nonce
         self._expected = "AGREED"
@@ -245,8 +245,6 @@ class SetupClient:
         require(len(members) >= terms.least, "few members")
         for client, line in zip(members, plain.pieces(body[head:end], 96), strict=True):
             check_reveal(terms, client, self._view, line, self._lines[client][32:])
-        least = plain.default_degree(len(members), len(terms.roster))
-        require(group.degree >= (self._floor or least), "floor")
         near = group.near[self.number]
         self._keys = dict(zip(near, plain.pieces(body[end:], terms.keys), strict=True))
         for peer, key in self._keys.items():
@@ -386,7 +384,8 @@ class SetupServer:
 
     def _after_join(self, came: list[int]) -> tuple[str, dict[int, bytes]]:
         joins = self._came["JOIN"]
-        body = b"".join(plain.four(k) + plain.sha(joins[k][:-96]) + joins[k][-96:-64] for k in came)
+        body = plain.member_set(came, sorted(self.terms.roster))
+        body += b"".join(plain.sha(joins[k][:-96]) + joins[k][-96:-64] for k in came)
         self._joined = came
         self._view = plain.sha(self.terms.set_up("member list", SERVER), body)
         self.stage = "REVEAL"

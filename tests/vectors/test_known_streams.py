@@ -23,14 +23,14 @@ SCOPE = RoundScope(
 TERMS = plain.terms_of(7, 1000, 4095, b"subject")
 
 PAIRS = {
-    (0, 1): "70233a588bbe79048ee72d4168b85cf5a279be6f27b09412",
-    (0, 2): "d9b73c7e7be86e60fb01a8f86771614a69200f4ac7ae4b72",
-    (1, 2): "6ecf84e0a65a44fc33ad4b8593990ec971ddba0bf51baf7d",
+    (0, 1): "c3346387fe747bed0463e0c1a648fc74814705d73cdcc0e0",
+    (0, 2): "3a79b7ac0159cc6efb0fb4d01d115631192a878dbe5c2a4c",
+    (1, 2): "30a85feaddf1b27e58c94ab8c52a69836a25f3d54303c1c0",
 }
 SELVES = {
-    0: "871bed28bb1ebcc812f7e7b7a9077e82428994e45c072e55",
-    1: "3fa54b46d5e5dc20bc243d510468aff060aa344a1df2f3a4",
-    2: "11d2f74cc1630be47f1a3f53e4fee10a97f93fa33369fb8a",
+    0: "a90bdc4463ce40d314549e503b99c9d56336f556dcb43997",
+    1: "a4ba99bf8ad85adaca7efdd1db203de3ae1918f2a1305ee1",
+    2: "a631aa44a623db89597bd64bc2b8b95958b27cd0f06dccdd",
 }
 
 

@@ -86,7 +86,6 @@ GIVEN: Sequence[tuple[str, tuple[str | int, ...], object]] = [
     ("complete", ("steps", 3, "altered"), []),
     ("complete", ("steps", 5, "index"), 14),
     ("sparse", ("session", "degree"), 7),
-    ("sparse", ("session", "threshold"), 5),
     ("hybrid", ("steps", 1, "index"), 4),
     ("hybrid", ("capsules", 1, "capsule"), "00" * 1168),
 ]
