@@ -19,7 +19,6 @@ from experiments import study
 from experiments.measures import RIGHT_OF_ALL, RIGHT_ONCE
 from experiments.shared_options import SharedOptions
 from experiments.tables import Table, new_table
-from experiments.variants import WithoutSurvey
 
 TROUBLES = ("none", "half foreign", "half rotated", "8 and 9 unheld")
 ROWS = {"survey": "Selective-FD", "neither": "its twin"}
@@ -87,6 +86,8 @@ def prepare(data_dir: Path | None, cells: list[Cell], _: study.Progress) -> tupl
 def measure(_: Path | None, cell: Cell, made: tuple[Any, Any], __: study.Progress) -> study.Result:
     """Shares of foreign and own proxies that teach in one round about all, and how rightly."""
     (data, own), start = made, time.process_time()
+    from experiments.variants import WithoutSurvey  # imports torch
+
     twin = WithoutSurvey(selector=fd.ProxyRatioSelector(prior=0.0))
     method = fd.SelectiveFD() if cell.row == "survey" else twin
     once = fd.Recipe(1, fd.Schedule(0, 0, 0, proxies_per_round=len(own)))
