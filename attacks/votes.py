@@ -13,7 +13,7 @@ from attacks.base import (
 )
 from attacks.view import ObservedRound
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.privacy.base import Answer, Guard, NoProtection, Protection
+from secure_fd.privacy.base import Answer, ClientMechanism, NoProtection, Protection
 from secure_fd.privacy.label import LabelGuard, LabelUnit, RandomizedResponse
 from secure_fd.protocol.transcript import DistillationRound, Transcript
 from secure_fd.votes.codec import Contribution, IntArray, LaneLayout, Released, UnitArray, WordArray
@@ -128,8 +128,8 @@ class Recorder(Protection):
 
     kept: Kept
 
-    def _guard(self, number: int) -> Any:  # noqa: ANN401 - as the protection
-        guard: Guard = super()._guard(number)
+    def _part(self, number: int) -> Any:  # noqa: ANN401 - as the protection
+        guard: ClientMechanism = super()._part(number)
         perturb = guard.perturb
 
         def kept(units: WordArray) -> UnitArray:
@@ -155,8 +155,8 @@ class RecordedLabels(Recorder, LabelUnit):
         super().__init__(epsilon, delta)
         self.kept = Kept()
 
-    def _guard(self, number: int) -> LabelGuard:
-        guard: LabelGuard = super()._guard(number)
+    def _part(self, number: int) -> LabelGuard:
+        guard: LabelGuard = super()._part(number)
         release = guard.release
 
         def kept(indices: IntArray, answer: Answer) -> Released:

@@ -51,6 +51,7 @@ from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.dp_sgd import PrivateBudget
 from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse, label_guarantee
+from secure_fd.privacy.ledger import Ledger
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
 from secure_fd.protocol.transcript import Float32Array, Transcript
@@ -238,7 +239,7 @@ def method_of(cell: rows.Cell, data: FederatedData) -> Method:
         if terms is None or terms.epsilon is None:
             return shared
         epsilon, delta = terms.epsilon, terms.delta
-        ledgers = simulation.simulated_ledgers(cell.clients, epsilon, delta)  # of no real data
+        ledgers = {client: Ledger() for client in range(cell.clients)}
         return shared.trained_privately(epsilon, delta, cell.rounds, cell.schedule, ledgers)
     if cell.method == "heads":
         return heads(cell, data)
@@ -355,7 +356,7 @@ def seeds_noise(cell: rows.Cell) -> bool:
 
 
 def protection_of(cell: rows.Cell, data: FederatedData, random: Random = os.urandom) -> Protection:
-    """What stands before the wire; at an infinite epsilon, a unit's votes without noise.
+    """Return the privacy unit of a cell; at an infinite epsilon, votes leave without noise.
 
     random: source of the noise. Raises ConfigurationError for votes under the record unit.
     """
@@ -369,6 +370,8 @@ def protection_of(cell: rows.Cell, data: FederatedData, random: Random = os.uran
         )
     if chosen.unit == "record":
         raise ConfigurationError("unit", chosen.unit, RECORD_UNIT_METHODS)
+    if math.isinf(epsilon):
+        return NoProtection()
     if chosen.unit == "label":
         return LabelUnit(epsilon, chosen.delta, random)
     return client_unit(cell, epsilon, chosen.delta, small_fleet=chosen.small_fleet, random=random)
@@ -399,7 +402,7 @@ def claimed(runner: Federation, data: FederatedData) -> Guarantee | None:
     Every other reason against an epsilon stays. Call it after the last round.
     """
     unit = runner.protection
-    if isinstance(unit, LabelUnit) and not unit.noiseless:
+    if isinstance(unit, LabelUnit):
         return weakest(
             [
                 label_guarantee(unit.mechanism, releases=part.ledger.released, delta=unit.delta)
@@ -424,10 +427,8 @@ def dp_sgd_budgets(runner: Federation, data: FederatedData) -> list[tuple[Privat
 
 
 def _with_fresh_noise(budget: PrivateBudget, n_records: int) -> Guarantee:
-    """The claim of an equal budget that as many steps were taken from."""
-    fresh = PrivateBudget(budget.settings, n_records)
-    fresh.taken = budget.taken
-    return fresh.guarantee()
+    """Return the claim of an equal budget."""
+    return PrivateBudget(budget.settings, n_records).guarantee()
 
 
 def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> str:

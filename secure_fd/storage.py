@@ -1,10 +1,10 @@
-"""One file of one process that outlives it: named values that are replaced, entries that are added.
+"""A file of one process that outlives it: named values that are replaced, entries that are added.
 
 It is an SQLite database with a rollback journal. `synchronous = EXTRA` syncs file, journal and
-folder: a change that returned is on the disk. What is deleted is overwritten (`secure_delete`), so
-that keys that were forgotten are not in the file's free pages. Every entry carries a hash of itself
-and of the one before it, because SQLite notices damaged pages but not damaged contents. This finds
-accidents: whoever may write the file can put an older copy or another one in its place.
+folder: a change that returned is on the disk. Deleted values are overwritten (`secure_delete`), so
+that no key stays in the file's free pages. Every entry carries a hash of itself and of the one
+before it, because SQLite notices damaged pages but not damaged contents. This finds accidents: a
+program with write access can put an older copy or another file in its place.
 
 A file is for its owner alone (mode 0600, locked while a process has it), since it holds keys and
 answers that may be as private as the records.
@@ -13,26 +13,25 @@ answers that may be as private as the records.
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from filelock import FileLock, Timeout
 
-from secure_fd.crypto.keys import SecretHolder, fields
+from secure_fd.crypto.keys import SecretHolder
 from secure_fd.errors import ConfigurationError, LocalError, SecureFDError
 
 Kind: TypeAlias = Literal["state", "ledger"]
 
 _APPLICATIONS: Final[Mapping[Kind, int]] = {"state": 0x5EFD57A7, "ledger": 0x5EFD1ED6}
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _ADVICE: Final[Mapping[Kind, str]] = {"state": "enrol anew", "ledger": "create it"}
 _PATIENCE: Final = 5.0
-"""Seconds to wait for somebody who reads the file."""
+"""Seconds to wait for another reader of the file."""
 _FAILURES: Final = (sqlite3.Error, UnicodeError)
-"""What comes of a file that cannot be read, or whose text is none."""
+"""Errors of SQLite for an unreadable or corrupt file."""
 _SETTINGS: Final = (
     "trusted_schema = OFF",
     "cell_size_check = ON",
@@ -43,42 +42,16 @@ _SETTINGS: Final = (
 )
 _SCHEMA: Final = (
     "CREATE TABLE state (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE entries (number INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, "
-    "request BLOB NOT NULL, body BLOB NOT NULL, chain BLOB NOT NULL)",
-    "CREATE TRIGGER no_update BEFORE UPDATE ON entries "
-    "BEGIN SELECT RAISE(ABORT, 'entries are only added'); END",
-    "CREATE TRIGGER no_delete BEFORE DELETE ON entries "
-    "BEGIN SELECT RAISE(ABORT, 'entries are only added'); END",
+    "CREATE TABLE entries (number INTEGER PRIMARY KEY, body BLOB NOT NULL, chain BLOB NOT NULL)",
 )
-_COUNTER: Final = "CREATE TABLE sqlite_sequence(name,seq)"
 _PUT: Final = "INSERT INTO state VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = ?"
-_ADD: Final = "INSERT INTO entries (number, kind, request, body, chain) VALUES (?, ?, ?, ?, ?)"
-_ONE: Final = "SELECT number, kind, request, body, chain FROM entries WHERE number = ?"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """number: from 1. kind: a word. request: what it belongs to. body: what it says.
-
-    >>> Entry(1, "opened", b"", b"secret")
-    Entry(number=1, kind='opened', request=b'')
-    """
-
-    number: int
-    kind: str
-    request: bytes
-    body: bytes = field(repr=False)
-
-    def chained(self, before: bytes) -> bytes:
-        """The hash of this entry and of all before it."""
-        parts = fields(self.number.to_bytes(8, "big"), self.kind.encode(), self.request, self.body)
-        return hashlib.blake2b(before + parts, digest_size=32).digest()
+UNFINISHED: Final = "it was never finished and nothing was released under it: remove it"
 
 
 class Store(SecretHolder):
-    """Values and entries of one process. After a failure it takes no more: the disk is unknown.
+    """Values and entries of one process. After a failed write it accepts no further call.
 
-    Make one with `create`, `open` or `in_memory`.
+    Make one with `create` or `open`.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "state"
@@ -87,71 +60,63 @@ class Store(SecretHolder):
     >>> store.close()
     >>> Store.open(path, "state").get("round")
     b'7'
-    >>> Store.in_memory().append("note", b"", b"something")
-    1
     """
 
     __slots__ = ("_chain", "_count", "_database", "_lock", "_name", "_process", "_usable")
 
-    def __init__(
-        self, name: str, database: sqlite3.Connection, lock: FileLock | None = None
-    ) -> None:
-        """name: in sentences. lock: None in memory."""
+    def __init__(self, name: str, database: sqlite3.Connection, lock: FileLock) -> None:
+        """name: in error messages."""
         self._name, self._database, self._lock = name, database, lock
         self._process, self._usable = os.getpid(), True
         self._chain, self._count = b"", 0
 
     @classmethod
-    def in_memory(cls) -> Self:
-        """Lost with this process."""
-        made = cls("in memory", _connected(None))
-        made._write(_SCHEMA)
-        return made
+    def create(cls, path: Path, kind: Kind) -> Self:
+        """Start a file, mode 0600.
 
-    @classmethod
-    def create(cls, path: Path, kind: Kind, opening: bytes | None = None) -> Self:
-        """Start a file, mode 0600. opening: the body of a first entry, of kind "opened".
-
-        ConfigurationError where there is one, or none can be made.
+        Raises:
+            ConfigurationError: the file exists, or none can be made.
         """
-        marks = tuple(f"PRAGMA {name} = {value}" for name, value in _marks(kind).items())
-        first = None if opening is None else Entry(1, "opened", b"", opening)
-        with cls._locked(path, new=True) as made:
-            made._write((*marks, *_SCHEMA), first)
-            _sync(path.parent)
+        with cls._opened(path, new=True) as made, made._transaction():
+            for name, mark in _marks(kind).items():
+                made._database.execute(f"PRAGMA {name} = {mark}")
+            for statement in _SCHEMA:
+                made._database.execute(statement)
         return made
 
     @classmethod
     def open(cls, path: Path, kind: Kind) -> Self:
         """Lock a file; its entries must be read before any is added.
 
-        ConfigurationError where there is none, others may read it, or a process has it; LocalError
-        for a file that is damaged, of an earlier version or something else.
+        Raises:
+            ConfigurationError: there is no file, others may read it, or a process has it open.
+            LocalError: the file is damaged, of an earlier version or of another kind.
         """
         if not path.is_file():
             allowed = f"there is no such file: {_ADVICE[kind]}"
             raise ConfigurationError("path", str(path), allowed)
         if os.name == "posix" and path.stat().st_mode & 0o077:
             raise ConfigurationError("path", str(path), "others may open it: use mode 600")
-        with cls._locked(path, new=False) as found:
+        with cls._opened(path, new=False) as found:
             found._check_format(kind)
         return found
 
     @classmethod
     @contextmanager
-    def _locked(cls, path: Path, *, new: bool) -> Iterator[Self]:
-        """A file that stays locked where the block does not fail."""
+    def _opened(cls, path: Path, *, new: bool) -> Iterator[Self]:
+        """Lock and connect to a file, which is closed if the block fails."""
         lock = _lock_of(path)
-        found = None
         try:
-            if new and not _made(path):
-                raise ConfigurationError("path", str(path), "it exists: open it, or name a new one")
-            found = cls(str(path), _connected(path), lock)
-            yield found
+            if new:
+                _make(path)
+            opened = cls(str(path), _connected(path), lock)
         except SecureFDError:
-            if found is not None:
-                found.close()
             lock.release()
+            raise
+        try:
+            yield opened
+        except SecureFDError:
+            opened.close()
             raise
 
     def close(self) -> None:
@@ -159,17 +124,16 @@ class Store(SecretHolder):
         self._usable = False
         if self._process == os.getpid():
             self._database.close()
-            if self._lock is not None:
-                self._lock.release()
+            self._lock.release()
 
     def get(self, name: str) -> bytes | None:
-        """A value, None where there is none."""
+        """Return a value, None where there is none."""
         self._check_usable()
         rows = self._rows("SELECT value FROM state WHERE name = ?", name)
         return bytes(rows[0][0]) if rows else None
 
     def put(self, values: Mapping[str, bytes], drop: Iterable[str] = ()) -> None:
-        """Replace these values and drop others, all or nothing; it returns once that is on disk."""
+        """Replace these values and drop others, all or nothing; return once that is on the disk."""
         self._check_usable()
         with self._transaction():
             for name, value in values.items():
@@ -177,63 +141,45 @@ class Store(SecretHolder):
             for name in drop:
                 self._database.execute("DELETE FROM state WHERE name = ?", (name,))
 
-    def append(self, kind: str, request: bytes, body: bytes) -> int:
-        """Add an entry and return its number, once it is on the disk.
+    def append(self, body: bytes) -> None:
+        """Add an entry and return once it is on the disk.
 
-        LocalError where that failed, or where another process has added entries since.
+        Raises:
+            LocalError: that failed, or another process has added entries since.
         """
         self._check_usable()
-        entry = Entry(self._count + 1, kind, request, body)
-        self._write((), entry)
-        return entry.number
+        number, chain = self._count + 1, _chained(self._chain, body)
+        with self._transaction():
+            if self._rows("SELECT count(*) FROM entries") != [(self._count,)]:
+                raise self._fault("another process has added entries: open the file again")
+            self._database.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, body, chain))
+        self._count, self._chain = number, chain
 
-    def entries(self) -> Iterator[Entry]:
-        """All of them, in order; LocalError where one is missing or not as it was written."""
+    def entries(self) -> list[bytes]:
+        """Return all entries in order.
+
+        Raises:
+            LocalError: an entry is missing or not as it was written.
+        """
         self._check_usable()
-        ends = self._rows("SELECT min(number), max(number), count(*) FROM entries")
-        last, chain = ends[0][1], b""
-        added = self._rows("SELECT seq FROM sqlite_sequence")
-        if ends != [(1, last, last)] or added != [(last,)]:
-            raise self._fault("entries are missing")
-        for number in range(1, last + 1):
-            *parts, written = self._rows(_ONE, number)[0]
-            if [type(part) for part in parts] != [int, str, bytes, bytes]:
-                raise self._fault(f"entry {number} is damaged")
-            entry = Entry(*parts)
-            chain = entry.chained(chain)
-            if entry.number != number or chain != written:
-                raise self._fault(f"entry {number} is damaged")
-            yield entry
-        self._chain, self._count = chain, last
-
-    def body(self, number: int) -> bytes:
-        """What an entry says."""
-        self._check_usable()
-        return bytes(self._rows(_ONE, number)[0][3])
-
-    def _write(self, statements: Sequence[str], entry: Entry | None = None) -> None:
-        """One transaction, with the entry at its end."""
-        with self._transaction(statements):
-            chain = self._chain if entry is None else self._insert(entry)
-        self._chain, self._count = chain, self._count + (entry is not None)
-
-    def _insert(self, entry: Entry) -> bytes:
-        if self._rows("SELECT coalesce(max(number), 0) FROM entries") != [(self._count,)]:
-            raise self._fault("another process has added entries: open the file again")
-        chain = entry.chained(self._chain)
-        parts = (entry.number, entry.kind, entry.request, entry.body, chain)
-        self._database.execute(_ADD, parts)
-        return chain
+        rows = self._rows("SELECT number, body, chain FROM entries ORDER BY number")
+        chain, bodies = b"", []
+        for expected, (number, body, written) in enumerate(rows, 1):
+            if type(body) is not bytes or number != expected:
+                raise self._fault(f"entry {expected} is damaged")
+            chain = _chained(chain, body)
+            if chain != written:
+                raise self._fault(f"entry {expected} is damaged")
+            bodies.append(body)
+        self._count, self._chain = len(bodies), chain
+        return bodies
 
     @contextmanager
-    def _transaction(self, statements: Sequence[str] = ()) -> Iterator[None]:
-        """One transaction: these statements, then what the block writes. All of it or nothing."""
-        # Until the end is reached nobody knows what the disk has, whatever comes in between.
-        self._usable = False
+    def _transaction(self) -> Iterator[None]:
+        """Write all of the block or nothing."""
+        self._usable = False  # until the commit returns, the content of the disk is unknown
         try:
             self._database.execute("BEGIN IMMEDIATE")
-            for statement in statements:
-                self._database.execute(statement)
             yield
             self._database.execute("COMMIT")
         except _FAILURES as failure:
@@ -241,21 +187,23 @@ class Store(SecretHolder):
         self._usable = True
 
     def _check_format(self, kind: Kind) -> None:
-        """LocalError unless the file is of this form and SQLite finds no damage."""
+        """Raise LocalError unless the file is of this form and SQLite finds no damage."""
         found = {sql for (sql,) in self._rows("SELECT sql FROM sqlite_master WHERE sql != ''")}
         if not found:
-            raise self._fault("it was never finished and nothing was released under it: remove it")
+            raise self._fault(UNFINISHED)
         marks = _marks(kind)
         there = {name: self._rows(f"PRAGMA {name}")[0][0] for name in marks}
-        if there == {**marks, "user_version": 1}:
+        if (
+            there["application_id"] == marks["application_id"]
+            and 0 < there["user_version"] < _FORMAT
+        ):
             raise self._fault(f"it is of an earlier version: {_ADVICE[kind]} under another name")
-        if found != {*_SCHEMA, _COUNTER} or there != marks:
+        if found != set(_SCHEMA) or there != marks:
             raise self._fault("it is no file of this kind and format")
         if self._rows("PRAGMA integrity_check") != [("ok",)]:
             raise self._fault("it is damaged")
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """What a query finds; LocalError where the file cannot be read."""
         try:
             return self._database.execute(query, values).fetchall()
         except _FAILURES as failure:
@@ -272,15 +220,22 @@ class Store(SecretHolder):
 
 
 def _marks(kind: Kind) -> dict[str, int]:
-    """SQLite's marks of a file of this kind and format."""
+    """Return SQLite's marks of a file of this kind and format."""
     return {"application_id": _APPLICATIONS[kind], "user_version": _FORMAT}
 
 
-def _connected(path: Path | None) -> sqlite3.Connection:
-    """Where a commit returns only after the disk has it. LocalError for what is no database."""
-    address = ":memory:" if path is None else f"{path.as_uri()}?mode=rw"
+def _chained(before: bytes, body: bytes) -> bytes:
+    return hashlib.blake2b(before + body, digest_size=32).digest()
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    """Connect such that a commit returns only after the disk has it."""
     made = sqlite3.connect(
-        address, timeout=_PATIENCE, isolation_level=None, check_same_thread=False, uri=True
+        f"{path.as_uri()}?mode=rw",
+        timeout=_PATIENCE,
+        isolation_level=None,
+        check_same_thread=False,
+        uri=True,
     )
     try:
         for setting in _SETTINGS:
@@ -307,27 +262,13 @@ def _lock_of(path: Path) -> FileLock:
     return lock
 
 
-def _made(path: Path) -> bool:
-    """Make an empty file, mode 0600, and say whether there was none."""
+def _make(path: Path) -> None:
+    """Make an empty file, mode 0600. SQLite's first commit syncs the folder that it is in."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        return False
+    except FileExistsError as found:
+        allowed = "it exists: open it, or name a new one"
+        raise ConfigurationError("path", str(path), allowed) from found
     except OSError as failure:
         allowed = f"it cannot be made: {failure.strerror}"
         raise ConfigurationError("path", str(path), allowed) from failure
-    return True
-
-
-def _sync(folder: Path) -> None:
-    """Put the names of a folder's files on the disk; LocalError where that fails."""
-    if os.name != "posix":
-        return
-    try:
-        opened = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
-    except OSError as failure:
-        raise LocalError(f"{folder} cannot be synced: {failure.strerror}") from failure

@@ -23,13 +23,15 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeAlias
 
+from filelock import FileLock
+
 from secure_fd.errors import SecureFDError
 from secure_fd.privacy.events import Event, Gaussian
-from secure_fd.privacy.ledger import Budget, BudgetLedger
-from secure_fd.storage import Entry, Store
+from secure_fd.privacy.ledger import BudgetLedger, Total
+from secure_fd.storage import Store
 
 DATA, EVENT, REQUEST = "ward 7", Gaussian(1.1), b"round 1"  # epsilon 3.93 at delta 1e-5
-ONE, TWO = Budget(DATA, 4.0, 1e-5), Budget(DATA, 6.0, 1e-5)
+ONE, TWO = Total(DATA, 4.0, 1e-5), Total(DATA, 6.0, 1e-5)
 """Totals that suffice for one release, and for two."""
 Act: TypeAlias = Callable[[], None]
 Life: TypeAlias = dict[str, object]
@@ -85,6 +87,21 @@ class SendsFirst(BudgetLedger):
         return super().release(name, event, request, sent)
 
 
+class _Nowhere(Store):
+    """Stores nothing."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        pass
+
+    def append(self, body: bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class Forgets(BudgetLedger):
     """A twin that adds nothing to the file."""
 
@@ -92,7 +109,7 @@ class Forgets(BudgetLedger):
 
     @classmethod
     def open(cls, path: str | PathLike[str], data: str, **_: object) -> BudgetLedger:  # noqa: ARG003
-        return cls(Store.in_memory(), Budget(data, 4.0, 1e-5))
+        return cls(_Nowhere(), Total(data, 4.0, 1e-5))
 
 
 class _Free(Store):
@@ -100,8 +117,8 @@ class _Free(Store):
 
     __slots__ = ()
 
-    def _insert(self, entry: Entry) -> bytes:  # noqa: ARG002 - it notes nothing
-        return b""
+    def append(self, body: bytes) -> None:
+        pass
 
 
 class Unlocked(BudgetLedger):
@@ -111,7 +128,8 @@ class Unlocked(BudgetLedger):
 
     @classmethod
     def open(cls, path: str | PathLike[str], data: str, **_: object) -> BudgetLedger:  # noqa: ARG003
-        return cls._read(_Free(str(path), sqlite3.connect(path, isolation_level=None)))
+        lock = FileLock(f"{path}.unused")
+        return cls._read(_Free(str(path), sqlite3.connect(path, isolation_level=None), lock))
 
 
 def killed_before(line: int) -> TraceFunction:
@@ -165,14 +183,14 @@ def bookings(folder: Path) -> int:
         return len(ledger.bookings)
 
 
-def ledger_in(folder: Path, total: Budget = ONE) -> Path:
+def ledger_in(folder: Path, total: Total = ONE) -> Path:
     """A folder with a new ledger."""
     folder.mkdir(parents=True)
     BudgetLedger.create(folder / "ledger", DATA, epsilon=total.epsilon, delta=total.delta).close()
     return folder
 
 
-def two_lives(folder: Path, kind: type[BudgetLedger], total: Budget, step: int) -> Iterator[Life]:
+def two_lives(folder: Path, kind: type[BudgetLedger], total: Total, step: int) -> Iterator[Life]:
     """The first is killed before every step-th line of its release, the second goes on."""
     for line in count(1, step):
         place = ledger_in(folder / f"{kind.__name__} {total.epsilon} {line}", total)
@@ -261,7 +279,7 @@ def inherited(folder: Path) -> list[str]:
 
 
 def main(folder: Path) -> None:
-    lives = [*two_lives(folder, BudgetLedger, ONE, 2), *two_lives(folder, BudgetLedger, TWO, 7)]
+    lives = [*two_lives(folder, BudgetLedger, ONE, 1), *two_lives(folder, BudgetLedger, TWO, 7)]
     for twin in (DrawsFirst, SendsFirst, Forgets):
         lives += two_lives(folder, twin, ONE, 11)
     found = {

@@ -196,12 +196,12 @@ def pooled_noise(setting: Setting) -> Shown:
     shape = _POOLED_ENTRIES, _CLASSES
     nothing = [(np.eye(_POOLED_ENTRIES), np.zeros(shape))]
     unit = pooled_unit(setting, *shape, os.urandom)
-    unit.client(0).release(nothing, shape)
+    unit.client(0).release_sums(nothing, shape)
     plan, claimed, shares = unit.plan, printed(unit.guarantee()).epsilon, []
     for _ in range(setting.trials(_POOLED_UNITS)):
         drawn = pooled_unit(setting, *shape, setting.random)
         guards = [drawn.client(k) for k in range(plan.honest)]
-        shares += [[g.release(nothing, shape) for g in guards] for _ in range(plan.sums)]
+        shares += [[g.release_sums(nothing, shape) for g in guards] for _ in range(plan.sums)]
     noise = _summed(np.array(shares) / UNITS)
     return _judged("pooled sums", noise, Claim.of(claimed, setting.delta, plan), setting)
 

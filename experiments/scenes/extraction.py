@@ -46,7 +46,7 @@ from secure_fd.data.images import concatenate
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.base import FromAnswers, NoProtection, Protection, Unguarded
+from secure_fd.privacy.base import ClientMechanism, NoNoise, NoProtection, Protection
 from secure_fd.privacy.client import ClientUnit
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.selection.selectors import FittedSelector
@@ -142,8 +142,8 @@ class _Clients:
 
         def release(client: int) -> Released:
             bare = isinstance(protection, NoProtection)
-            guard = Unguarded() if bare else protection.parts.get(client)
-            if isinstance(guard, FromAnswers):
+            guard: ClientMechanism | None = NoNoise() if bare else protection.parts.get(client)
+            if guard is not None:
                 return guard.release(indices, lambda _: self.answer(client, images))
             raise LocalError(f"client {client} has no part of the {protection.name}")
 

@@ -21,7 +21,7 @@ from secure_fd.methods.base import (
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.registry import build as build_method
 from secure_fd.methods.registry import load as load_method
-from secure_fd.privacy.base import NoProtection, Protection, Public
+from secure_fd.privacy.base import NoProtection, Protection
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.protocol.client import Client
@@ -64,7 +64,7 @@ class Agreement:
         recipe = named_recipe(
             terms.recipe, method, classes, len(proxies), terms.held, terms.image_set
         )
-        protection.agree(Public(len(proxies), classes))
+        protection.agree(len(proxies), classes)
         return cls(roster, method, protection, recipe, terms.rounds or recipe.rounds, proxies)
 
     def architecture(self, number: int) -> str:

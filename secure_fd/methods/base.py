@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.base import NoProtection, Protection
-from secure_fd.privacy.ledger import BudgetLedger
+from secure_fd.privacy.ledger import Ledger
 from secure_fd.protocol.messages import ClientRole, ServerRole
 from secure_fd.selection.familiarity import KnownProxies
 from secure_fd.training.recipes import Recipe, Schedule, plain
@@ -285,7 +285,7 @@ class Method(ABC):
         delta: float,  # noqa: ARG002
         rounds: int,  # noqa: ARG002
         schedule: Schedule,  # noqa: ARG002
-        ledgers: Mapping[int, BudgetLedger] | None = None,  # noqa: ARG002
+        ledgers: Mapping[int, Ledger] | None = None,  # noqa: ARG002
     ) -> Self:
         """Return the method with every step on a record one of DP-SGD.
 

@@ -20,7 +20,7 @@ from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.guarantee import Guarantee
-from secure_fd.privacy.ledger import BudgetLedger, ledger_of
+from secure_fd.privacy.ledger import Ledger, ledger_of
 from secure_fd.privacy.samplers import Random
 from secure_fd.protocol.messages import (
     Ask,
@@ -84,7 +84,7 @@ class AveragesParameters(Method):
     """
 
     private: PrivateSGD | None = None
-    ledgers: Mapping[int, BudgetLedger] | None = field(default=None, repr=False, compare=False)
+    ledgers: Mapping[int, Ledger] | None = field(default=None, repr=False, compare=False)
     random: Random = field(default=os.urandom, repr=False, compare=False)
 
     shares_parameters: ClassVar[bool] = True
@@ -99,7 +99,7 @@ class AveragesParameters(Method):
         delta: float,
         rounds: int,
         schedule: Schedule,
-        ledgers: Mapping[int, BudgetLedger] | None = None,
+        ledgers: Mapping[int, Ledger] | None = None,
     ) -> Self:
         """Return the method with DP-SGD, planned for so many rounds of the schedule."""
         private = PrivateSGD(epsilon, delta, rounds * self.private_steps(schedule))

@@ -398,7 +398,7 @@ class HeadClient(ClientRole):
         terms, guard, units = self.terms, self._guard, self.terms.units
         if guard is not None and units is not None:
             asked = head_message(self.head)
-            released = guard.release(self._residuals(), terms.shape, asked, self._announced)
+            released = guard.release_sums(self._residuals(), terms.shape, asked, self._announced)
             if not self.head.any():  # the first sum counts records, a residual does not
                 proxies = terms.reference.proxy_features
                 released = guard.heard(released, proxies, terms.n_classes)

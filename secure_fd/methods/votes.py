@@ -35,7 +35,7 @@ from secure_fd.methods.min_voters import Voters, check_min_voters
 from secure_fd.methods.registry import RECORD_UNIT_METHODS
 from secure_fd.methods.survey import BOUND, Known, Survey
 from secure_fd.methods.targets import Agreement, DistillationTargets
-from secure_fd.privacy.base import FromAnswers, Guard
+from secure_fd.privacy.base import ClientMechanism
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.protocol.messages import (
     Ask,
@@ -222,7 +222,7 @@ class VoteClient(ClientRole):
         )
         self._agreement = Agreement()
         self._policy: VotePolicy | None = None
-        self._guard: Guard | None = None
+        self._guard: ClientMechanism | None = None
         self._units: UnitArray | None = None
         self._last_counted = -1
         """The newest round whose votes, or voters, it may have shared: they are shared once."""
@@ -336,8 +336,8 @@ class VoteClient(ClientRole):
         """Share the votes, after a sum of voters where that is agreed; return the ensemble."""
         codec, limits, members = self._terms.codec, self._terms.limits(len(indices)), 0
         guard, least = self._guard, self._method.min_voters
-        if not isinstance(guard, FromAnswers):
-            raise LocalError("this client has not begun, or its part releases no votes")
+        if guard is None:
+            raise LocalError("this client has not begun")
         place = self._own.number / self._terms.setting.n_clients
         encoded = codec.encode(guard.release(indices, self._answer))
         units = within(encoded, codec.n_classes, limits.budget, place)

@@ -1,31 +1,28 @@
-"""What an accountant is, and the two conversions from Renyi divergence that several of them use.
+"""Accountants, and the two conversions from Renyi divergence that several of them use.
 
-Both are Proposition 12 of Canonne, Kamath and Steinke ("The Discrete Gaussian for Differential
-Privacy", 2020): a mechanism whose Renyi divergence of order a is at most r has, for every delta,
-epsilon = r + log(1 - 1/a) + (log(1/delta) - log a) / (a - 1).
+Both conversions are Proposition 12 of Canonne, Kamath and Steinke ("The Discrete Gaussian for
+Differential Privacy", 2020): a mechanism whose Renyi divergence of order a is at most r has, for
+every delta, epsilon = r + log(1 - 1/a) + (log(1/delta) - log a) / (a - 1).
 """
 
 import math
 import warnings
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import UnionType
-from typing import ClassVar, Final, TypeAlias, final
+from typing import Final
 
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp
 
 from secure_fd.errors import ConfigurationError, UnsupportedEventError
 from secure_fd.privacy.events import (
-    Composed,
-    DiscreteGaussian,
     DistributedGaussian,
     Event,
     Gaussian,
     Primitive,
-    Repeated,
     Response,
     SampledGaussian,
     primitives,
@@ -36,33 +33,41 @@ from secure_fd.votes.codec import FloatArray
 _HALVINGS = 200
 
 
-class Accountant(ABC):
-    """Turns what happened into an epsilon that holds."""
+@dataclass(frozen=True, slots=True)
+class Accountant:
+    """A bound on the epsilon of some kinds of releases.
 
-    name: ClassVar[str]
-    """For a guarantee's sentence: the notion of privacy, and the source of the bound."""
-    kinds: ClassVar[type | UnionType] = Primitive
-    """The releases for which a bound is known."""
-    resolution: ClassVar[float] = 1e-9
-    """How close, relative to its epsilon, a calibration is worth the time that it takes."""
+    name: the notion of privacy and the source of the bound, for a guarantee's sentence. kinds: the
+    releases that it covers. bound: from their counts and delta to epsilon, infinite where nothing
+    hides the data. resolution: relative precision to which a calibration is worth its time. pure:
+    whether it is of one release at any delta, 0 included.
+    """
+
+    name: str
+    kinds: type | UnionType
+    bound: Callable[[Counter[Primitive], float], float]
+    resolution: float = 1e-9
+    pure: bool = False
 
     def supports(self, event: Event) -> bool:
-        """Whether this accountant knows a bound for all that is in the event."""
-        return all(isinstance(part, self.kinds) for part in primitives(event))
+        """Return whether a bound is known for all releases of the event."""
+        parts = primitives(event)
+        return all(isinstance(part, self.kinds) for part in parts) and (
+            not self.pure or parts.total() <= 1
+        )
 
-    def parts(self, event: Event, delta: float) -> Counter[Primitive]:
-        """How often each kind of release happened, where accountant and delta fit."""
+    def epsilon(self, event: Event, delta: float) -> float:
+        """Return a sound epsilon at delta.
+
+        Raises:
+            UnsupportedEventError: no bound is known for the event.
+            ConfigurationError: the bound does not exist at this delta.
+        """
         if not self.supports(event):
             raise UnsupportedEventError("event", event, f"{self.name} accounting knows no bound")
-        check_delta(delta)
-        return primitives(event)
-
-    @abstractmethod
-    def epsilon(self, event: Event, delta: float) -> float:
-        """A sound epsilon at delta; infinite where nothing hides the data.
-
-        Raises UnsupportedEventError, and ConfigurationError for a delta that it cannot serve.
-        """
+        if not self.pure:
+            check_delta(delta)
+        return self.bound(primitives(event), delta)
 
 
 def check_delta(delta: float) -> None:
@@ -108,29 +113,26 @@ def least(satisfied: Callable[[float], bool], low: float, high: float) -> float:
 # Continuous Gaussian noise in closed form (Balle and Wang, ICML 2018).
 
 
-@final
-class AnalyticGaussian(Accountant):
-    """Exact. Releases compose into one whose mu^2 is the sum of theirs, mu = 1 / z.
+def _analytic(parts: Counter[Primitive], delta: float) -> float:
+    """Exact: releases compose into one whose mu^2 is the sum of theirs, mu = 1 / z."""
+    multipliers = [
+        (part.noise_multiplier, times)
+        for part, times in parts.items()
+        if isinstance(part, Gaussian | SampledGaussian)
+    ]
+    if any(z == 0 for z, _ in multipliers):
+        return math.inf
+    mu = math.sqrt(sum(times / z**2 for z, times in multipliers))
+    if gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    # The concentrated bound is sound, so the exact epsilon lies below it.
+    most = zcdp_epsilon(mu * mu / 2, delta) * (1 + 1e-9)
+    return least(lambda claimed: gaussian_delta(mu, claimed) <= delta, 0.0, most)
 
-    >>> AnalyticGaussian().supports(DiscreteGaussian(1.0))
-    False
-    """
 
-    name = "the Gaussian mechanism's exact curve, by Balle and Wang (2018)"
-    kinds = Gaussian
-
-    def epsilon(self, event: Event, delta: float) -> float:
-        """Where the exact delta, which falls with epsilon, reaches the given one."""
-        parts = self.parts(event, delta)
-        multipliers = [(p.noise_multiplier, n) for p, n in parts.items() if isinstance(p, Gaussian)]
-        if any(z == 0 for z, _ in multipliers):
-            return math.inf
-        mu = math.sqrt(sum(times / z**2 for z, times in multipliers))
-        if gaussian_delta(mu, 0.0) <= delta:
-            return 0.0
-        # The concentrated bound is sound, so the exact epsilon lies below it.
-        most = zcdp_epsilon(mu * mu / 2, delta) * (1 + 1e-9)
-        return least(lambda claimed: gaussian_delta(mu, claimed) <= delta, 0.0, most)
+ANALYTIC_GAUSSIAN: Final = Accountant(
+    "the Gaussian mechanism's exact curve, by Balle and Wang (2018)", Gaussian, _analytic
+)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -145,41 +147,17 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 # Zero-concentrated differential privacy: Renyi divergence at most a rho at every order a.
 
 
-Concentrated: TypeAlias = Gaussian | DiscreteGaussian | DistributedGaussian
+def rho(part: Gaussian | DistributedGaussian) -> float:
+    """Return the zCDP parameter of one release, infinite without noise.
 
-
-@final
-class ZeroConcentrated(Accountant):
-    """Adds up the rho of Gaussian, discrete Gaussian and summed discrete Gaussian releases."""
-
-    name = "zero-concentrated, converted by Canonne, Kamath and Steinke (2020)"
-    kinds = Concentrated
-
-    def epsilon(self, event: Event, delta: float) -> float:
-        """Of the sum of all rho."""
-        parts = self.parts(event, delta)
-        spent = (times * rho(p) for p, times in parts.items() if isinstance(p, Concentrated))
-        return zcdp_epsilon(math.fsum(spent), delta)
-
-
-def rho(part: Concentrated) -> float:
-    """The zCDP parameter of one release; infinite without noise.
-
-    Gaussian: Bun and Steinke (2016), proposition 1.6. Discrete: Canonne et al. (2020), theorem 14.
+    Gaussian: Bun and Steinke (2016), proposition 1.6. A sum of n discrete Gaussians is not quite
+    one: Kairouz, Liu and Steinke ("The Distributed Discrete Gaussian Mechanism for Federated
+    Learning with Secure Aggregation", 2021), proposition 14. With s the sensitivity over the
+    deviation of the sum and d its entries, the divergence of order a >= 1 is at most
+    a s^2 / 2 + tau d, hence at most a (s^2 + 2 tau d) / 2, and at most a (s + tau sqrt(d))^2 / 2.
     """
-    if isinstance(part, DistributedGaussian):
-        return _distributed_rho(part)
-    return math.inf if part.noise_multiplier == 0 else part.noise_multiplier**-2 / 2
-
-
-def _distributed_rho(part: DistributedGaussian) -> float:
-    """Of a sum of n discrete Gaussians, which is not quite one, on d entries.
-
-    Kairouz, Liu and Steinke ("The Distributed Discrete Gaussian Mechanism for Federated Learning
-    with Secure Aggregation", 2021), proposition 14: with s the sensitivity over the deviation of
-    the sum, the divergence of order a >= 1 is at most a s^2 / 2 + tau d, hence at most
-    a (s^2 + 2 tau d) / 2, and at most a (s + tau sqrt(d))^2 / 2.
-    """
+    if isinstance(part, Gaussian):
+        return math.inf if part.noise_multiplier == 0 else part.noise_multiplier**-2 / 2
     if part.variance == 0:
         return math.inf
     ratio = part.l2 / math.sqrt(part.shares * part.variance)
@@ -199,8 +177,7 @@ def excess(variance: float, shares: int) -> float:
     return float(10 * np.exp(-2 * math.pi**2 * variance * k / (k + 1)).sum())
 
 
-@final
-class NearlyGaussian(Accountant):
+def _nearly_gaussian(parts: Counter[Primitive], delta: float) -> float:
     """Sums of discrete Gaussians by the exact curve of one Gaussian, slightly narrower.
 
     Claim: except with probability beta, one discrete Gaussian behaves as a *rounded* Gaussian whose
@@ -208,39 +185,30 @@ class NearlyGaussian(Accountant):
     A sum of h shares is within a factor e^(tau d) of one discrete Gaussian, see `excess`.
     The simple reading, "as a Gaussian of equal variance", is false, and a test shows it.
     Where the zCDP bound is smaller, it is taken. The proof stands at `_moved`.
-
-    >>> coarse = DistributedGaussian(variance=90.0, shares=7, l2=22.0, dimension=500)
-    >>> exact = AnalyticGaussian().epsilon(Gaussian(630**0.5 / 22.0), 1e-5)
-    >>> 0 < NearlyGaussian().epsilon(coarse, 1e-5) - exact < 0.01
-    True
     """
+    sums = [(part, n) for part, n in parts.items() if isinstance(part, DistributedGaussian)]
+    concentrated = zcdp_epsilon(math.fsum(times * rho(part) for part, times in sums), delta)
+    if math.isinf(concentrated) or not sums:
+        return concentrated  # no noise, or nothing under it
+    if any(part.shares * part.variance < _LEAST_VARIANCE for part, _ in sums):
+        return concentrated
+    beta = delta * _SPARE / len(sums)  # half of what is set aside: e^(tau d) is below 2
+    squared = sum(times * p.l2**2 / _narrower(p.shares * p.variance) for p, times in sums)
+    moved = 2 * sum(_moved(part, times, beta) + beta for part, times in sums)
+    if squared == 0 or moved >= min(concentrated, _MOST_MOVED):
+        return concentrated
+    mu, least_delta = math.sqrt(squared), delta * (1 - 2 * _SPARE) * math.exp(-moved)
+    if gaussian_delta(mu, 0.0) <= least_delta:
+        return min(moved, concentrated)
+    exact = least(lambda e: gaussian_delta(mu, e) <= least_delta, 0.0, concentrated + 1.0)
+    return min(exact + moved, concentrated)
 
-    name = "the Gaussian's exact curve (Balle and Wang, 2018), for sums of whole units"
-    kinds = DistributedGaussian
 
-    def epsilon(self, event: Event, delta: float) -> float:
-        """The exact curve's, and what whole units may add; the concentrated one if that is less.
-
-        Raises UnsupportedEventError, and ConfigurationError for a delta that is no probability.
-        """
-        parts = self.parts(event, delta)
-        concentrated = ZeroConcentrated().epsilon(event, delta)
-        if math.isinf(concentrated) or not parts:
-            return concentrated  # no noise, or nothing under it
-        sums = [(p, n) for p, n in parts.items() if isinstance(p, DistributedGaussian)]
-        if any(part.shares * part.variance < _LEAST_VARIANCE for part, _ in sums):
-            return concentrated
-        beta = delta * _SPARE / len(sums)  # half of what is set aside: e^(tau d) is below 2
-        squared = sum(times * p.l2**2 / _narrower(p.shares * p.variance) for p, times in sums)
-        moved = 2 * sum(_moved(part, times, beta) + beta for part, times in sums)
-        if squared == 0 or moved >= min(concentrated, _MOST_MOVED):
-            return concentrated
-        mu, least_delta = math.sqrt(squared), delta * (1 - 2 * _SPARE) * math.exp(-moved)
-        if gaussian_delta(mu, 0.0) <= least_delta:
-            return min(moved, concentrated)
-        exact = least(lambda e: gaussian_delta(mu, e) <= least_delta, 0.0, concentrated + 1.0)
-        return min(exact + moved, concentrated)
-
+NEARLY_GAUSSIAN: Final = Accountant(
+    "the Gaussian's exact curve (Balle and Wang, 2018), for sums of whole units",
+    DistributedGaussian,
+    _nearly_gaussian,
+)
 
 _LEAST_VARIANCE: Final = 4.0
 """Of the noise in a sum, in units squared: below, the zCDP bound is taken."""
@@ -319,16 +287,9 @@ def _sampled_gaussian(part: SampledGaussian, orders: FloatArray) -> FloatArray:
         return np.full(orders.shape, math.inf)
     draws = np.arange(orders.max() + 1)
     costs = draws * (draws - 1) / (2 * part.noise_multiplier**2)
-    return _mixed(part.sample_rate, costs, orders)
-
-
-def _mixed(rate: float, costs: FloatArray, orders: FloatArray) -> FloatArray:
-    """log(sum_l C(a, l) (1-q)^(a-l) q^l e^costs(l)) / (a - 1) at each integer order a."""
-    if rate == 1:
-        last = costs[orders.astype(np.int64)]
-        return np.asarray(last / (orders - 1), dtype=np.float64)
     moments = [
-        logsumexp(_binomial(int(a), rate) + costs[: int(a) + 1]) / (int(a) - 1) for a in orders
+        logsumexp(_binomial(int(a), part.sample_rate) + costs[: int(a) + 1]) / (int(a) - 1)
+        for a in orders
     ]
     return np.maximum(np.array(moments, dtype=np.float64), 0.0)
 
@@ -352,40 +313,26 @@ _INTEGERS: FloatArray = np.unique(
 ).astype(np.float64)
 
 
-class Renyi(Accountant):
-    """Answers by their exact curve, alone or with Gaussians, on 6,001 orders from 1 to 10^6."""
+def _renyi(parts: Counter[Primitive], delta: float) -> float:
+    """By the best order; for answers alone never above the sum of their epsilons.
 
-    name = "Renyi, exact for each answer, converted by Canonne et al. (2020)"
-    kinds = Response | Concentrated
-    orders: ClassVar[FloatArray] = _ORDERS
-
-    def epsilon(self, event: Event, delta: float) -> float:
-        """By the best order; for answers alone never above the sum of their epsilons."""
-        parts = self.parts(event, delta)
-        answers = {p: times for p, times in parts.items() if isinstance(p, Response)}
-        converted = renyi_epsilon(self.orders, _total(parts, self.orders), delta)
-        if len(answers) < len(parts):
-            return converted
-        return min(converted, sum(times * p.epsilon for p, times in answers.items()))
-
-
-@final
-class IntegerRenyi(Renyi):
-    """Everything, on integer orders from 2 to 2,048, where sampled Gaussians have their bound.
-
-    Sampled Gaussians by Mironov, Talwar and Zhang (2019).
+    Sampled Gaussians have their bound (Mironov, Talwar and Zhang, 2019) at integer orders only.
     """
-
-    name = "Renyi on integer orders, converted by Canonne et al. (2020)"
-    kinds = Primitive
-    orders = _INTEGERS
-
-
-def _total(parts: Counter[Primitive], orders: FloatArray) -> FloatArray:
+    sampled = any(isinstance(part, SampledGaussian) for part in parts)
+    orders = _INTEGERS if sampled else _ORDERS
     total = np.zeros(orders.shape)
     for part, times in parts.items():
         total += times * divergence(part, orders)
-    return total
+    converted = renyi_epsilon(orders, total, delta)
+    answers = {p: times for p, times in parts.items() if isinstance(p, Response)}
+    if len(answers) < len(parts):
+        return converted
+    return min(converted, sum(times * p.epsilon for p, times in answers.items()))
+
+
+RENYI: Final = Accountant(
+    "Renyi, exact for each answer, converted by Canonne et al. (2020)", Primitive, _renyi
+)
 
 
 # DP-SGD by numerical composition (Gopi, Lee and Wutschitz, 2021), as Opacus computes it.
@@ -398,42 +345,23 @@ _MOST_EPSILON = 50.0
 _MOST_POINTS = 2**22
 
 
-@final
-class PrivacyLoss(Accountant):
+def _privacy_loss(parts: Counter[Primitive], delta: float) -> float:
     """The upper bound of Opacus's PRV accountant, or Renyi's where that is tighter.
 
     Opacus composes the privacy loss of a record that is removed; the tests compare with
     dp-accounting, which takes the worse of removed and added. Above epsilon 50, where nobody is
     protected and Opacus's error is no longer bounded, Renyi's bound is the answer.
     """
-
-    name = "numerical composition (Gopi et al., 2021) by Opacus"
-    kinds = Gaussian | SampledGaussian
-    resolution = 0.002
-
-    def epsilon(self, event: Event, delta: float) -> float:
-        """With the error that Renyi's bound asks for, or a first answer."""
-        parts = self.parts(event, delta)
-        if delta < _LEAST_DELTA:
-            raise ConfigurationError("delta", delta, f"use {_LEAST_DELTA:g} or more for DP-SGD")
-        rough = _rough(event, parts, delta)
-        if rough == 0 or rough > 3 * _MOST_EPSILON:
-            return rough
-        found = _composed(parts, delta, _ERROR * min(rough, _MOST_EPSILON))
-        if found < rough / 2:
-            found = min(found, _composed(parts, delta, _ERROR * found))
-        return rough if found > _MOST_EPSILON else min(found, rough)
-
-
-def _rough(event: Event, parts: Counter[Primitive], delta: float) -> float:
-    """By Renyi, or as if nothing had been sampled, which never tells less."""
-    whole = tuple(
-        Repeated(Gaussian(part.noise_multiplier), times)
-        for part, times in parts.items()
-        if isinstance(part, Gaussian | SampledGaussian)
-    )
-    unsampled = AnalyticGaussian().epsilon(Composed(whole), delta)
-    return min(IntegerRenyi().epsilon(event, delta), unsampled)
+    if delta < _LEAST_DELTA:
+        raise ConfigurationError("delta", delta, f"use {_LEAST_DELTA:g} or more for DP-SGD")
+    # As if nothing had been sampled, which never costs less.
+    rough = min(_renyi(parts, delta), _analytic(parts, delta))
+    if rough == 0 or rough > 3 * _MOST_EPSILON:
+        return rough
+    found = _composed(parts, delta, _ERROR * min(rough, _MOST_EPSILON))
+    if found < rough / 2:
+        found = min(found, _composed(parts, delta, _ERROR * found))
+    return rough if found > _MOST_EPSILON else min(found, rough)
 
 
 def _composed(parts: Counter[Primitive], delta: float, error: float) -> float:
@@ -462,45 +390,31 @@ def _composed(parts: Counter[Primitive], delta: float, error: float) -> float:
     return found if found > 0 else math.inf
 
 
-# Pure differential privacy of one answer: no delta, and nothing to convert.
-
-
-@final
-class SingleAnswer(Accountant):
-    """The epsilon that an answer is drawn with holds at any delta, 0 included."""
-
-    name = "pure, exact"
-    kinds = Response
-
-    def supports(self, event: Event) -> bool:
-        """At most one answer, and nothing else."""
-        return super().supports(event) and primitives(event).total() <= 1
-
-    def epsilon(self, event: Event, delta: float) -> float:  # noqa: ARG002 - it holds at any
-        """The answer's own; 0 where there is none."""
-        if not self.supports(event):
-            raise UnsupportedEventError("event", event, f"{self.name} accounting knows no bound")
-        return sum(part.epsilon for part in primitives(event) if isinstance(part, Response))
+PRIVACY_LOSS: Final = Accountant(
+    "numerical composition (Gopi et al., 2021) by Opacus",
+    Gaussian | SampledGaussian,
+    _privacy_loss,
+    resolution=0.002,
+)
 
 
 # From events to epsilons: the tightest accountant that knows the event is taken.
 
 
-ACCOUNTANTS: Final[tuple[Accountant, ...]] = (
-    SingleAnswer(),
-    AnalyticGaussian(),
-    PrivacyLoss(),
-    NearlyGaussian(),
-    ZeroConcentrated(),
-    Renyi(),
-    IntegerRenyi(),
-)
+def _single(parts: Counter[Primitive], delta: float) -> float:  # noqa: ARG001 - it holds at any
+    """The epsilon that an answer is drawn with."""
+    return sum(part.epsilon for part in parts if isinstance(part, Response))
+
+
+SINGLE_ANSWER: Final = Accountant("pure, exact", Response, _single, pure=True)
+ACCOUNTANTS: Final = (SINGLE_ANSWER, ANALYTIC_GAUSSIAN, PRIVACY_LOSS, NEARLY_GAUSSIAN, RENYI)
 """Tightest first: where two know an event, the earlier one's epsilon is not above the other's."""
 
 
 def accountant_for(event: Event) -> Accountant:
     """Choose the tightest accountant that knows a bound for the event.
 
+    >>> from secure_fd.privacy.events import Repeated
     >>> event = Repeated(Gaussian(10.0), 4)  # as one release at a multiplier of 5
     >>> round(accountant_for(event).epsilon(event, 1e-5), 2)
     0.73

@@ -1,15 +1,13 @@
-"""What stands between a client's private data and the wire, and what its type rules out.
+"""Base of the privacy units: public settings, and each client's part with its own noise.
 
-A `Protection` is public: what is promised, and what all parties must know of it. Each client has a
-part of its own, a `Guard`, with its ledger, its releases and its noise. A `FromAnswers` guard
-changes what the client's selector and network answer, and makes `Released`, the only thing that the
-codec turns into integers.
+A `Protection` is public: its claim, and all that every party must know of it. Each client has a
+part of its own, a `ClientMechanism`, which turns answers of its selector and network into
+`Released`, the only input that the codec encodes.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence, Sized
-from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
@@ -39,49 +37,45 @@ def check_budget(epsilon: float, delta: float) -> None:
         raise ConfigurationError("delta", delta, "use a number between 0 and 1")
 
 
-@dataclass(frozen=True, slots=True)
-class Public:
-    """What all parties know before round one: the numbers of proxy samples and of classes."""
-
-    n_proxies: int
-    n_classes: int
-
-
-class Guard:
-    """One client's part of a protection, which stays with that client."""
-
-    def perturb(self, units: WordArray) -> UnitArray:
-        """The integers [m * C] that this client hands to the sum, from those it released."""
-        return units
-
-    def guarantee(self) -> Guarantee | None:
-        """What has been promised for everything released so far; None where nothing is."""
-        return None
+def check_finite(epsilon: float, delta: float) -> None:
+    """Raise ConfigurationError as `check_budget` does, and for an infinite epsilon."""
+    check_budget(epsilon, delta)
+    if math.isinf(epsilon):
+        raise ConfigurationError("epsilon", epsilon, "use a finite number, or no privacy unit")
 
 
-class CountedGuard(Guard):
-    """Counts what it released. Nothing is ever taken back, so there is no copy.
+class ClientMechanism:
+    """One client's part of a privacy unit, which stays with that client.
 
-    The epsilon that a guard states is that of the plan (a filter), whatever was released until now
+    The epsilon that it states is that of the plan (a filter), whatever was released until now
     (Rogers, Roth, Ullman and Vadhan, "Privacy Odometers and Filters", NeurIPS 2016).
     """
 
     released: int = 0
+    """Releases so far. None is ever taken back, so there is no copy of this object."""
+
+    def release(self, indices: IntArray, answer: Answer) -> Released:  # noqa: ARG002 - it sends none
+        """Return what this client sends about the proxies at `indices` [m].
+
+        Raises:
+            LocalError: the unit covers no votes.
+        """
+        raise LocalError("this client's privacy mechanism releases no votes")
+
+    def perturb(self, units: WordArray) -> UnitArray:
+        """Return the integers [m * C] that enter the sum, from those of a release."""
+        return units
+
+    def guarantee(self) -> Guarantee | None:
+        """Return the claim for everything released so far, None without noise."""
+        return None
 
     def __reduce__(self) -> NoReturn:
-        raise LocalError("a guard counts releases: it cannot be pickled or copied")
-
-
-class FromAnswers(Guard, ABC):
-    """Guards what the client's selector and network say."""
-
-    @abstractmethod
-    def release(self, indices: IntArray, answer: Answer) -> Released:
-        """What this client sends about the proxies at `indices` [m]."""
+        raise LocalError("a privacy mechanism counts releases: it cannot be pickled or copied")
 
 
 class Protection(ABC):
-    """Public settings of what clients release about proxies. It makes their parts, and undoes bias.
+    """Base of the privacy units: public settings, which make each client's part and undo bias.
 
     An object serves one federation, so that nothing is released a second time.
 
@@ -93,80 +87,72 @@ class Protection(ABC):
     name: ClassVar[str]
     """The word that the report uses."""
     asks_network: ClassVar[bool] = True
-    """Whether guards release what networks say."""
+    """Whether clients release predictions of their networks."""
     lets_pass: bool = False
-    """Whether answers leave as they are: what is no vote may then be asked as well."""
+    """Whether predictions leave as they are; other bits may then be asked for as well."""
     answers_apart: bool = False
     """Whether the claim is about one answer, so that no answer may steer a later one."""
     terms: bytes = b""
     """Public settings that all clients must share for the claim to hold; bound into sums."""
+    noise_terms: NoiseTerms = NoiseTerms()
+    """Requirements of the noise in the vectors on a sum."""
 
     def __init__(self) -> None:
-        self._public: Public | None = None
+        self._agreed = False
         self.parts: dict[int, Any] = {}
-        """The clients' parts that were made in this process, each a `Guard`."""
+        """The clients' parts that were made in this process, each a `ClientMechanism`."""
 
     def levels(self, wanted: int) -> int:
-        """Integer units in a vote, where the method would use `wanted`."""
+        """Return the integer units of a vote, where the method would use `wanted`."""
         return wanted
 
     def check_sum(self, aggregation: SumPromise) -> None:  # noqa: B027 - most hold under any
-        """Raise ConfigurationError where the protection does not hold under this sum."""
+        """Raise ConfigurationError if the unit does not hold under this sum."""
 
-    def agree(self, public: Public) -> None:
-        """Take in what all parties know, before round one. Raises BudgetError the second time."""
-        if self._public is not None:
+    def agree(self, n_proxies: int, n_classes: int) -> None:  # noqa: ARG002 - for units that ask
+        """Store the public facts, before round one. Raises BudgetError the second time."""
+        if self._agreed:
             raise BudgetError(f"a {self.name} serves one federation: its releases are spent")
-        self._public = public
+        self._agreed = True
 
-    def client(self, number: int) -> Guard:
-        """The part of client `number`. Raises BudgetError the second time."""
+    def client(self, number: int) -> ClientMechanism:
+        """Make the part of client `number`. Raises BudgetError the second time."""
         if number in self.parts:
             raise BudgetError(f"client {number} has its part of the {self.name} already")
-        made = self.parts[number] = self._guard(number)
+        self.parts[number] = made = self._part(number)
         return made
 
     @abstractmethod
-    def _guard(self, number: int) -> Guard:
+    def _part(self, number: int) -> ClientMechanism:
         """Make the part of one client."""
         raise LocalError(f"a {self.name} has no part for client {number}")
 
     def prepare(self, proxies: Sized, n_classes: int, clients: int) -> None:
         """Agree, and make the parts of so many clients, where one process has them all."""
-        self.agree(Public(len(proxies), n_classes))
+        self.agree(len(proxies), n_classes)
         for number in range(clients):
             self.client(number)
 
-    @property
-    def noise_terms(self) -> NoiseTerms:
-        """What noise in the vectors asks of a sum; nothing by default."""
-        return NoiseTerms()
-
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:  # noqa: ARG002 - no bias
-        """Unbiased sums at the server, from what these clients released."""
+        """Return unbiased sums at the server, from the releases of these clients."""
         return sums
 
     def guarantee(self) -> Guarantee | None:
-        """The weakest of the parts made in this process; None where nothing is promised."""
+        """Return the weakest claim of the parts made in this process, None if there is none."""
         claims = [claim for part in self.parts.values() if (claim := part.guarantee())]
         return weakest(claims) if claims else None
 
-    def _agreed(self) -> Public:
-        if self._public is None:
-            raise LocalError(f"a {self.name} knows no proxies before its clients agree")
-        return self._public
 
-
-class Unguarded(FromAnswers):
-    """Answers leave as they are."""
+class NoNoise(ClientMechanism):
+    """Votes leave as they are."""
 
     def release(self, indices: IntArray, answer: Answer) -> Released:
-        """The answer itself."""
+        """Return the answer itself."""
         return Released.of(answer(indices))
 
 
 class NoProtection(Protection):
-    """Answers leave as they are, in any federation.
+    """Votes leave as they are, in any federation.
 
     >>> NoProtection().guarantee() is None
     True
@@ -175,28 +161,26 @@ class NoProtection(Protection):
     name = "none"
     lets_pass = True
 
-    def agree(self, public: Public) -> None:
-        """Nothing is spent."""
-        self._public, self.parts = public, {}
+    def agree(self, n_proxies: int, n_classes: int) -> None:  # noqa: ARG002 - nothing is spent
+        """Begin another federation."""
+        self.parts = {}
 
-    def _guard(self, number: int) -> Unguarded:  # noqa: ARG002 - all are alike
-        return Unguarded()
-
-
-# Noise in shares: it is enough in the sum of all clients alone.
+    def _part(self, number: int) -> NoNoise:  # noqa: ARG002 - all are alike
+        return NoNoise()
 
 
-IN_CLEAR = ("no masked sum was checked, and in a sum in clear each share stands alone",)
+IN_CLEAR = "no masked sum was checked, and in a sum in clear each share stands alone"
 
 
 class SharedNoise(Protection):
-    """Base of the units whose clients each add a share of the noise to what they sum.
+    """Base of the units whose clients each add a share of the noise, enough in the sum alone.
 
     Args:
         epsilon: of the guarantee; infinite means no noise.
         delta: of the guarantee, between 0 and 1.
         clients: of a sum, all of them.
         random: source of the noise.
+        local: whether each client's noise is enough by itself.
 
     Raises:
         ConfigurationError: no run can keep to epsilon, or delta is no probability.
@@ -204,29 +188,23 @@ class SharedNoise(Protection):
 
     counted: ClassVar[str] = "clients"
     """The argument that says how many clients there are."""
-    local: bool = False
-    """Whether each client's noise is enough by itself."""
     corrupt: int | None = None
     """Clients of a sum that the noise was made for, at most; None where the caller vouches."""
-    masked: bool = False
-    """Whether a sum was checked that shows nothing but its result."""
 
-    def __init__(self, epsilon: float, delta: float, clients: int, random: Random) -> None:
+    def __init__(
+        self, epsilon: float, delta: float, clients: int, random: Random, *, local: bool = False
+    ) -> None:
         super().__init__()
         check_budget(epsilon, delta)
-        self.noiseless, self.delta, self._clients = math.isinf(epsilon), delta, clients
-        self.voids = [] if self.noiseless else list(unmet_by(random))
+        self.noiseless, self.local = math.isinf(epsilon), local
+        self.delta, self._clients = delta, clients
+        self.voids = [] if self.noiseless else [*unmet_by(random), *([] if local else [IN_CLEAR])]
         """Public reasons why there is no epsilon."""
 
     @property
     def shares(self) -> bool:
-        """Whether what leaves a client carries noise that is enough in the sum alone."""
+        """Whether each client's noise is enough in the sum alone."""
         return not (self.noiseless or self.local)
-
-    @property
-    def unchecked(self) -> tuple[str, ...]:
-        """Why there is no epsilon before a masked sum was checked; empty from then on."""
-        return () if self.masked or self.local else IN_CLEAR
 
     def check_sum(self, aggregation: SumPromise) -> None:
         """Refuse a sum in clear, where each share stands alone, and another number of clients.
@@ -245,5 +223,5 @@ class SharedNoise(Protection):
         if self.corrupt is not None and aggregation.corrupt > self.corrupt:
             allowed = f"its guarantee names {aggregation.corrupt} corrupt clients: set honest"
             raise ConfigurationError("aggregation", aggregation.name, allowed)
+        self.voids = [reason for reason in self.voids if reason != IN_CLEAR]
         self.voids.extend(aggregation.caveats)
-        self.masked = True

@@ -2,18 +2,16 @@
 
 import math
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.accountants import Accountant, IntegerRenyi, accountant_for
+from secure_fd.privacy.accountants import RENYI, Accountant, accountant_for
 from secure_fd.privacy.plan import Plan
 
 _TRIES = 300
 _STRIDE = 4.0  # the most that one try may change the noise by
 _MOST_NOISE = 1e12
 _SLOW = 1e-6  # an accountant of a coarser resolution than this takes its time
-_QUICKER: Final = IntegerRenyi()
-"""Finds it a start first, whose cost is within a tenth of epsilon."""
 
 
 def epsilon(plan: Plan, delta: float) -> float:
@@ -47,7 +45,7 @@ def calibrate(epsilon: float, delta: float, plan: Plan) -> float:
     start = min(1.0, plan.most_noise / 2)
     accountant = accountant_for(plan.with_noise(start).event())
     if accountant.resolution > _SLOW:
-        start = _least_noise(_QUICKER, epsilon, delta, plan, start, slack=0.1)
+        start = _least_noise(RENYI, epsilon, delta, plan, start, slack=0.1)
     return _least_noise(accountant, epsilon, delta, plan, start, slack=accountant.resolution)
 
 

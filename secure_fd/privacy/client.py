@@ -10,16 +10,15 @@ import numpy as np
 
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.privacy.accountants import accountant_for, cost, sampled_cost
-from secure_fd.privacy.base import Answer, CountedGuard, FromAnswers, SharedNoise
+from secure_fd.privacy.base import Answer, ClientMechanism, SharedNoise, check_finite
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.events import DistributedGaussian, Event, Repeated
 from secure_fd.privacy.guarantee import (
-    COARSE,
     GROUP_SIZES,
     LEAST_CLIENTS,
     NEVER_COVERED,
     QUERIED,
-    Composed,
+    AtUnit,
     Guarantee,
     Part,
     PrivacyUnit,
@@ -217,7 +216,7 @@ def client_guarantee(
     draws = plan.clients * plan.proxies * plan.classes * plan.rounds
     epsilon, total = sampled_cost(plan.event(), delta, draws)
     spent = cost(Repeated(plan.round_event(), released), delta)
-    record = Composed(PrivacyUnit.RECORD, *sampled_cost(plan.replaced(), delta, draws))
+    record = AtUnit(PrivacyUnit.RECORD, *sampled_cost(plan.replaced(), delta, draws))
     made = Guarantee(
         unit=PrivacyUnit.CLIENT,
         neighbours=plan.neighbours,
@@ -238,58 +237,57 @@ def client_guarantee(
         swapped=record.epsilon,
         groups=tuple((size, record.epsilon) for size in GROUP_SIZES),
     )
-    coarse = (COARSE,) if plan.noise > 0 and math.isinf(epsilon) else ()
-    return made.voided_by((*dict.fromkeys(unmet), *coarse))
+    return made.checked(plan.noise, unmet)
 
 
 # The unit and its parts.
 
 
-class ClientGuard(CountedGuard, FromAnswers):
+class ClientGuard(ClientMechanism):
     """One client's votes and shares of noise, for as many rounds as were planned."""
 
     def __init__(self, unit: "ClientUnit") -> None:
         self._unit = unit
 
     def release(self, indices: IntArray, answer: Answer) -> Released:
-        """The answer itself: the noise comes in whole units, see `perturb`."""
+        """Return the answer itself: the noise comes in whole units, see `perturb`."""
         most = self._unit.plan.proxies
-        if len(indices) > most and not self._unit.noiseless:
+        if len(indices) > most:
             raise LocalError(f"a round of {len(indices)} proxies exceeds the planned {most}")
         return Released.of(answer(indices))
 
     def perturb(self, units: WordArray) -> UnitArray:
-        """Votes and this client's share. Raises BudgetError after the planned rounds.
+        """Return votes and this client's share of the noise.
 
-        A round counts from here on, even where it ends void: nobody can tell a lost message from
-        one that somebody kept.
+        A round counts from here on, even if it is aborted: a lost message looks like one that was
+        kept.
+
+        Raises:
+            BudgetError: all planned rounds were released.
         """
         rounds = self._unit.plan.rounds
-        if self._unit.noiseless:
-            return units
         if self.released >= rounds:
             raise BudgetError(f"the client unit was planned for {rounds} rounds")
         self.released += 1
         return self._unit.noise.perturb(units)
 
     def guarantee(self) -> Guarantee | None:
-        """Of all planned rounds; None before the first, and without noise.
-
-        Without a sum that was checked there is no epsilon: shares alone hide nothing.
-        """
+        """Return the claim for all planned rounds, None before the first."""
+        unit = self._unit
         if not self.released:
             return None
-        unit = self._unit
-        made = client_guarantee(unit.plan, unit.delta, self.released, unit.voids)
-        return made.voided_by(unit.unchecked)
+        return client_guarantee(unit.plan, unit.delta, self.released, unit.voids)
 
 
 class ClientUnit(SharedNoise):
     """Discrete Gaussian shares inside a secure sum, for large fleets.
 
-    epsilon, delta: of a client's votes in all rounds of the plan, whose own noise is ignored; with
-    an infinite epsilon there is none. small_fleet: go below LEAST_CLIENTS all the same. One
-    object serves one federation, for as many rounds as were planned.
+    Args:
+        epsilon: of a client's votes in all rounds of the plan, whose own noise is ignored.
+        delta: of the same, below one over the number of clients.
+        plan: all rounds of the federation that this object serves.
+        small_fleet: whether to go below LEAST_CLIENTS all the same.
+        random: source of the noise.
 
     >>> ClientUnit.name
     'client unit'
@@ -306,6 +304,7 @@ class ClientUnit(SharedNoise):
         small_fleet: bool = False,
         random: Random = os.urandom,
     ) -> None:
+        check_finite(epsilon, delta)
         super().__init__(epsilon, delta, plan.clients, random)
         if plan.clients < LEAST_CLIENTS and not small_fleet:
             raise ConfigurationError(
@@ -317,21 +316,14 @@ class ClientUnit(SharedNoise):
         self.plan = plan.with_noise(calibrate(epsilon, delta, plan))
         self.terms = repr(self.plan).encode()
         self.noise = ClientShares(self.plan, random)
-        if not self.noiseless:
-            check_delta_of(delta, plan.clients, "clients")
+        self.noise_terms = NoiseTerms(self.noise.room, self.plan.survivors)
+        check_delta_of(delta, plan.clients, "clients")
 
-    def levels(self, wanted: int) -> int:
-        """The scale at which every share is wide enough; without noise, as wanted."""
-        return wanted if self.noiseless else self.plan.scale
+    def levels(self, wanted: int) -> int:  # noqa: ARG002 - the noise decides
+        """Return the scale at which every share is wide enough."""
+        return self.plan.scale
 
-    @property
-    def noise_terms(self) -> NoiseTerms:
-        """Room for the noise of all, and the inputs without which it is too little."""
-        if self.noiseless:
-            return NoiseTerms()
-        return NoiseTerms(self.noise.room, self.plan.survivors)
-
-    def _guard(self, number: int) -> ClientGuard:  # noqa: ARG002 - all are alike
+    def _part(self, number: int) -> ClientGuard:  # noqa: ARG002 - all are alike
         return ClientGuard(self)
 
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
@@ -340,8 +332,6 @@ class ClientUnit(SharedNoise):
         The largest of C noises of deviation s is about s sqrt(2 log C): what stays below it
         teaches nothing.
         """
-        if self.noiseless:
-            return sums
         if len(survivors) < self.plan.survivors:
             self.voids.append(
                 f"a sum of {len(survivors)} inputs was opened, where {self.plan.survivors} "

@@ -7,26 +7,29 @@ the accountant grants. The noise is floating point, which the guarantee says.
 
 import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, Final, final
 
-from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.accountants import IntegerRenyi, accountant_for
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fd.crypto.keys import draw
+from secure_fd.errors import BudgetError, ConfigurationError, LocalError
+from secure_fd.privacy.accountants import RENYI, accountant_for
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.events import Event, Gaussian, Repeated, SampledGaussian
 from secure_fd.privacy.guarantee import (
     GROUP_SIZES,
     NEVER_COVERED,
-    Composed,
+    AtUnit,
     Groups,
     Guarantee,
     Part,
     PrivacyUnit,
     check_delta_of,
 )
-from secure_fd.privacy.ledger import BudgetLedger
+from secure_fd.privacy.ledger import Ledger
 from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import FLOAT_CUT, FloatGaussian, Random
 from secure_fd.votes.codec import FloatArray
@@ -110,8 +113,7 @@ _DROPS: Final = (0.0, *(1.12**k for k in range(58)))
 @cache
 def _single(event: Event, delta: float) -> tuple[tuple[float, float], ...]:
     """(drop, epsilon of one record at delta exp(-drop)) for all drops."""
-    accountant = IntegerRenyi()
-    return tuple((drop, accountant.epsilon(event, delta * math.exp(-drop))) for drop in _DROPS)
+    return tuple((drop, RENYI.epsilon(event, delta * math.exp(-drop))) for drop in _DROPS)
 
 
 def _general(event: Event, delta: float, size: int) -> float:
@@ -127,20 +129,13 @@ def _general(event: Event, delta: float, size: int) -> float:
 # The guarantee.
 
 
-SHUFFLED = ("batches were shuffled, where the accountant assumes Poisson samples",)
 _NORMALS = 2.0**40
 """Pairs of normal values in a run of DP-SGD, at most."""
 _TAIL = "delta is too small for noise whose tail ends"
 
 
-def dp_sgd_guarantee(
-    plan: TrainingPlan, *, epsilon: float, delta: float, poisson: bool
-) -> Guarantee:
-    """A network trained by DP-SGD under a plan that was calibrated to `epsilon`.
-
-    poisson: whether batches were drawn by Poisson sampling, as the accountant assumes; shuffled
-    batches void the claim.
-    """
+def dp_sgd_guarantee(plan: TrainingPlan, *, epsilon: float, delta: float) -> Guarantee:
+    """A network trained by DP-SGD under a plan that was calibrated to `epsilon`."""
     check_delta_of(delta, plan.n_records, "records")
     cut = _NORMALS * FLOAT_CUT * (1 + math.exp(min(epsilon, 200.0)))
     groups = group_epsilons(plan, delta)
@@ -156,7 +151,7 @@ def dp_sgd_guarantee(
             "which classes a client holds",
             *NEVER_COVERED,
         ),
-        composes_to=(Composed(PrivacyUnit.CLIENT, math.inf, delta),),
+        composes_to=(AtUnit(PrivacyUnit.CLIENT, math.inf, delta),),
         sampler=(
             f"floating-point Gaussian, noise multiplier {plan.noise:.4g}, "
             "and Poisson batches, from AES-256-CTR under a key of the operating system"
@@ -174,7 +169,7 @@ def dp_sgd_guarantee(
         groups=groups,
     )
     ended = (_TAIL,) if cut > delta / 100 else ()
-    return made.voided_by((*(() if poisson else SHUFFLED), *ended))
+    return made.voided_by(ended)
 
 
 # The noise, and what pays for it.
@@ -205,21 +200,20 @@ class PrivateSGD:
 
 
 class PrivateBudget:
-    """What all networks of one client may spend together on its records: steps of one noise.
+    """The steps of DP-SGD that all networks of one client may take together on its records.
 
-    settings: of DP-SGD; its steps are those of all networks. n_records: of the client. ledger: of
-    its data set. No batch and no noise is drawn before it has booked all planned steps, and as many
-    again where more are taken: BudgetError beyond its total. Steps are never replayed: a client
-    that starts again books them again. noise: over the clip. rate: the probability of each record
-    to be in a batch. taken: steps so far.
+    Args:
+        settings: of DP-SGD; its steps are those of all networks.
+        n_records: of the client.
+        random: source of the key of noise and batches.
+        ledger: of the client's data set; in memory by default. All planned steps are booked before
+            the first batch is drawn. Steps are never replayed: a client that starts again books
+            them again.
 
-    >>> budget = PrivateBudget(PrivateSGD(epsilon=4.0, delta=1e-5, steps=300), n_records=500)
-    >>> budget.noise > 2
-    True
-    >>> ledger = BudgetLedger.simulation(epsilon=4.0)
+    >>> ledger = Ledger(epsilon=4.0)
     >>> budget = PrivateBudget(PrivateSGD(4.0, 1e-5, steps=3, batch=500), 500, ledger=ledger)
-    >>> len(budget.chance.normal(2)), ledger.bookings[0].event.times
-    (2, 3)
+    >>> int(budget.batch().sum()), ledger.bookings[0].event.times
+    (500, 3)
     """
 
     def __init__(
@@ -227,41 +221,48 @@ class PrivateBudget:
         settings: PrivateSGD,
         n_records: int,
         random: Random = os.urandom,
-        ledger: BudgetLedger | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         plan = TrainingPlan(n_records, settings.batch, settings.steps)
         self.settings = settings
         self.noise = calibrate(settings.epsilon, settings.delta, plan)
+        """Standard deviation of a step's noise, over the clip."""
         self.rate = plan.sample_rate
-        self._ledger, self.taken, self._paid = ledger, 0, 0
-        self.chance = FloatGaussian(random)
-        if ledger is not None:  # its own key is a second draw, which seeded figures rest on
-            self.chance = _PaidNoise(random, self._pay)
+        """Probability of each record to be in a batch."""
+        self.expected_batch = max(1, round(self.rate * n_records))
+        self.taken = 0
+        """Steps so far."""
         self._plan = plan.with_noise(self.noise)
+        if ledger is not None:
+            draw(random, 32)  # the second key is used: seeded figures depend on it
+        self._ledger = ledger or Ledger()
+        self._chance = FloatGaussian(random)
+
+    def batch(self) -> NDArray[np.bool_]:
+        """Begin a step: return which records [n] are in its batch.
+
+        Raises:
+            BudgetError: all planned steps were taken, or the ledger's total would be exceeded.
+        """
+        if self.taken >= self.settings.steps:
+            raise BudgetError(f"DP-SGD was planned for {self.settings.steps} steps")
+        if self.taken == 0:
+            self._ledger.book("DP-SGD", self._plan.event(), unmet=self._chance.unmet)
+        self.taken += 1
+        return self._chance.uniform(self._plan.n_records) < self.rate
+
+    def step_noise(self, count: int) -> FloatArray:
+        """Return [count] noise of a begun step on the mean of a batch's clipped gradients.
+
+        Raises:
+            LocalError: no step was begun.
+        """
+        if self.taken == 0:
+            raise LocalError("DP-SGD draws no noise before a batch was paid for")
+        return self._chance.normal(count) * (self.noise * self.settings.clip / self.expected_batch)
 
     def guarantee(self) -> Guarantee:
-        """What the steps that were calibrated for carry; more steps than those void it."""
+        """Return the claim for all planned steps."""
         epsilon, delta = self.settings.epsilon, self.settings.delta
-        made = dp_sgd_guarantee(self._plan, epsilon=epsilon, delta=delta, poisson=True)
-        over = self.taken - self.settings.steps
-        excess = [f"{over} steps more than calibrated for were taken"] * (over > 0)
-        return made.voided_by([*excess, *self.chance.unmet])
-
-    def _pay(self) -> None:
-        if self._ledger is not None and self._paid <= self.taken:
-            self._ledger.book("DP-SGD", self._plan.event(), unmet=self.chance.unmet)
-            self._paid += self.settings.steps
-
-
-class _PaidNoise(FloatGaussian):
-    """Pays before it draws; normal values come from uniform ones."""
-
-    __slots__ = ("_pay",)
-
-    def __init__(self, random: Random, pay: Callable[[], None]) -> None:
-        super().__init__(random)
-        self._pay = pay
-
-    def uniform(self, count: int) -> FloatArray:
-        self._pay()
-        return super().uniform(count)
+        made = dp_sgd_guarantee(self._plan, epsilon=epsilon, delta=delta)
+        return made.voided_by(self._chance.unmet)

@@ -6,30 +6,17 @@ noise, and a distributed sum counts in integer units.
 """
 
 from collections import Counter
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from secure_fd.codec import Codec
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import ConfigurationError
 
 _LEAST_SHARE = 0.25  # units squared: what is proved of sums starts at a deviation of 1/2
 
 
 class Gaussian(Struct, frozen=True, tag=True):
     """One release of real numbers under continuous Gaussian noise."""
-
-    noise_multiplier: float
-
-    def __post_init__(self) -> None:
-        check_least("noise_multiplier", self.noise_multiplier, 0)
-
-
-class DiscreteGaussian(Struct, frozen=True, tag=True):
-    """One integer vector, independent discrete Gaussian noise on every entry.
-
-    noise_multiplier: the noise's parameter sigma over the vector's L2 sensitivity.
-    """
 
     noise_multiplier: float
 
@@ -45,8 +32,9 @@ class SampledGaussian(Struct, frozen=True, tag=True):
 
     def __post_init__(self) -> None:
         check_least("noise_multiplier", self.noise_multiplier, 0)
-        if not 0 < self.sample_rate <= 1:
-            raise ConfigurationError("sample_rate", self.sample_rate, "use a number in (0, 1]")
+        if not 0 < self.sample_rate < 1:
+            allowed = "use a number in (0, 1), or a Gaussian if all records are taken"
+            raise ConfigurationError("sample_rate", self.sample_rate, allowed)
 
 
 class Response(Struct, frozen=True, tag=True):
@@ -102,9 +90,7 @@ class Composed(Struct, frozen=True, tag=True):
     events: tuple["Event", ...]
 
 
-Primitive: TypeAlias = (
-    Gaussian | DiscreteGaussian | DistributedGaussian | SampledGaussian | Response
-)
+Primitive: TypeAlias = Gaussian | DistributedGaussian | SampledGaussian | Response
 Event: TypeAlias = Primitive | Repeated | Composed
 
 
@@ -130,14 +116,3 @@ def check_least(field: str, value: float, least: int) -> None:
     """Raise ConfigurationError for a value below `least`, or none at all."""
     if not value >= least:
         raise ConfigurationError(field, value, f"use {least} or more")
-
-
-# Events as bytes, for what must outlast a process.
-
-
-CODEC: Final = Codec[Event](Event, "an event", LocalError)
-"""Writes events as bytes and reads them.
-
->>> CODEC.decode(CODEC.encode(Repeated(Gaussian(2.0), 3)))
-Repeated(event=Gaussian(noise_multiplier=2.0), times=3)
-"""

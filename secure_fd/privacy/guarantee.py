@@ -35,7 +35,7 @@ Groups = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Composed:
+class AtUnit:
     """What the same release costs at a larger unit; an infinite epsilon means no bound."""
 
     unit: PrivacyUnit
@@ -77,7 +77,7 @@ class Guarantee:
     delta: float
     covers: tuple[str, ...]
     not_covered: tuple[str, ...]
-    composes_to: tuple[Composed, ...]
+    composes_to: tuple[AtUnit, ...]
     sampler: str
     accountant: str
     parts: tuple[Part, ...] = ()
@@ -102,32 +102,18 @@ class Guarantee:
         """Whether there is a finite epsilon at all."""
         return math.isfinite(self.epsilon)
 
+    def checked(self, noise: float, unmet: Sequence[str]) -> "Guarantee":
+        """Return the claim of integer noise, void for unmet reasons and for too little noise."""
+        coarse = (_COARSE,) if noise > 0 and not self.holds else ()
+        return self.voided_by((*unmet, *coarse))
+
     def voided_by(self, reasons: Sequence[str]) -> "Guarantee":
         """The same claim, with no epsilon left if there is any reason against it."""
         if not reasons:
             return self
-        unmet = (*self.unmet, *reasons)
-        return replace(
-            self,
-            epsilon=math.inf,
-            parts=(),
-            composes_to=(),
-            caveats=(),
-            unmet=unmet,
-            swapped=None,
-            groups=(),
-        )
-
-    def of(self, records: int) -> float:
-        """Epsilon of a person with so many records of one client; infinite where none is stated.
-
-        Raises ConfigurationError for a number that no claim is worked out for.
-        """
-        known = dict(self.groups)
-        if known and records not in known:
-            sizes = ", ".join(map(str, known))
-            raise ConfigurationError("images_per_person", records, f"use one of {sizes}")
-        return known.get(records, math.inf)
+        unmet = tuple(dict.fromkeys((*self.unmet, *reasons)))
+        void = replace(self, epsilon=math.inf, unmet=unmet, swapped=None)
+        return replace(void, parts=(), composes_to=(), caveats=(), groups=())
 
     @property
     def headline(self) -> str:
@@ -197,10 +183,10 @@ def _spent(part: Part) -> str:
     return f"{part.name} ({times}, epsilon {figure(part.epsilon)} alone)"
 
 
-def _cost(composed: Composed) -> str:
-    if not math.isfinite(composed.epsilon):
+def _cost(cost: AtUnit) -> str:
+    if not math.isfinite(cost.epsilon):
         return "not bounded"
-    return f"epsilon {figure(composed.epsilon)} at delta {composed.delta:g}"
+    return f"epsilon {figure(cost.epsilon)} at delta {cost.delta:g}"
 
 
 def _listed(items: Sequence[str]) -> str:
@@ -232,7 +218,7 @@ NEVER_COVERED = (
 )
 
 
-COARSE = "the noise is too small for a sampler that is within 2^-110 of exact"
+_COARSE = "the noise is too small for a sampler that is within 2^-110 of exact"
 QUERIED = "the client's network, if others may query it: it learns from raw records"
 
 

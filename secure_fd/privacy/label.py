@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.privacy.accountants import cost
-from secure_fd.privacy.base import Answer, FromAnswers, Protection, Public, check_budget
+from secure_fd.privacy.base import Answer, ClientMechanism, Protection, check_finite
 from secure_fd.privacy.events import Event, Repeated, Response, check_least
 from secure_fd.privacy.guarantee import (
     GROUP_SIZES,
     NEVER_COVERED,
     QUERIED,
-    Composed,
+    AtUnit,
     Guarantee,
     Part,
     PrivacyUnit,
@@ -99,8 +99,7 @@ class RandomizedResponse:
     rounded one.
 
     p and q are the chances of a symbol to be the answer where it is the truth and where it is
-    not. They are those of the rounded words, so `debias` has no bias at all. An infinite epsilon
-    is the identity.
+    not. They are those of the rounded words, so `debias` has no bias at all.
 
     alphabet_size: A, abstain included.
     Kairouz, Bonawitz, Ramage, "Discrete distribution estimation under local privacy", 2016.
@@ -121,19 +120,14 @@ class RandomizedResponse:
     def __post_init__(self) -> None:
         if self.alphabet_size < 2:
             raise ConfigurationError("alphabet_size", self.alphabet_size, "use 2 or more symbols")
-        if not self.epsilon > 0:
-            raise ConfigurationError("epsilon", self.epsilon, "use a number above 0, or inf")
+        if not 0 < self.epsilon < math.inf:
+            raise ConfigurationError("epsilon", self.epsilon, "use a finite number above 0")
         others = self.alphabet_size - 1
         wrong = _wrong_weight(self.epsilon, others)
         object.__setattr__(self, "_wrong", wrong)
         object.__setattr__(self, "_told", WORD - others * wrong)
         if self.p <= self.q:
             raise ConfigurationError("epsilon", self.epsilon, "too small for 64-bit probabilities")
-
-    @property
-    def is_identity(self) -> bool:
-        """Whether answers pass unchanged: epsilon is infinite."""
-        return math.isinf(self.epsilon)
 
     @property
     def q(self) -> float:
@@ -158,8 +152,6 @@ class RandomizedResponse:
         if symbols.size and not 0 <= symbols.min() <= symbols.max() < self.alphabet_size:
             raise LocalError(f"a symbol is outside the alphabet [0, {self.alphabet_size})")
         truth = symbols.astype(np.int64)
-        if self.is_identity:
-            return truth
         word = words(random, truth.size).reshape(truth.shape)
         wrong = (word // np.uint64(self._wrong)).astype(np.int64)
         wrong += wrong >= truth  # skips the truth
@@ -185,8 +177,6 @@ class RandomizedResponse:
         array([[5.]])
         """
         votes = np.asarray(sums, dtype=np.float64)
-        if self.is_identity:
-            return votes.copy()
         if not ((votes >= 0) & (votes <= n_clients)).all():
             raise PeerError("a class has fewer votes than none or more votes than clients")
         return np.asarray((votes - n_clients * self.q) / (self.p - self.q), dtype=np.float64)
@@ -222,8 +212,6 @@ def sample_symbols(weights: FloatArray, predictions: FloatArray, random: Random)
 
 def _wrong_weight(epsilon: float, others: int) -> int:
     """Q > 2^64 / (e^eps + A - 1): rounding is always towards more noise."""
-    if math.isinf(epsilon):
-        return 0
     with localcontext() as context:
         context.prec = 60
         # From epsilon 45 up Q is 1, whatever epsilon is. The exponential is taken low by more
@@ -255,7 +243,7 @@ def label_guarantee(mechanism: RandomizedResponse, *, releases: int, delta: floa
             QUERIED,
             *NEVER_COVERED,
         ),
-        composes_to=tuple(Composed(level, total, delta) for level in levels),
+        composes_to=tuple(AtUnit(level, total, delta) for level in levels),
         sampler="randomised response by 64-bit integer thresholds, exact for this epsilon",
         accountant=f"pure for one answer, exact Renyi over {releases:,} answers",
         parts=(Part("answers, each about another proxy", releases, mechanism.epsilon),),
@@ -276,8 +264,7 @@ class LabelLedger:
     """One client's noisy answers, memoised by proxy index: the classes that each one names.
 
     Fresh noise on the same pair would average out: twenty answers at epsilon 4 are epsilon 80.
-    So a second request gets the first answer, whatever the network has learnt since. Only with
-    an infinite epsilon, where there is no noise to average, do answers pass unchanged.
+    So a second request gets the first answer, whatever the network has learnt since.
     The truth is never stored. A copy would release pairs a second time, so there is none.
     """
 
@@ -301,9 +288,6 @@ class LabelLedger:
             raise LocalError(f"a release of {indices.shape} proxies has {symbols.shape} symbols")
         if indices.size and not 0 <= indices.min() <= indices.max() < size:
             raise LocalError(f"a proxy index is outside [0, {size})")
-        if self._mechanism.is_identity:
-            self._released[indices] = True
-            return self._mechanism.respond_rows(symbols, random)
         unseen = np.flatnonzero(~self._released[indices])
         fresh, first = np.unique(indices[unseen], return_index=True)
         named = self._mechanism.respond_rows(symbols[unseen[first]], random)
@@ -330,77 +314,69 @@ class LabelLedger:
         raise LocalError("a label ledger is secret and single: it cannot be pickled or copied")
 
 
-class LabelGuard(FromAnswers):
+class LabelGuard(ClientMechanism):
     """One client's answers, each made noisy once."""
 
     def __init__(self, unit: "LabelUnit", ledger: LabelLedger) -> None:
         self.ledger, self._unit = ledger, unit
 
     def release(self, indices: IntArray, answer: Answer) -> Released:
-        """The class that each noisy answer names, as a vote; no vote where it abstains.
+        """Return the class that each noisy answer names, as a vote; no vote where it abstains.
 
-        A pair released before keeps its answer. It counts as released from here on, even where the
-        upload never arrives: nobody can tell a lost message from one that somebody kept.
+        A pair released before keeps its answer. It counts as released from here on, even if the
+        upload never arrives: a lost message looks like one that was kept.
         """
-        honest = answer(indices)
-        if self._unit.noiseless:
-            return Released.of(honest)  # drawing symbols from soft labels would be noise of its own
-        random = self._unit.random
+        honest, random = answer(indices), self._unit.random
         symbols = sample_symbols(honest.weights, honest.predictions, random)
         rows = self.ledger.release(indices, symbols, random).astype(np.float64)
         return Released(rows.sum(axis=1), rows)
 
-    def guarantee(self) -> Guarantee | None:
-        """Of the answers so far; None without noise."""
-        return None if self._unit.noiseless else self.ledger.guarantee(self._unit.delta)
+    def guarantee(self) -> Guarantee:
+        """Return the claim for the answers so far."""
+        return self.ledger.guarantee(self._unit.delta)
 
 
 class LabelUnit(Protection):
     """Randomised response over all classes and abstain.
 
-    epsilon: of one answer; infinite, answers leave as they are. delta: of the composition to
-    larger units, which the guarantee states. One object serves one federation.
+    Args:
+        epsilon: of one answer.
+        delta: of the composition to larger units, which the guarantee states.
+        random: source of the noise.
 
     >>> LabelUnit(4.0, 1e-5).name
     'label unit'
     """
 
     name = "label unit"
+    answers_apart = True  # a weight that depends on earlier answers would leak them again
     parts: dict[int, LabelGuard]
 
     def __init__(self, epsilon: float, delta: float, random: Random = os.urandom) -> None:
         super().__init__()
-        check_budget(epsilon, delta)
-        self.noiseless, self.delta, self.random = math.isinf(epsilon), delta, random
-        self.lets_pass, self._epsilon = self.noiseless, epsilon
-        # A weight that depends on earlier answers would leak them again.
-        self.answers_apart = not self.noiseless
+        check_finite(epsilon, delta)
+        self.delta, self.random, self._epsilon = delta, random, epsilon
 
-    @property
-    def mechanism(self) -> RandomizedResponse:
-        """The noise in force, public; LocalError before the clients agreed."""
-        self._agreed()
-        return self._mechanism
+    def levels(self, wanted: int) -> int:  # noqa: ARG002 - an answer is one symbol
+        """Return one unit."""
+        return 1
 
-    def levels(self, wanted: int) -> int:
-        """One unit, for the one symbol of an answer; without noise, as wanted."""
-        return wanted if self.noiseless else 1
+    def agree(self, n_proxies: int, n_classes: int) -> None:
+        """Derive the mechanism, which is public, from the number of classes."""
+        super().agree(n_proxies, n_classes)
+        self.mechanism = RandomizedResponse(self._epsilon, n_classes + 1)
+        self._n_proxies = n_proxies
 
-    def agree(self, public: Public) -> None:
-        """Derive the mechanism from the number of classes."""
-        super().agree(public)
-        self._mechanism = RandomizedResponse(self._epsilon, public.n_classes + 1)
-
-    def _guard(self, number: int) -> LabelGuard:  # noqa: ARG002 - all are alike
-        return LabelGuard(self, LabelLedger(self._mechanism, self._agreed().n_proxies))
+    def _part(self, number: int) -> LabelGuard:
+        if not self._agreed:
+            raise LocalError(f"client {number} needs the proxies before its part of the label unit")
+        return LabelGuard(self, LabelLedger(self.mechanism, self._n_proxies))
 
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
-        """Unbiased counts a class, clipped at zero: a negative vote teaches nothing.
+        """Return unbiased counts a class, clipped at zero.
 
         Only the survivors' answers carry noise into the sum.
         """
-        if self.noiseless:
-            return sums
         named = np.rint(sums.total)
-        votes = np.clip(self._mechanism.debias(named, len(survivors)), 0.0, None)
+        votes = np.clip(self.mechanism.debias(named, len(survivors)), 0.0, None)
         return Sums(votes.sum(axis=1), votes)

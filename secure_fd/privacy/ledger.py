@@ -1,17 +1,18 @@
-"""The budget of one data set: what was ever released of it, paid for before noise is drawn.
+"""The budget of one data set: all releases made from it, booked before noise is drawn.
 
-Order of one release: book the event and wait for the disk; draw; store the answer and wait for the
-disk; let it leave. A process that dies
+A simulation counts in memory (`Ledger`), real data in a file (`BudgetLedger`). A file books one
+release in this order: book the event and wait for the disk; draw; store the answer and wait for the
+disk; return the answer. A process that dies
 - before the booking is on the disk has drawn nothing;
-- between booking and stored answer has let nothing leave. Nobody can tell whether noise was drawn,
-  so the event stays spent, and asking again books a further one, refused beyond the total: each
-  draw has a booking of its own, and all bookings are priced together;
-- after that gives the same bytes when it is asked again.
+- between booking and stored answer has sent nothing. Whether noise was drawn is unknown, so the
+  event stays spent, and asking again books a further one, refused beyond the total: each draw has a
+  booking of its own, and all bookings are priced together;
+- after that returns the same bytes when it is asked again.
 
 A price is the epsilon of all bookings composed, for one record, at the total's delta. That holds
-whenever somebody chooses to stop, for noise that was planned. Where earlier answers choose the
-noise of later ones it is proved for Renyi divergences (Feldman and Zrnic, "Individual Privacy
-Accounting via a Renyi Filter", NeurIPS 2021), and not for numerical composition.
+at any stopping time, for noise that was planned. Where earlier answers choose the noise of later
+ones it is proved for Renyi divergences (Feldman and Zrnic, "Individual Privacy Accounting via a
+Renyi Filter", NeurIPS 2021), and not for numerical composition.
 """
 
 import hashlib
@@ -21,44 +22,22 @@ from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from threading import RLock
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
-import numpy as np
 from msgspec import Struct
 
 from secure_fd.codec import Codec
 from secure_fd.crypto.keys import SecretHolder, fields
-from secure_fd.errors import BudgetError, ConfigurationError, LocalError
+from secure_fd.errors import BudgetError, ConfigurationError, LocalError, SecureFDError
 from secure_fd.privacy.accountants import sampled_cost
 from secure_fd.privacy.events import Composed, Event, Repeated, check_least
 from secure_fd.privacy.guarantee import figure
-from secure_fd.storage import Entry, Store
-from secure_fd.votes.codec import IntArray
+from secure_fd.storage import UNFINISHED, Store
 
 SIMULATION: Final = "simulation"
-"""The name of a ledger that is for no real data."""
+"""Data set of a ledger in memory."""
 
-_LEAST_KEY = 16
 _LONGEST_NAME = 200
-
-
-def data_set_name(records: Iterable[bytes], key: bytes) -> str:
-    """Name a data set by a keyed hash of its records, in whatever order they come.
-
-    key: 16 bytes or more that stay with the client. Without it nobody can tell which records were
-    hashed; a plain hash would let anyone try. Another record, or one more, makes another name.
-
-    >>> key = bytes(range(16))
-    >>> data_set_name([b"one", b"two"], key) == data_set_name([b"two", b"one"], key)
-    True
-    >>> data_set_name([b"one", b"three"], key)[:14]
-    'records:9ff668'
-    """
-    if not _LEAST_KEY <= len(key) <= hashlib.blake2b.MAX_KEY_SIZE:
-        raise ConfigurationError("key", f"{len(key)} bytes", "use 16 to 64 that nobody can guess")
-    hashes = sorted(hashlib.blake2b(r, key=key, digest_size=32).digest() for r in records)
-    # Of another length, so that no record's hash can be taken for that of a data set.
-    return "records:" + hashlib.blake2b(b"".join(hashes), key=key, digest_size=24).hexdigest()
 
 
 class Booking(Struct, frozen=True):
@@ -77,10 +56,10 @@ class Booking(Struct, frozen=True):
         check_least("draws", self.draws, 0)
 
 
-class Budget(Struct, frozen=True):
-    """Of what, and how much: the total for one record of a data set, for good.
+class Total(Struct, frozen=True, tag=True):
+    """The most that all releases of a data set may cost one record.
 
-    >>> Budget("ward 7", 4.0, 1e-5).epsilon
+    >>> Total("ward 7", 4.0, 1e-5).epsilon
     4.0
     """
 
@@ -97,24 +76,110 @@ class Budget(Struct, frozen=True):
         if not 0 < self.delta < 1:
             raise ConfigurationError("delta", self.delta, "use a number between 0 and 1")
 
-    def check_real(self) -> None:
-        """Refuse what only a simulation may have."""
-        if self.data == SIMULATION:
-            raise ConfigurationError("data", self.data, "use another: it is for no real data")
-        if math.isinf(self.epsilon):
-            raise ConfigurationError("epsilon", self.epsilon, "use a finite number")
+
+class Ledger(SecretHolder):
+    """All releases of a simulation against a total; they are lost with this process.
+
+    >>> from secure_fd.privacy.events import Gaussian
+    >>> ledger = Ledger(epsilon=4.0, delta=1e-5)
+    >>> ledger.book("means", Gaussian(1.2))
+    >>> round(ledger.spent, 2)
+    3.55
+    """
+
+    __slots__ = ("bookings", "total")
+
+    def __init__(self, epsilon: float = math.inf, delta: float = 1e-5) -> None:
+        self.total = Total(SIMULATION, epsilon, delta)
+        self.bookings: tuple[Booking, ...] = ()
+        """Everything that was paid for, in order, whether or not an answer left."""
+
+    def price(self, *further: Booking) -> float:
+        """Return the epsilon of all bookings and some further ones, at the total's delta.
+
+        It is infinite if the samplers' distance from ideal noise exceeds a hundredth of delta.
+        """
+        booked = (*self.bookings, *further)
+        counted = Counter(booking.event for booking in booked)
+        event = Composed(tuple(Repeated(each, times) for each, times in counted.items()))
+        return sampled_cost(event, self.total.delta, sum(booking.draws for booking in booked))[0]
+
+    @property
+    def spent(self) -> float:
+        """Epsilon of all bookings, at the total's delta."""
+        return self.price()
+
+    def book(self, name: str, event: Event, *, draws: int = 0, unmet: Iterable[str] = ()) -> None:  # noqa: ARG002 - a simulation's noise may be seeded
+        """Pay for a release whose noise is about to be drawn and whose answer is not kept.
+
+        Args:
+            name: of the release, in error messages.
+            event: the release, in an accountant's terms.
+            draws: samples of its noise, where they are within 2^-110 of exact.
+            unmet: reasons why the noise carries no guarantee (`unmet_by`).
+
+        Raises:
+            BudgetError: the total would be exceeded; nothing is booked.
+            ConfigurationError: `unmet` is not empty and the data are real.
+        """
+        self._add(Booking(name, event, draws))
+
+    def release(
+        self,
+        name: str,
+        event: Event,
+        request: bytes,  # noqa: ARG002 - no answer is kept
+        draw: Callable[[], bytes],
+        *,
+        draws: int = 0,
+        unmet: Iterable[str] = (),
+    ) -> bytes:
+        """Book the event, then draw the answer; further arguments are those of `book`.
+
+        Args:
+            name: of the release.
+            event: the release.
+            request: all that was asked, in public terms: a ledger that keeps answers returns the
+                same bytes to the same request.
+            draw: makes the noisy answer; nothing else that it touches may leave.
+        """
+        self.book(name, event, draws=draws, unmet=unmet)
+        return draw()
+
+    def _add(self, booking: Booking, note: str = "") -> None:
+        total = self.total
+        if math.isfinite(total.epsilon) and not (price := self.price(booking)) <= total.epsilon:
+            raise BudgetError(
+                f"{booking.name}: with it data set {total.data!r} would be at epsilon "
+                f"{figure(price)}, beyond its total of {figure(total.epsilon)} "
+                f"at delta {total.delta:g}{note}"
+            )
+        self.bookings += (booking,)
+
+
+class _Booked(Struct, frozen=True, tag=True):
+    """key: of the request that is answered next, empty if no answer is kept."""
+
+    booking: Booking
+    key: bytes
+
+
+class _Answer(Struct, frozen=True, tag=True):
+    key: bytes
+    answer: bytes
 
 
 _BOOKINGS: Final = Codec[Booking](Booking, "a booking of a ledger", LocalError)
-_BUDGETS: Final = Codec[Budget](Budget, "the total of a ledger", LocalError)
+_Entry: TypeAlias = Total | _Booked | _Answer
+_ENTRIES: Final = Codec[_Entry](_Entry, "an entry of a ledger", LocalError)
 
 
-class BudgetLedger(SecretHolder):
-    """All releases of one data set against a total of epsilon and delta for one record.
+class BudgetLedger(Ledger):
+    """The ledger of a real data set, in a file for its owner alone.
 
-    A release under the same name, event and request gives its stored answer again. Make one with
-    `create`, `open` or `simulation`; one process holds a file at a time. An answer may be as
-    private as the records, so it is in no text, and the file is for its owner alone.
+    A release under the same name, event and request returns its stored answer. Make one with
+    `create` or `open`; one process holds a file at a time. An answer may be as private as the
+    records, so it appears in no text.
 
     >>> import os, tempfile
     >>> from secure_fd.privacy.events import Gaussian
@@ -123,8 +188,8 @@ class BudgetLedger(SecretHolder):
     ...     first = ledger.release("means", Gaussian(1.2), b"round 1", lambda: os.urandom(4))
     >>> with BudgetLedger.open(path, "ward 7") as ledger:
     ...     again = ledger.release("means", Gaussian(1.2), b"round 1", lambda: os.urandom(4))
-    ...     ledger.describe()
-    "budget ledger of data set 'ward 7': 1 release, epsilon 3.55 of 4 at delta 1e-05 for one record"
+    ...     round(ledger.spent, 2), len(ledger.bookings)
+    (3.55, 1)
     >>> first == again
     True
     >>> with BudgetLedger.open(path, "ward 7") as ledger:
@@ -134,13 +199,12 @@ class BudgetLedger(SecretHolder):
     secure_fd.errors.BudgetError: means: with it data set 'ward 7' would be at ...
     """
 
-    __slots__ = ("_answers", "_bookings", "_log", "_lost", "_turn", "budget")
+    __slots__ = ("_answers", "_file", "_turn", "_unanswered")
 
-    def __init__(self, log: Store, budget: Budget) -> None:
-        self._log, self.budget, self._turn = log, budget, RLock()
-        self._bookings: list[Booking] = []
-        self._answers: dict[bytes, int] = {}
-        self._lost: set[bytes] = set()
+    def __init__(self, file: Store, total: Total) -> None:
+        self._file, self.total, self.bookings, self._turn = file, total, (), RLock()
+        self._answers: dict[bytes, bytes] = {}
+        self._unanswered: set[bytes] = set()
 
     @classmethod
     def create(
@@ -148,12 +212,23 @@ class BudgetLedger(SecretHolder):
     ) -> "BudgetLedger":
         """Start the ledger of a data set, in a new file of mode 0600.
 
-        data: its name, or what `data_set_name` makes. epsilon, delta: the total, for good.
-        Raises ConfigurationError for a file that exists, and for a total that is none.
+        Args:
+            path: of the file.
+            data: name of the data set.
+            epsilon: total of all releases, finite.
+            delta: of the total.
+
+        Raises:
+            ConfigurationError: the file exists, or an argument is out of range.
         """
-        budget = Budget(data, epsilon, delta)
-        budget.check_real()
-        return cls(Store.create(_resolved(path), "ledger", _BUDGETS.encode(budget)), budget)
+        total = Total(data, epsilon, delta)
+        if data == SIMULATION:
+            raise ConfigurationError("data", data, "use another: it is for no real data")
+        if math.isinf(epsilon):
+            raise ConfigurationError("epsilon", epsilon, "use a finite number")
+        made = cls(Store.create(Path(path).resolve(), "ledger"), total)
+        made._file.append(_ENTRIES.encode(total))
+        return made
 
     @classmethod
     def open(
@@ -164,92 +239,49 @@ class BudgetLedger(SecretHolder):
         epsilon: float | None = None,
         delta: float | None = None,
     ) -> "BudgetLedger":
-        """Go on with the ledger of a data set; epsilon and delta, where given, must be its own.
+        """Open the ledger of a data set; epsilon and delta, if given, must be its own.
 
-        Raises ConfigurationError for another data set, another total and a file that a process has
-        open; LocalError for a file that is damaged.
+        Raises:
+            ConfigurationError: another data set, another total, or a process has the file open.
+            LocalError: the file is damaged.
         """
-        log = Store.open(_resolved(path), "ledger")
+        file = Store.open(Path(path).resolve(), "ledger")
         try:
-            made = cls._read(log)
-        except LocalError:
-            log.close()
+            made = cls._read(file)
+            for field, given in (("data", data), ("epsilon", epsilon), ("delta", delta)):
+                kept = getattr(made.total, field)
+                if given is not None and given != kept:
+                    raise ConfigurationError(field, given, f"the ledger was made for {kept!r}")
+        except SecureFDError:
+            file.close()
             raise
-        own = made.budget
-        for field, given, kept in (
-            ("data", data, own.data),
-            ("epsilon", epsilon, own.epsilon),
-            ("delta", delta, own.delta),
-        ):
-            if given is not None and given != kept:
-                log.close()
-                raise ConfigurationError(field, given, f"the ledger was made for {kept!r}")
         return made
 
     @classmethod
-    def simulation(cls, epsilon: float = math.inf, delta: float = 1e-5) -> "BudgetLedger":
-        """A ledger for no real data, in memory: it is lost with this process.
-
-        >>> BudgetLedger.simulation().describe()
-        'budget ledger "simulation", in memory and for no real data: no releases, epsilon 0 ...'
-        """
-        return cls(Store.in_memory(), Budget(SIMULATION, epsilon, delta))
-
-    @classmethod
-    def _read(cls, log: Store) -> "BudgetLedger":
-        entries = log.entries()
-        first = next(entries, Entry(0, "", b"", b""))
-        if first.kind != "opened":
-            raise LocalError("the total of a ledger is damaged")
-        made = cls(log, _BUDGETS.decode(first.body))
+    def _read(cls, file: Store) -> "BudgetLedger":
+        entries = [_ENTRIES.decode(body) for body in file.entries()]
+        total = entries.pop(0) if entries else None
+        if not isinstance(total, Total):
+            raise LocalError(f"a ledger has no total: {UNFINISHED}")
+        made = cls(file, total)
         for entry in entries:
-            made._take(entry)
+            made._recall(entry)
         return made
 
-    def _take(self, entry: Entry) -> None:
-        """Recall an entry of the file."""
-        if entry.kind == "booked":
-            self._bookings.append(_BOOKINGS.decode(entry.body))
-            self._lost |= {entry.request} - {b""}  # what `book` paid for has no answer to lose
-        elif entry.kind == "answered" and entry.request in self._lost:
-            self._lost.remove(entry.request)
-            self._answers[entry.request] = entry.number
+    def _recall(self, entry: _Entry) -> None:
+        if isinstance(entry, _Booked):
+            self.bookings += (entry.booking,)
+            self._unanswered.add(entry.key)
+        elif isinstance(entry, _Answer) and entry.key in self._unanswered:
+            self._unanswered.remove(entry.key)
+            self._answers[entry.key] = entry.answer
         else:
-            raise LocalError(f"entry {entry.number} of a ledger belongs to nothing")
-
-    @property
-    def bookings(self) -> tuple[Booking, ...]:
-        """Everything that was paid for, in order, whether or not it left."""
-        return tuple(self._bookings)
-
-    @property
-    def spent(self) -> float:
-        """Epsilon of all bookings, at the total's delta."""
-        return self.price()
-
-    @property
-    def is_simulation(self) -> bool:
-        """Whether it is for no real data."""
-        return self.budget.data == SIMULATION
-
-    def price(self, *further: Booking) -> float:
-        """Epsilon of all bookings and some further ones, at the total's delta; books nothing.
-
-        Infinite where the samplers' distance from ideal noise exceeds a hundredth of delta.
-        """
-        booked = (*self._bookings, *further)
-        counted = Counter(booking.event for booking in booked)
-        event = Composed(tuple(Repeated(each, times) for each, times in counted.items()))
-        return sampled_cost(event, self.budget.delta, sum(booking.draws for booking in booked))[0]
+            raise LocalError("an entry of a ledger belongs to nothing")
 
     def book(self, name: str, event: Event, *, draws: int = 0, unmet: Iterable[str] = ()) -> None:
-        """Pay for a release that is about to be drawn, and whose answer is not to be kept.
-
-        It is on the disk when this returns. unmet: why its noise is worth nothing (`unmet_by`);
-        only a simulation takes such. Raises BudgetError beyond the total, and books nothing then.
-        """
+        """Pay for a release as `Ledger.book` does; the booking is on the disk on return."""
         with self._turn:
-            self._book(Booking(name, event, draws), b"", tuple(unmet))
+            self._pay(Booking(name, event, draws), b"", unmet)
 
     def release(
         self,
@@ -261,74 +293,35 @@ class BudgetLedger(SecretHolder):
         draws: int = 0,
         unmet: Iterable[str] = (),
     ) -> bytes:
-        """Give the stored answer to a request, or book its event, draw the answer and store it.
+        """Return the stored answer to a request, or book its event, draw the answer and store it.
 
-        name: of the release, for people. request: all that was asked, in public terms, so that
-        only the same question has the same bytes. draw: makes the noisy answer; it must touch
-        nothing else that leaves. draws, unmet: as in `book`. Raises BudgetError beyond the total,
-        before anything is drawn. What was booked stays spent, even where `draw` raises.
+        What was booked stays spent, even if `draw` raises. Arguments are those of `Ledger.release`.
         """
-        booking, unmet = Booking(name, event, draws), tuple(unmet)
-        asked = fields(_BOOKINGS.encode(booking), request, *(reason.encode() for reason in unmet))
+        booking = Booking(name, event, draws)
+        asked = fields(_BOOKINGS.encode(booking), request)
         key = hashlib.blake2b(asked, digest_size=32).digest()
         with self._turn:
             if key in self._answers:
-                return self._log.body(self._answers[key])
-            self._book(booking, key, unmet)
+                return self._answers[key]
+            self._pay(booking, key, unmet)
             answer = draw()
-            self._answers[key] = self._log.append("answered", key, answer)
-            self._lost.discard(key)
+            self._file.append(_ENTRIES.encode(_Answer(key, answer)))
+            self._answers[key] = answer
+            self._unanswered.discard(key)
             return answer
 
-    def release_integers(
-        self,
-        name: str,
-        event: Event,
-        request: bytes,
-        draw: Callable[[], IntArray],
-        *,
-        size: int,
-        unmet: Iterable[str] = (),
-    ) -> IntArray:
-        """The same for [size] integers, each with a sample of noise.
-
-        >>> from secure_fd.privacy.events import DiscreteGaussian
-        >>> ledger, noisy = BudgetLedger.simulation(), np.array([3, -1])
-        >>> event = DiscreteGaussian(1.0)
-        >>> ledger.release_integers("sums", event, b"round 1", lambda: noisy, size=2)
-        array([ 3, -1])
-        """
-
-        def packed() -> bytes:
-            drawn = draw()
-            if drawn.dtype != np.int64 or drawn.shape != (size,):
-                raise LocalError(f"{name}: {drawn.dtype} {drawn.shape} is no [{size}] of int64")
-            return drawn.astype("<i8").tobytes()
-
-        answer = self.release(name, event, request, packed, draws=size, unmet=unmet)
-        return np.frombuffer(answer, dtype="<i8").astype(np.int64)
-
-    def describe(self) -> str:
-        """What it is for and what is spent, in one line.
-
-        >>> BudgetLedger.simulation().describe()
-        'budget ledger "simulation", in memory and for no real data: no releases, epsilon 0 ...'
-        """
-        count, total = len(self._bookings), self.budget
-        kind = (
-            'budget ledger "simulation", in memory and for no real data'
-            if self.is_simulation
-            else f"budget ledger of data set {total.data!r}"
-        )
-        releases = "1 release" if count == 1 else f"{count or 'no'} releases"
-        return (
-            f"{kind}: {releases}, epsilon {figure(self.spent)} of {figure(total.epsilon)} "
-            f"at delta {total.delta:g} for one record"
-        )
+    def _pay(self, booking: Booking, key: bytes, unmet: Iterable[str]) -> None:
+        for reason in unmet:
+            raise ConfigurationError("random", reason, "use os.urandom for real data")
+        again = key in self._unanswered - {b""}
+        # In memory first: after an interrupt nothing on the disk is missing here.
+        self._add(booking, " (it was paid for before, but its answer was lost)" if again else "")
+        self._unanswered.add(key)
+        self._file.append(_ENTRIES.encode(_Booked(booking, key)))
 
     def close(self) -> None:
         """Let another process open the file."""
-        self._log.close()
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -336,38 +329,12 @@ class BudgetLedger(SecretHolder):
     def __exit__(self, *failure: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"BudgetLedger({len(self._bookings)} bookings)"
 
-    def _book(self, booking: Booking, request: bytes, unmet: tuple[str, ...]) -> None:
-        if unmet and not self.is_simulation:
-            raise ConfigurationError("random", unmet[0], "use os.urandom for real data")
-        body, price = _BOOKINGS.encode(booking), self.price(booking)
-        if not price <= self.budget.epsilon:
-            raise BudgetError(self._refusal(booking.name, price, lost=request in self._lost))
-        # First here, then on the disk: whatever interrupts, nothing on the disk is forgotten here.
-        self._bookings.append(booking)
-        self._lost |= {request} - {b""}
-        self._log.append("booked", request, body)
+def ledger_of(ledgers: Mapping[int, Ledger] | None, number: int) -> Ledger | None:
+    """Return the budget of a client's data set, None if there are no ledgers at all.
 
-    def _refusal(self, name: str, price: float, *, lost: bool) -> str:
-        total = self.budget
-        return (
-            f"{name}: with it data set {total.data!r} would be at epsilon {figure(price)}, beyond "
-            f"its total of {figure(total.epsilon)} at delta {total.delta:g}"
-            + (" (it was paid for before, but its answer was lost)" if lost else "")
-        )
-
-
-def _resolved(path: str | PathLike[str]) -> Path:
-    """One name a file, so that it has one lock."""
-    return Path(path).resolve()
-
-
-def ledger_of(ledgers: Mapping[int, BudgetLedger] | None, number: int) -> BudgetLedger | None:
-    """The budget of a client's data set; None where nobody keeps one.
-
-    Raises ConfigurationError where others have one and this client has none.
+    Raises:
+        ConfigurationError: other clients have a ledger and this one has none.
     """
     if ledgers is not None and number not in ledgers:
         raise ConfigurationError("ledgers", sorted(ledgers), f"client {number} needs one as well")

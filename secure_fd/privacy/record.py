@@ -15,7 +15,6 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Self, cast, final
 
 import numpy as np
@@ -24,14 +23,13 @@ from numpy.typing import NDArray
 from secure_fd.crypto.keys import fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.privacy.accountants import accountant_for, cost, sampled_cost
-from secure_fd.privacy.base import CountedGuard, SharedNoise
+from secure_fd.privacy.base import ClientMechanism, SharedNoise
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.events import DistributedGaussian, Event, Repeated
 from secure_fd.privacy.guarantee import (
-    COARSE,
     GROUP_SIZES,
     NEVER_COVERED,
-    Composed,
+    AtUnit,
     Guarantee,
     Part,
     PrivacyUnit,
@@ -39,7 +37,7 @@ from secure_fd.privacy.guarantee import (
     figure,
     shares_assumed,
 )
-from secure_fd.privacy.ledger import BudgetLedger, ledger_of
+from secure_fd.privacy.ledger import Ledger, ledger_of
 from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import MAX_SIGMA, Random, discrete_gaussian, room_for, unmet_by
 from secure_fd.secagg.graph import corrupt_of, threshold
@@ -336,7 +334,7 @@ def pooled_guarantee(
     epsilon, total = sampled_cost(plan.event(), delta, draws)
     swapped, _ = sampled_cost(plan.replaced(), delta, draws)
     spent = cost(replace(plan, sums=released).event(), delta)
-    client = Composed(
+    client = AtUnit(
         PrivacyUnit.CLIENT, *sampled_cost(plan.moved_by(float(max(records))), delta, draws)
     )
     sums = "releases" if local else "sums"
@@ -369,8 +367,7 @@ def pooled_guarantee(
             (k, sampled_cost(plan.moved_by(float(k)), delta, draws)[0]) for k in GROUP_SIZES
         ),  # k records that are summed move a release k times as far
     )
-    coarse = (COARSE,) if plan.noise > 0 and math.isinf(epsilon) else ()
-    return made.voided_by((*dict.fromkeys(unmet), *coarse))
+    return made.checked(plan.noise, unmet)
 
 
 def _fewer(plan: PooledPlan, delta: float, draws: int) -> str:
@@ -438,7 +435,7 @@ def audible(
 # The unit and its parts.
 
 
-class PooledGuard(CountedGuard):
+class PooledGuard(ClientMechanism):
     """One client's shares of noise, for as many sums as were planned.
 
     ledger: of its data set. request: what all of its sums have in common, in public terms.
@@ -446,7 +443,7 @@ class PooledGuard(CountedGuard):
 
     def __init__(self, unit: "PooledRecordUnit", number: int) -> None:
         self._unit, self._number = unit, number
-        self._ledger = ledger_of(unit.ledgers, number)
+        self._ledger = ledger_of(unit.ledgers, number) or Ledger()
         self._request = fields(unit.session, unit.terms, number.to_bytes(4, "big"))
 
     @property
@@ -467,7 +464,7 @@ class PooledGuard(CountedGuard):
         common = UNITS * proxies.mean(axis=0)
         return audible(released, common, count, n_classes, deviation)
 
-    def release(
+    def release_sums(
         self,
         parts: Iterable[tuple[Features, Features]],
         shape: tuple[int, int],
@@ -485,31 +482,28 @@ class PooledGuard(CountedGuard):
         unit, plan, sums = self._unit, self._unit.plan, pooled_sums(parts, shape)
         event = replace(plan, sums=1).event()
         if unit.noiseless:
-            if self._ledger is not None:
-                self._ledger.book("class sums without noise", event)
+            self._ledger.book("class sums without noise", event)
             return sums.values
         if self.released >= plan.sums:
             raise BudgetError(f"the pooled record unit was planned for {plan.sums} sums")
         self.released += 1
-        if self._ledger is None:
-            return unit.noise.perturb(sums)
         place = (announced or os.urandom(32)) if self.shares else b""
-        return self._ledger.release_integers(
+        answer = self._ledger.release(
             "noisy class sums",
             event,
             fields(self._request, place, asked),
-            partial(unit.noise.perturb, sums),
-            size=plan.entries,
+            lambda: unit.noise.perturb(sums).astype("<i8").tobytes(),
+            draws=plan.entries,
             unmet=unmet_by(unit.noise.random),
         )
+        return np.frombuffer(answer, dtype="<i8").astype(np.int64)
 
     def guarantee(self) -> Guarantee | None:
         """Of all planned sums; None before the first, and without noise."""
         if not self.released:
             return None
         unit = self._unit
-        made = pooled_guarantee(unit.plan, unit.delta, unit.records, self.released, unit.voids)
-        return made.voided_by(unit.unchecked)
+        return pooled_guarantee(unit.plan, unit.delta, unit.records, self.released, unit.voids)
 
 
 class PooledRecordUnit(SharedNoise):
@@ -549,19 +543,20 @@ class PooledRecordUnit(SharedNoise):
         honest: int | None = None,
         features: "ReferenceSettings | None" = None,
         random: Random = os.urandom,
-        ledgers: Mapping[int, BudgetLedger] | None = None,
+        ledgers: Mapping[int, Ledger] | None = None,
         session: bytes | None = None,
     ) -> None:
-        super().__init__(epsilon, delta, len(records), random)
         if self._alone:
             if (honest, session) != (None, None):
                 raise ConfigurationError("honest", honest, f"not of a {self.name}: leave it out")
             honest, session = 1, b""  # each release is complete by itself, in any session
-        from secure_fd.selection.density_ratio import ReferenceSettings  # with torch, so not above
-
-        clients, plain = len(records), features or ReferenceSettings()
+        clients = len(records)
         corrupt = corrupt_of(clients)
         enough = threshold(clients) - corrupt if honest is None else honest
+        super().__init__(epsilon, delta, clients, random, local=enough == 1)
+        from secure_fd.selection.density_ratio import ReferenceSettings  # with torch, so not above
+
+        plain = features or ReferenceSettings()
         plan = PooledPlan(
             clients=clients,
             honest=enough,
@@ -575,7 +570,7 @@ class PooledRecordUnit(SharedNoise):
             allowed = f"at delta {delta:g} it takes a share of noise of deviation {deviation:.3g}, "
             allowed += f"above the sampler's {MAX_SIGMA:.3g}: use a larger epsilon or delta"
             raise ConfigurationError("epsilon", epsilon, allowed)
-        self.local, self.corrupt = enough == 1, plan.corrupt if honest is None else None
+        self.corrupt = plan.corrupt if honest is None else None
         speakers = max(1.0, _SPEAKERS * clients) if self.local else clients
         inside = self.plan.noise * math.sqrt(speakers / self.plan.honest)
         of_mean = inside / sum(records)
@@ -586,17 +581,9 @@ class PooledRecordUnit(SharedNoise):
         self.records = tuple(records)
         self.terms = repr((self.plan, self.records, self.features)).encode()
         self.noise = PooledShares(self.plan, random)
+        if self.shares:
+            self.noise_terms = NoiseTerms(self.noise.room(clients), self.plan.survivors)
         self.ledgers, self.session = ledgers, os.urandom(32) if session is None else session
-
-    @property
-    def noise_terms(self) -> NoiseTerms:
-        """Room for the noise of all, and the inputs without which it is too little.
-
-        None of either for the local unit, whose releases are in range and complete by themselves.
-        """
-        if not self.shares:
-            return NoiseTerms()
-        return NoiseTerms(self.noise.room(self.plan.clients), self.plan.survivors)
 
     @property
     def own_room(self) -> int:
@@ -604,10 +591,10 @@ class PooledRecordUnit(SharedNoise):
         return self.noise.room(1) if self.local else 0
 
     def client(self, number: int) -> PooledGuard:
-        """The part of client `number`. Raises BudgetError the second time."""
+        """Make the part of client `number`. Raises BudgetError the second time."""
         return cast(PooledGuard, super().client(number))
 
-    def _guard(self, number: int) -> PooledGuard:
+    def _part(self, number: int) -> PooledGuard:
         return PooledGuard(self, number)
 
 

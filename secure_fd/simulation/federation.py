@@ -24,7 +24,7 @@ from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerEr
 from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.methods.min_voters import check_sum
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.base import NoProtection, Protection, Public
+from secure_fd.privacy.base import NoProtection, Protection
 from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.server import Outbound, Server
@@ -305,7 +305,7 @@ class Federation:
     def _begin(self) -> None:
         proxies = self._setting.proxies
         if proxies is not None:
-            self._protection.agree(Public(len(proxies), self._setting.n_classes))
+            self._protection.agree(len(proxies), self._setting.n_classes)
             sent = self._proxies_bytes
             self.transcript.broadcast(proxy_bytes(proxies) if sent is None else sent)
         spent = self._sum.setup_traffic()

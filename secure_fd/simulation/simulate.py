@@ -25,7 +25,6 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.optional import import_ours
 from secure_fd.privacy.base import NoProtection, Protection
 from secure_fd.privacy.label import LabelUnit
-from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.privacy.record import LocalRecordUnit, PooledRecordUnit, sums_for
 from secure_fd.privacy.samplers import Random
 from secure_fd.protocol.transcript import RoundReport, Transcript
@@ -193,9 +192,7 @@ def simulate(
         if unit is not None and not math.isinf(epsilon):
             if unit != "record":
                 raise ConfigurationError("unit", unit, "use record: this method shares no labels")
-            ledgers = simulated_ledgers(len(people), epsilon, delta)
-            plan = steps.rounds, steps.schedule
-            chosen = chosen.trained_privately(epsilon, delta, *plan, ledgers=ledgers)
+            chosen = chosen.trained_privately(epsilon, delta, steps.rounds, steps.schedule)
     elif pools:
         protection = pooled_unit(made, epsilon, delta, local=local)
     else:
@@ -355,15 +352,6 @@ def pooled_heads(epsilon: float, *, local: bool = False) -> PooledHeads:
     return PooledHeads(sums_for(epsilon, local=local) - 1)
 
 
-def simulated_ledgers(clients: int, epsilon: float, delta: float) -> dict[int, BudgetLedger]:
-    """By client, a ledger in memory that is for no real data.
-
-    >>> simulated_ledgers(2, 4.0, 1e-5)[1].is_simulation
-    True
-    """
-    return {k: BudgetLedger.simulation(epsilon=epsilon, delta=delta) for k in range(clients)}
-
-
 def pooled_unit(
     data: FederatedData,
     epsilon: float,
@@ -372,7 +360,7 @@ def pooled_unit(
     local: bool = False,
     random: Random = os.urandom,
 ) -> PooledRecordUnit:
-    """The unit for these clients and proxies, on ledgers in memory that are for no real data.
+    """Return the record unit for these clients and proxies, whose ledgers are in memory.
 
     random: source of the noise.
 
@@ -382,8 +370,6 @@ def pooled_unit(
     1
     """
     kind = LocalRecordUnit if local else PooledRecordUnit
-    noisy = not math.isinf(epsilon)
-    ledgers = simulated_ledgers(len(data.clients), epsilon, delta) if noisy else None
     return kind(
         epsilon,
         delta,
@@ -392,7 +378,6 @@ def pooled_unit(
         n_classes=data.n_classes,
         sums=sums_for(epsilon, local=local),
         random=random,
-        ledgers=ledgers,
     )
 
 

@@ -55,13 +55,12 @@ class PrivateGradient:
             torch.optim.SGD(model.parameters(), lr=0.0),  # never steps
             noise_multiplier=0.0,  # `_add_noise` adds it
             max_grad_norm=budget.settings.clip,
-            expected_batch_size=max(1, round(budget.rate * len(train))),
+            expected_batch_size=budget.expected_batch,
         )
 
     def fill(self, loss: Loss) -> None:
         """Leave one step's gradient of the mean loss in the parameters, to be stepped along."""
-        budget = self._budget
-        drawn = np.flatnonzero(budget.chance.uniform(len(self._train)) < budget.rate)
+        drawn = np.flatnonzero(self._budget.batch())
         batch = self._train[torch.from_numpy(drawn).to(self._train.labels.device)]
         self._clipper.zero_grad()
         self._model.train()  # Opacus keeps no gradients of a network that is only asked
@@ -71,7 +70,6 @@ class PrivateGradient:
         if not self._clipper.pre_step():  # clips every record's gradient, sums and scales
             raise LocalError("Opacus held a step back: DP-SGD would leave it without noise")
         self._add_noise()
-        budget.taken += 1
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
@@ -103,13 +101,11 @@ class PrivateGradient:
                 gradient[~finite] = 0.0
 
     def _add_noise(self) -> None:
-        """N(0, (z clip)^2) on the summed gradient, so that over the batch size on the mean."""
-        budget, expected = self._budget, self._clipper.expected_batch_size
-        scale = budget.noise * budget.settings.clip / expected
+        """Add N(0, (z clip)^2) to the summed gradient, hence over the batch size to the mean."""
         for parameter in self._model.parameters():
             if parameter.grad is None:
                 raise LocalError("a parameter has no gradient: DP-SGD would leave it without noise")
-            noise = torch.from_numpy(budget.chance.normal(parameter.numel()) * scale)
+            noise = torch.from_numpy(self._budget.step_noise(parameter.numel()))
             parameter.grad += noise.to(parameter.grad).view_as(parameter.grad)
 
 
@@ -125,16 +121,8 @@ class PrivateTrainer(LocalTrainer):
     ) -> None:
         self.model, self.budget = model.to(device), budget
         self._gradient = PrivateGradient(self.model, train.to(device), budget)
-        self._optimiser = torch.optim.SGD(model.parameters(), lr=budget.settings.learning_rate)
-
-    @property
-    def learning_rate(self) -> float:
-        """Of every step; no schedule changes it."""
-        return self.budget.settings.learning_rate
-
-    @learning_rate.setter
-    def learning_rate(self, rate: float) -> None:
-        """Leave the rate as it is: the budget was planned for it."""
+        self.learning_rate = budget.settings.learning_rate
+        self._optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)  # no schedule
 
     def local_steps(self, steps: int, lessons: Tensor | None = None) -> None:
         """Noisy, clipped SGD steps on Poisson samples of the private records.

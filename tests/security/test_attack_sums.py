@@ -278,7 +278,7 @@ def test_a_vote_that_stands_alone_is_deniable_up_to_e_to_the_epsilon():
     assert least_odds(EPSILON) <= exp(EPSILON)
 
 
-@pytest.mark.parametrize("broken", [float("inf"), 2 * EPSILON], ids=["no noise", "half the noise"])
+@pytest.mark.parametrize("broken", [40.0, 2 * EPSILON], ids=["hardly any noise", "half the noise"])
 def test_too_little_noise_is_caught(broken):
     assert least_odds(broken) > exp(EPSILON)
 

@@ -191,8 +191,8 @@ def local_unit(data: FederatedData) -> PooledRecordUnit:
     return pooled_unit(data, LocalRecordUnit)
 
 
-LOCAL = Case(local_unit, pooled_heads, PooledGuard, "release")
-POOLED = Case(pooled_unit, pooled_heads, PooledGuard, "release")
+LOCAL = Case(local_unit, pooled_heads, PooledGuard, "release_sums")
+POOLED = Case(pooled_unit, pooled_heads, PooledGuard, "release_sums")
 
 
 @pytest.mark.parametrize(
@@ -227,9 +227,9 @@ Records = tuple[Features, Features]
 class BesideTheNoise(LocalRecordUnit):
     """One entry tells the sum of the raw features as well."""
 
-    def _guard(self, number: int) -> PooledGuard:
-        made = super()._guard(number)
-        release = made.release
+    def _part(self, number: int) -> PooledGuard:
+        made = super()._part(number)
+        release = made.release_sums
 
         def leaking(parts: Iterable[Records], *given: Any) -> IntArray:
             kept = list(parts)
@@ -237,7 +237,7 @@ class BesideTheNoise(LocalRecordUnit):
             told[0] += round(1000 * sum(float(features.sum()) for features, _ in kept))
             return told
 
-        made.release = leaking
+        made.release_sums = leaking
         return made
 
 

@@ -5,18 +5,20 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError
+from secure_fd.methods import fedavg
 from secure_fd.methods.base import Method
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.generator import AdversarialSettings
-from secure_fd.privacy import dp_sgd
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.events import Gaussian
-from secure_fd.privacy.ledger import Booking, BudgetLedger
+from secure_fd.privacy.ledger import Booking, BudgetLedger, Ledger
 from secure_fd.privacy.samplers import FloatGaussian
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.simulation.federation import Federation, participants_of
@@ -37,20 +39,25 @@ def private(settings: PrivateSGD, n_records: int, ledger: BudgetLedger) -> Priva
     return PrivateBudget(settings, n_records, ledger=ledger)
 
 
-class _PaysAfter(dp_sgd._PaidNoise):
-    """A twin that draws and then pays."""
+class PaysAfter(PrivateBudget):
+    """A mutation that draws and then pays."""
 
-    def uniform(self, count: int) -> FloatArray:
-        drawn = FloatGaussian.uniform(self, count)
-        self._pay()
-        return drawn
+    def batch(self) -> NDArray[np.bool_]:
+        self._chance.uniform(1)
+        return super().batch()
+
+
+class PaysNothing(PrivateBudget):
+    """A mutation whose steps are never booked."""
+
+    def batch(self) -> NDArray[np.bool_]:
+        self.taken += 1
+        return self._chance.uniform(self._plan.n_records) < self.rate
 
 
 def books_after(settings: PrivateSGD, n_records: int, ledger: BudgetLedger) -> PrivateBudget:
-    """A twin that books what it has drawn already."""
-    made = private(settings, n_records, ledger)
-    made.chance = _PaysAfter(os.urandom, made._pay)
-    return made
+    """A mutation that books what it has drawn already."""
+    return PaysAfter(settings, n_records, ledger=ledger)
 
 
 def books_nothing(settings: PrivateSGD, n_records: int, _: BudgetLedger) -> PrivateBudget:
@@ -75,7 +82,7 @@ def killed_once_it_drew(path: Path, make: Make) -> None:
             with BudgetLedger.open(path, DATA) as ledger:
                 budget = make(SETTINGS, 30, ledger)
                 FloatGaussian.uniform = drawn_and_dead
-                budget.chance.normal(4)
+                budget.batch()
         finally:
             os._exit(0)
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
@@ -101,7 +108,7 @@ def test_whoever_is_killed_with_noise_in_memory_has_paid(tmp_path):
     with BudgetLedger.open(path, DATA) as ledger:
         again = private(SETTINGS, 30, ledger)
         with pytest.raises(BudgetError, match="beyond its total of 4"):
-            again.chance.uniform(1)
+            again.batch()
 
 
 @pytest.mark.parametrize("twin", [books_after, books_nothing])
@@ -126,23 +133,23 @@ class Watch:
         self.drew: set[int] = set()
         self.paid: set[int] = set()
         self.unpaid = False
-        draw, book = FloatGaussian.uniform, BudgetLedger.book
+        draw, book = FloatGaussian.uniform, Ledger.book
 
         def drawn(chance: FloatGaussian, count: int) -> FloatArray:
             self.drew.add(id(chance))
             self.unpaid |= len(self.drew) > len(self.paid)
             return draw(chance, count)
 
-        def booked(ledger: BudgetLedger, name: str, event: object, **rest: object) -> None:
+        def booked(ledger: Ledger, name: str, event: object, **rest: object) -> None:
             book(ledger, name, event, **rest)
             self.paid.add(id(ledger))
 
         monkeypatch.setattr(FloatGaussian, "uniform", drawn)
-        monkeypatch.setattr(BudgetLedger, "book", booked)
+        monkeypatch.setattr(Ledger, "book", booked)
 
 
 def run_of(
-    data: FederatedData, name: str, ledgers: dict[int, BudgetLedger] | None, rounds: int = 1
+    data: FederatedData, name: str, ledgers: dict[int, Ledger] | None, rounds: int = 1
 ) -> Federation:
     """A federation whose clients train by DP-SGD for so many planned rounds."""
     method: Method = PLANNED[name].trained_privately(4.0, DELTA, rounds, BRIEF, ledgers)
@@ -151,8 +158,8 @@ def run_of(
     return Federation(people, None, method, aggregation=PlainSum(4), schedule=BRIEF)
 
 
-def opened(total: float = 4.0) -> dict[int, BudgetLedger]:
-    return {number: BudgetLedger.simulation(total, DELTA) for number in range(4)}
+def opened(total: float = 4.0) -> dict[int, Ledger]:
+    return {number: Ledger(total, DELTA) for number in range(4)}
 
 
 @methods
@@ -166,20 +173,16 @@ def test_every_client_books_all_its_steps_before_it_draws(digits, name, monkeypa
         (booked,) = ledger.bookings
         assert booked.event.times == 2 * (1 if name == "fedavg" else 2)
         assert 3.9 < ledger.spent <= 4.0
-    with pytest.raises(BudgetError, match="DP-SGD: with it"):
+    with pytest.raises(BudgetError, match="DP-SGD was planned for"):
         run.fit(1)
 
 
 @methods
-def test_federations_that_pay_late_or_never_are_caught(digits, name, monkeypatch):
+@pytest.mark.parametrize("mutation", [PaysAfter, PaysNothing])
+def test_federations_that_pay_late_or_never_are_caught(digits, name, mutation, monkeypatch):
     watch = Watch(monkeypatch)
-    run_of(digits, name, None).fit(1)
-    assert watch.unpaid
-    monkeypatch.setattr(dp_sgd, "_PaidNoise", _PaysAfter)
-    watch.drew.clear()
-    watch.unpaid = False
+    monkeypatch.setattr(fedavg, "PrivateBudget", mutation)
     run_of(digits, name, opened()).fit(1)
-    assert len(watch.paid) == 4
     assert watch.unpaid
 
 
@@ -192,8 +195,10 @@ def test_a_client_whose_budget_is_spent_trains_no_step(digits, name):
     assert len(ledgers[2].bookings) == 1
 
 
-def test_simulations_open_ledgers_of_their_own(digits):
+def test_a_simulation_without_ledgers_takes_no_more_steps_than_planned(digits):
     run = simulate(digits, method="fedavg", unit="record", epsilon=4.0)
-    ledgers = run.federation.method.ledgers
-    assert sorted(ledgers) == [0, 1, 2, 3]
-    assert all(ledger.is_simulation and ledger.budget.epsilon == 4.0 for ledger in ledgers.values())
+    client = run.federation.clients[0].half
+    budget = client.learner.trainer.budget
+    budget.taken = budget.settings.steps
+    with pytest.raises(BudgetError, match="planned for"):
+        budget.batch()

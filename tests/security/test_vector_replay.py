@@ -37,7 +37,10 @@ class Sites:
     """Four clients with ledgers and state files, whose processes can all be started again."""
 
     def __init__(self, data: FederatedData, folder: Path) -> None:
-        self.ledgers = {k: BudgetLedger.simulation() for k in range(4)}
+        self.ledgers = {
+            k: BudgetLedger.create(folder / f"ledger {k}", f"site {k}", epsilon=9.0, delta=1e-5)
+            for k in range(4)
+        }
         self.sums, self._data, self._folder = MaskedSum(4, public_seed=0), data, folder
         lost = {0: {2: Stage.UNMASK, 3: Stage.UNMASK}}
         unit = self.unit()

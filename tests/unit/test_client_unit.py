@@ -22,7 +22,7 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.votes.codec import Contribution, FloatArray, IntArray, Sums, one_hot
 from secure_fd.wire import Stage
-from tests.small_federation import faults, federation, parameters, run
+from tests.small_federation import faults, federation, run
 
 DELTA = 1e-5
 PLAN = ClientPlan(clients=10, proxies=32, rounds=2, classes=10, absent=3, corrupt=1)
@@ -52,13 +52,13 @@ def unit(
         (lambda: unit().check_sum(PlainSum(10)), r"aggregation: 'plain' .*use masks"),
         (lambda: unit().check_sum(MaskedSum(4)), r"clients: 10 .*the sum has 4"),
         (lambda: unit(delta=0.1), "one over the number of clients"),
+        (lambda: unit(budget=math.inf), "use a finite number"),
     ],
 )
 def test_what_its_noise_does_not_cover_is_refused(make, why):
     with pytest.raises(ConfigurationError, match=why):
         make()
     assert ClientUnit(4.0, DELTA, replace(PLAN, clients=300)).plan.noise > 0
-    unit(budget=math.inf).check_sum(PlainSum(10))
 
 
 def answer(indices: IntArray) -> Contribution:
@@ -160,7 +160,7 @@ def test_noise_from_any_other_generator_voids_the_claim(source):
 def test_without_a_checked_sum_there_is_no_epsilon():
     made = ClientUnit(4.0, DELTA, PLAN, small_fleet=True)
     made.client(0).perturb(NONE)
-    assert made.guarantee().unmet == IN_CLEAR
+    assert made.guarantee().unmet == (IN_CLEAR,)
 
 
 def test_clients_with_different_plans_do_not_sum():
@@ -183,14 +183,6 @@ def test_too_few_shares_void_the_claim():
     given = made.guarantee()
     assert not given.holds
     assert "a sum of 6 inputs was opened, where 7 carry enough noise" in given.sentence()
-
-
-def test_an_infinite_epsilon_changes_no_bit(digits):
-    bare, same = (
-        run(federation(digits, aggregation=MaskedSum(4, public_seed=0), protection=given))
-        for given in (None, unit(FOUR, budget=math.inf))
-    )
-    assert np.array_equal(parameters(bare), parameters(same))
 
 
 def test_masked_sums_carry_exactly_the_noise_of_all(digits):

@@ -94,16 +94,6 @@ def tallied(cast: FleetVotes, present: np.ndarray) -> np.ndarray:
     return np.stack([(cast.labels[present] == c).sum(axis=0) for c in range(4)], axis=1)
 
 
-def test_without_noise_the_sum_is_the_tally_of_those_present():
-    cast = some_votes()
-    plan = Fleet(400, 4).plan(40)
-    present = np.arange(0, 400, 3)
-    sums = released_sums(cast, ClientUnit(math.inf, DELTA, plan), present)
-    assert np.array_equal(sums.votes, tallied(cast, present))
-    assert np.array_equal(sums.labels, np.arange(40) % 4)
-    assert sums.kept.all()
-
-
 def noises(unit: ClientUnit, cast: FleetVotes, present: np.ndarray) -> np.ndarray:
     """What the released sums add to the tally, before anything is clipped, in votes."""
     kept: list[np.ndarray] = []
@@ -135,10 +125,10 @@ def test_every_present_client_adds_its_share_and_no_other_does(absent):
 def test_a_sum_of_too_few_voids_the_guarantee():
     """A simulation adds up in clear, and says so."""
     plan = planned(Fleet(400, 4, absent=40), 4.0, DELTA, 40)
-    for present, why in ((360, IN_CLEAR[0]), (359, "a sum of 359 inputs was opened")):
+    for present, why in ((360, IN_CLEAR), (359, "a sum of 359 inputs was opened")):
         unit = ClientUnit(4.0, DELTA, plan)
         released_sums(some_votes(), unit, np.arange(present))
-        assert why in unit.guarantee().unmet[0]
+        assert any(why in reason for reason in unit.guarantee().unmet)
 
 
 # The rule.

@@ -17,7 +17,7 @@ from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.guarantee import PrivacyUnit
-from secure_fd.privacy.ledger import BudgetLedger
+from secure_fd.privacy.ledger import Ledger
 from secure_fd.privacy.record import (
     FEATURE_UNITS,
     RESIDUAL_UNITS,
@@ -267,7 +267,7 @@ def test_no_more_sums_than_planned(digits):
     assert (run.guarantee(), sum(run.transcript.up)) == (claim, sent)
     assert head_of(run) is head
     with pytest.raises(BudgetError, match="planned for 2 sums"):
-        unit.parts[0].release([], (200, 10))
+        unit.parts[0].release_sums([], (200, 10))
 
 
 def test_a_sum_with_too_few_shares_is_not_opened(digits):
@@ -323,7 +323,7 @@ def test_a_sum_that_stands_more_corrupt_clients_than_the_noise_is_refused(digits
 @pytest.mark.parametrize("kind", [LocalRecordUnit, PooledRecordUnit])
 def test_noise_that_no_sampler_draws_is_refused_before_anything_is_booked(kind):
     """Epsilon .01 at delta 1e-8, of three clients; at .02 the noise is drawn."""
-    ledger = BudgetLedger.simulation()
+    ledger = Ledger()
 
     def made(epsilon: float) -> PooledGuard:
         features = ReferenceSettings(rank=5, n_features=10)
@@ -334,7 +334,7 @@ def test_noise_that_no_sampler_draws_is_refused_before_anything_is_booked(kind):
         made(0.01)
     assert refused.value.field == "epsilon"
     assert not ledger.bookings
-    assert made(0.02).release([(np.eye(30, 10), np.eye(30, 2))], (10, 2)).any()
+    assert made(0.02).release_sums([(np.eye(30, 10), np.eye(30, 2))], (10, 2)).any()
 
 
 def test_shares_are_for_sums_of_the_planned_form():

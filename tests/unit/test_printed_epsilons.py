@@ -173,7 +173,7 @@ def test_dp_sgd(claimed):
     """Within a hundredth in noise of what dp-accounting asks at the least."""
     plan = TrainingPlan(n_records=300, batch=30, steps=100)
     plan = plan.with_noise(calibrate(claimed, DELTA, plan))
-    made = dp_sgd_guarantee(plan, epsilon=claimed, delta=DELTA, poisson=True)
+    made = dp_sgd_guarantee(plan, epsilon=claimed, delta=DELTA)
 
     def bounds(noise: float) -> tuple[float, float]:
         return dp_sgd_bounds(noise, plan.sample_rate, plan.steps, DELTA, 1e-4 * claimed)

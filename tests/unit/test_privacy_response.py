@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.privacy.accountants import divergence
 from secure_fd.privacy.events import Response
-from secure_fd.privacy.label import LabelLedger, RandomizedResponse, sample_symbols
+from secure_fd.privacy.label import RandomizedResponse, sample_symbols
 from secure_fd.privacy.samplers import Random, words
 from secure_fd.votes.codec import one_hot
 
@@ -129,17 +129,6 @@ def test_an_answer_of_one_symbol_is_randomised_response_word_by_word():
 def test_a_very_large_epsilon_still_leaves_one_word_of_doubt():
     for epsilon in (50.0, 1e9):
         assert RandomizedResponse(epsilon, 11).q == 2.0**-64
-
-
-def test_infinite_epsilon_is_the_identity_and_draws_nothing():
-    symbols, sums = np.arange(11), np.linspace(0, 3, 10)[None, :]
-    mechanism = RandomizedResponse(math.inf, 11)
-    assert (mechanism.respond(symbols, forbidden) == symbols).all()
-    ledger = LabelLedger(mechanism, 11)
-    for answers in (symbols, symbols[::-1]):
-        assert (ledger.release(symbols, answers, forbidden) == one_hot(answers, 11)[:, :10]).all()
-    assert ledger.released == 11
-    assert mechanism.debias(sums, 3).tobytes() == sums.tobytes()
 
 
 def test_debias_inverts_the_expected_sums():

@@ -31,9 +31,9 @@ def label(epsilon: float = 4.0) -> Guarantee:
     return label_guarantee(mechanism, releases=6000, delta=DELTA)
 
 
-def dp_sgd(*, poisson: bool) -> Guarantee:
+def dp_sgd() -> Guarantee:
     plan = TrainingPlan(5400, batch=64, steps=500, noise=0.72)
-    return dp_sgd_guarantee(plan, epsilon=3.83, delta=DELTA, poisson=poisson)
+    return dp_sgd_guarantee(plan, epsilon=3.83, delta=DELTA)
 
 
 def test_the_label_unit_says_what_it_adds_up_to():
@@ -53,7 +53,7 @@ def test_the_record_unit_prints_replace_one_and_the_client_level():
 
 
 def test_floating_point_noise_is_called_what_it_is():
-    sentence = dp_sgd(poisson=True).sentence()
+    sentence = dp_sgd().sentence()
     assert "epsilon 3.83" in sentence
     assert "floating-point Gaussian" in sentence
     assert "voids the claim against an attacker who reads low bits" in sentence
@@ -63,7 +63,7 @@ def test_floating_point_noise_is_called_what_it_is():
 @pytest.mark.parametrize(
     ("claim", "figures"),
     [
-        (dp_sgd(poisson=False), ("3.83",)),
+        (dp_sgd().voided_by(("why",)), ("3.83",)),
         (record().voided_by(["a network was released"]), ("epsilon 4", "9.09")),
         (label().voided_by(["a pair was released twice"]), ("epsilon 4", "20,511")),
     ],
@@ -97,7 +97,7 @@ def test_the_sentence_says_what_the_budget_was_spent_on():
 
 
 def test_no_noise_is_no_privacy():
-    for claim in (record(math.inf), label(math.inf)):
+    for claim in [record(math.inf)]:
         assert claim.sentence().endswith("no noise is added.")
         assert claim.to_json()["holds"] is False
 

@@ -122,8 +122,8 @@ class Recording(LabelUnit):
         super().__init__(1.0, 1e-5, random=SeededRandom(0))
         self.said: dict[tuple[int, int], set[bytes]] = defaultdict(set)
 
-    def _guard(self, number: int) -> LabelGuard:
-        guard = super()._guard(number)
+    def _part(self, number: int) -> LabelGuard:
+        guard = super()._part(number)
         release = guard.release
 
         def recorded(indices: IntArray, answer: Answer) -> Released:

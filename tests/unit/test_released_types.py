@@ -12,14 +12,14 @@ from secure_fd.votes.codec import Contribution, KnowledgeCodec, Released
 
 REFUSED = """
 from secure_fd.votes.codec import Contribution, IntArray, KnowledgeCodec, Released
-from secure_fd.privacy.base import Answer, FromAnswers
+from secure_fd.privacy.base import Answer, ClientMechanism
 
 
 def encodes_a_contribution(codec: KnowledgeCodec, honest: Contribution) -> None:
     codec.encode(honest)  # arg-type
 
 
-class Unprotected(FromAnswers):
+class Unprotected(ClientMechanism):
     def release(self, indices: IntArray, answer: Answer) -> Contribution:  # override
         return answer(indices)
 
@@ -30,11 +30,11 @@ def reads_a_contribution_as_released(honest: Contribution) -> Released:
 
 ALLOWED = """
 from secure_fd.votes.codec import IntArray, KnowledgeCodec
-from secure_fd.privacy.base import Answer, Unguarded
+from secure_fd.privacy.base import Answer, NoNoise
 
 
 def encodes(codec: KnowledgeCodec, indices: IntArray, answer: Answer) -> None:
-    codec.encode(Unguarded().release(indices, answer))
+    codec.encode(NoNoise().release(indices, answer))
 """
 
 

@@ -14,7 +14,7 @@ from dp_accounting.pld.privacy_loss_distribution import (
     from_two_probability_mass_functions,
 )
 
-from secure_fd.privacy.accountants import AnalyticGaussian, NearlyGaussian
+from secure_fd.privacy.accountants import ANALYTIC_GAUSSIAN, NEARLY_GAUSSIAN
 from secure_fd.privacy.events import Composed, DistributedGaussian, Event, Gaussian, Repeated
 from secure_fd.votes.codec import FloatArray
 
@@ -53,7 +53,7 @@ def test_one_entry_against_its_exact_convolution(variance, shares):
     for shift in {max(1, round(far * deviation)) for far in SHIFTS}:
         event = DistributedGaussian(variance, shares, shift, 1)
         for delta in DELTAS:
-            claimed = NearlyGaussian().epsilon(event, delta)
+            claimed = NEARLY_GAUSSIAN.epsilon(event, delta)
             assert exact_delta(chances, shift, claimed) <= delta * (1 + 1e-9)
 
 
@@ -62,7 +62,7 @@ def test_a_gaussian_of_equal_variance_is_no_bound(shift):
     """The simple reading is caught, so that the test above can fail."""
     chances = summed(4.0, 1, 40)
     deltas = np.logspace(-6, -1, 40)
-    claims = (AnalyticGaussian().epsilon(Gaussian(2.0 / shift), delta) for delta in deltas)
+    claims = (ANALYTIC_GAUSSIAN.epsilon(Gaussian(2.0 / shift), delta) for delta in deltas)
     exact = [exact_delta(chances, shift, claimed) for claimed in claims]
     assert (exact > deltas * 1.001).any()
 
@@ -110,7 +110,7 @@ def test_vectors_and_unlike_sums_against_composed_losses(name):
     event, entries = VECTORS[name]
     parts = [(losses(variance, shares, shift), n) for variance, shares, shift, n in entries]
     for delta in (1e-6, 1e-3):
-        claimed = NearlyGaussian().epsilon(event, delta)
+        claimed = NEARLY_GAUSSIAN.epsilon(event, delta)
         assert composed_delta(parts, claimed) <= delta
         assert composed_delta(parts, 0.85 * claimed) > delta
 
@@ -128,7 +128,7 @@ def test_an_adversary_who_chooses_each_round_by_the_last(variance):
     places = np.arange(-edge, edge + 1)
     event = Repeated(DistributedGaussian(variance, 1, most, 1), rounds)
     for delta in (1e-6, 1e-3):
-        claimed = NearlyGaussian().epsilon(event, delta)
+        claimed = NEARLY_GAUSSIAN.epsilon(event, delta)
         worst = np.maximum(0.0, -np.expm1(claimed - places / (2 * variance)))
         for _ in range(rounds):
             expected = []
