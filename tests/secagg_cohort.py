@@ -289,9 +289,8 @@ def take_prepare(machine: ClientRound) -> Prepare:
 def read_input(machine: ClientRound, message: bytes) -> Masked:
     """What a client's MASKED says."""
     enrolment = machine._enrolment
-    form = messages.InputForm(machine.scope, enrolment.group.degree)
     return messages.decode_masked(
-        message, form, machine.number, enrolment.group, enrolment.authenticator
+        message, machine.scope, machine.number, enrolment.group, enrolment.authenticator
     )
 
 
@@ -441,9 +440,11 @@ def verify_input(data: bytes, scope: RoundScope, sender: int, group: Group, coho
 
     cohort: the encoded set that the words are masked for.
     """
-    form = messages.InputForm(scope, group.degree)
-    body = body_of(data, scope.place, sender, MessageType.MASKED, form.total)
-    words = np.frombuffer(body[: form.words], dtype="<u8")
-    proof = bytes(body[form.closed + SIGNATURE_BYTES : form.signed])
+    width = scope.words * 8
+    size = width + sum(messages._input_sizes(scope, group.degree))
+    body = body_of(data, scope.place, sender, MessageType.MASKED, size)
+    words = np.frombuffer(body[:width], dtype="<u8")
+    start = width + -(-group.degree // 8) + SIGNATURE_BYTES
+    proof = bytes(body[start : start + SIGNATURE_BYTES])
     text = messages.input_text(scope, sender, group, words, cohort)
     scope.session.roster[sender].verify(proof, text, f"client {sender}'s input")

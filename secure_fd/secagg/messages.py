@@ -428,52 +428,31 @@ def encode_masked(
     return message + authenticator.tag(scope.terms.index, message)
 
 
-@dataclass(frozen=True, slots=True)
-class InputForm:
-    """Where the parts of a round's inputs end, in bytes of the body; the same for every client."""
+def _input_sizes(scope: RoundScope, degree: int) -> tuple[int, ...]:
+    """Lengths of the parts of an input behind its words.
 
-    scope: RoundScope
-    degree: int
-    words: int = field(init=False)
-    closed: int = field(init=False)
-    signed: int = field(init=False)
-    total: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        words = self.scope.words * WORD.itemsize
-        closed = words + -(-self.degree // 8)
-        signed = closed + 2 * SIGNATURE_BYTES
-        total = signed + _following_bytes(self.scope, self.degree) + TAG_BYTES
-        ends = {"words": words, "closed": closed, "signed": signed, "total": total}
-        for name, end in ends.items():
-            object.__setattr__(self, name, end)
+    There is no P in the last round of an epoch, whose successor needs a set-up.
+    """
+    last = (scope.terms.index + 1) % scope.session.epoch == 0
+    prepare = 0 if last else sum(_prepare_sizes(degree))
+    return -(-degree // 8), SIGNATURE_BYTES, SIGNATURE_BYTES, prepare, TAG_BYTES
 
 
 def decode_masked(
-    data: bytes, form: InputForm, sender: int, group: Group, authenticator: Authenticator
+    data: bytes, scope: RoundScope, sender: int, group: Group, authenticator: Authenticator
 ) -> Masked:
     """Message -> masked input, its words a read-only view; PeerError for a wrong tag."""
-    scope = form.scope
-    body = body_of(data, scope.place, sender, MessageType.MASKED, form.total)
-    authenticator.check(
-        scope.terms.index, data[-TAG_BYTES:], memoryview(data)[:-TAG_BYTES], "its input"
-    )
-    closed = body[form.words : form.closed]
-    middle = form.closed + SIGNATURE_BYTES
-    last = form.signed + TAG_BYTES == form.total
+    width, sizes = scope.words * WORD.itemsize, _input_sizes(scope, group.degree)
+    body = body_of(data, scope.place, sender, MessageType.MASKED, width + sum(sizes))
+    closed, cohort, proof, following, tag = _split(body[width:], *sizes)
+    authenticator.check(scope.terms.index, tag, memoryview(data)[:-TAG_BYTES], "its input")
     return Masked(
         words=np.frombuffer(data, WORD, scope.words, HEADER_BYTES),
         closed=decode_set(closed, group.neighbours(sender)) if any(closed) else (),
-        cohort=bytes(body[form.closed : middle]),
-        proof=bytes(body[middle : form.signed]),
-        following=None if last else _prepare(body[form.signed : -TAG_BYTES], form.degree),
+        cohort=cohort,
+        proof=proof,
+        following=_prepare(following, group.degree) if following else None,
     )
-
-
-def _following_bytes(scope: RoundScope, degree: int) -> int:
-    """Of P in an input: none in the last round of an epoch, whose successor needs a set-up."""
-    last = (scope.terms.index + 1) % scope.session.epoch == 0
-    return 0 if last else sum(_prepare_sizes(degree))
 
 
 def encode_survivors(
@@ -529,7 +508,7 @@ def decode_unmask(data: bytes, place: Place, sender: int, owners: int) -> bytes:
     return _read(data, place, sender, MessageType.UNMASK, ELEMENT_BYTES * owners)[0]
 
 
-def _prepare(body: memoryview, neighbours: int) -> Prepare:
+def _prepare(body: bytes | memoryview, neighbours: int) -> Prepare:
     """PeerError for a round key of low order, with which no neighbour could mask."""
     prepare = Prepare(*_split(body, *_prepare_sizes(neighbours)))
     if low_order(prepare.key):

@@ -5,8 +5,7 @@ graph grows with the square of the clients; so they are gathered by index.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -25,37 +24,26 @@ _ROWS_AT_ONCE: Final = 256
 """Clients whose mail is gathered at a time, so that only their copy exists beside the original."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Routes:
     """A group's graph as index arrays; rows and entries are places in the list of members.
 
-    neighbours: [n, k]. back: [n, k], the column at which a neighbour lists the row's member.
-    holders, slots: [n, k + 1], the same for holders. places: by client, its row; members: [n],
-    by row, its client.
+    Attributes:
+        neighbours: [n, k].
+        back: [n, k], the column at which a neighbour lists the row's member.
+        holders, slots: [n, k + 1], the same for holders.
+        places: For each client, its row.
     """
 
-    group: Group
-    neighbours: IntArray = field(init=False, repr=False)
-    back: IntArray = field(init=False, repr=False)
-    holders: IntArray = field(init=False, repr=False)
-    slots: IntArray = field(init=False, repr=False)
-    places: Mapping[int, int] = field(init=False, repr=False)
-    members: IntArray = field(init=False, repr=False)
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.places = {member: place for place, member in enumerate(group.members)}
+        self.neighbours = self._rows(group.neighbours)
+        self.holders = self._rows(group.holders)
+        self.back, self.slots = _mirror(self.neighbours), _mirror(self.holders)
 
-    def __post_init__(self) -> None:
-        members = self.group.members
-        places = {member: place for place, member in enumerate(members)}
-        near = _rows(places, [self.group.neighbours(member) for member in members])
-        held = _rows(places, [self.group.holders(member) for member in members])
-        for name, value in (
-            ("neighbours", near),
-            ("back", _mirror(near)),
-            ("holders", held),
-            ("slots", _mirror(held)),
-            ("places", places),
-            ("members", np.array(members, dtype=np.int64)),
-        ):
-            object.__setattr__(self, name, value)
+    def _rows(self, listed: Callable[[int], Sequence[int]]) -> IntArray:
+        rows = ([self.places[peer] for peer in listed(k)] for k in self.group.members)
+        return np.array(list(rows), dtype=np.int64)
 
     def relay(self, prepared: Mapping[int, Prepare]) -> dict[int, bytes]:
         """By client of the cohort, its neighbours' round keys and the shares sealed for it."""
@@ -139,7 +127,7 @@ class OpenedShares:
 
     @property
     def _complete(self) -> bool:
-        everybody = len(self._given) == len(self._routes.members)
+        everybody = len(self._given) == len(self._routes.group.members)
         return everybody and not self._closed
 
     def _there(self) -> NDArray[np.bool_]:
@@ -172,10 +160,6 @@ class OpenedShares:
         given = self._owners & self._routes._mask(self._given)[:, None]
         table[given] = flat.reshape(-1, SHARE)
         return table
-
-
-def _rows(places: Mapping[int, int], lists: Sequence[Sequence[int]]) -> IntArray:
-    return np.array([[places[peer] for peer in row] for row in lists], dtype=np.int64)
 
 
 def _mirror(table: IntArray) -> IntArray:

@@ -21,7 +21,7 @@ Rules:
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 
@@ -87,7 +87,6 @@ class ServerRound(ServerMachine):
         self._prepared = prepared
         self._following: dict[int, messages.Prepare] = {}
         enrolment.prepared = (scope.terms.index + 1, self._following)
-        self._form = messages.InputForm(scope, self._group.degree)
         self._sum = np.zeros(scope.words, dtype=np.uint64)
         self._closed: dict[int, tuple[int, ...]] = {}
         self._signatures: dict[int, bytes] = {}  # of the survivors
@@ -131,7 +130,7 @@ class ServerRound(ServerMachine):
 
     def _add_masked(self, sender: int, data: bytes) -> None:
         inputs = self._enrolment.inputs[sender]
-        masked = messages.decode_masked(data, self._form, sender, self._group, inputs)
+        masked = messages.decode_masked(data, self.scope, sender, self._group, inputs)
         if not self._prepared.keys() >= set(masked.closed):
             raise PeerError(f"client {sender} complains of clients that are not in the cohort")
         self._sum += masked.words
@@ -310,7 +309,7 @@ class MaskingServer(Party[ServerEnrolment]):
     @property
     def stage(self) -> Stage:
         """The stage that is open, or was last; PREPARE in a set-up."""
-        return Stage.PREPARE if self._round is None else _STAGES[self._round.stage]
+        return Stage.PREPARE if self._round is None else Stage[self._round.stage.name]
 
     @property
     def opened(self) -> bool:
@@ -328,7 +327,7 @@ class MaskingServer(Party[ServerEnrolment]):
     def missing(self) -> dict[int, Stage]:
         """For each client that left this sum, the first stage that it did not answer."""
         noticed = {} if self._round is None else self._round.missing
-        return {client: _STAGES[stage] for client, stage in noticed.items()}
+        return {client: Stage[stage.name] for client, stage in noticed.items()}
 
     @property
     def waiting(self) -> set[int]:
@@ -450,10 +449,4 @@ class MaskingServer(Party[ServerEnrolment]):
         return ServerRound(self._spend(terms), self._in_use)
 
 
-_STAGES: Final = {
-    ServerState.PREPARE: Stage.PREPARE,
-    ServerState.INPUT: Stage.INPUT,
-    ServerState.CONSISTENCY: Stage.CONSISTENCY,
-    ServerState.UNMASK: Stage.UNMASK,
-}
 _JOIN, _PREPARE = (kind.to_bytes(2, "big") for kind in (MessageType.JOIN, MessageType.PREPARE))

@@ -116,7 +116,7 @@ MAX_WORDS: Final = 2**28
 """2 GiB a message: the longest masked input that a party will build or read."""
 
 
-class PinnedRoster:
+class PinnedRoster(Mapping[int, IdentityPublic]):
     """The pinned identities: client number -> public key, in ascending order."""
 
     __slots__ = ("_members",)
@@ -134,9 +134,6 @@ class PinnedRoster:
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._members)
-
-    def __contains__(self, client: object) -> bool:
-        return client in self._members
 
     def __getitem__(self, client: int) -> IdentityPublic:
         return self._members[client]
@@ -350,39 +347,29 @@ class RoundScope:
 # What a set-up ends with and everybody knows: members, graph, thresholds, joint seed.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """The clients of a session that joined it, and who of them masks with whom.
+    """Result of a set-up that all parties know.
 
-    members: ascending. view: a hash of the list of those that joined, which all of them signed, of
-    who of these went on, and of the seed: what makes one set-up another than any before. seed: 32
-    bytes that all of them drew together, public once set-up is over. degree: neighbours of every
-    member. threshold: shares that open a secret of a member, of which it and its neighbours hold
-    one each. quorum: the fewest members that any sum may have. committee: whose signatures,
-    `threshold` of them, say which cohort and which survivors all members speak of.
+    Attributes:
+        members: Clients that joined, ascending.
+        view: A hash of the list of those that joined, which all of them signed, of which of these
+            went on, and of the seed: it makes one set-up another than any before.
+        seed: 32 bytes that all of them drew together, public once the set-up is over.
+        degree: Neighbours of every member.
+        threshold: Shares that open a secret of a member; it and its neighbours hold one each.
+        quorum: The fewest members that any sum may have.
+        committee: Members of which `threshold` signatures fix the cohort and the survivors.
     """
 
-    session: Session
-    members: tuple[int, ...]
-    view: bytes
-    seed: bytes
-    degree: int = field(init=False)
-    threshold: int = field(init=False)
-    quorum: int = field(init=False)
-    committee: tuple[int, ...] = field(init=False, repr=False)
-    _neighbours: Mapping[int, tuple[int, ...]] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        n = len(self.members)
-        degree = self.session.degree_of(n)
-        threshold = self.session.threshold_of(n)
-        object.__setattr__(self, "degree", degree)
-        object.__setattr__(self, "threshold", threshold)
-        quorum = threshold if degree == n - 1 else graph.threshold(n)
-        object.__setattr__(self, "quorum", quorum)
-        signers = graph.committee(self.members, degree + 1, self.seed)
-        object.__setattr__(self, "committee", signers)
-        object.__setattr__(self, "_neighbours", _graph(self.members, degree, self.seed))
+    def __init__(
+        self, session: Session, members: tuple[int, ...], view: bytes, seed: bytes
+    ) -> None:
+        self.session, self.members, self.view, self.seed = session, members, view, seed
+        n = len(members)
+        self.degree, self.threshold = session.degree_of(n), session.threshold_of(n)
+        self.quorum = self.threshold if self.degree == n - 1 else graph.threshold(n)
+        self.committee = graph.committee(members, self.degree + 1, seed)
+        self._neighbours = _graph(members, self.degree, seed)
 
     def neighbours(self, client: int) -> tuple[int, ...]:
         """Whom `client` masks with, ascending."""

@@ -193,7 +193,6 @@ def round_decoders(at: Honest) -> list[Target]:
     def here(chosen: Sequence[int]) -> bytes:
         return encode_set(chosen, group.members)
 
-    form = rounds.InputForm(scope, k)
     return [
         decoder(
             "decode_prepare",
@@ -209,13 +208,13 @@ def round_decoders(at: Honest) -> list[Target]:
         ),
         decoder(
             "decode_masked",
-            lambda data: rounds.decode_masked(data, form, 1, group, inputs),
+            lambda data: rounds.decode_masked(data, scope, 1, group, inputs),
             lambda found: rounds.encode_masked(found, scope, 1, group, inputs),
             at.sent("MASKED", 1),
         ),
         decoder(
             "decode_masked, tagged by its sender",
-            lambda data: rounds.decode_masked(retagged(data, at), form, 1, group, inputs),
+            lambda data: rounds.decode_masked(retagged(data, at), scope, 1, group, inputs),
             lambda found: rounds.encode_masked(found, scope, 1, group, inputs)[:-TAG_BYTES],
             at.sent("MASKED", 1)[:-TAG_BYTES],
         ),

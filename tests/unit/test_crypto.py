@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from secure_fd.crypto.keys import (
     BLOCK_WORDS,
@@ -132,6 +133,30 @@ def test_agreement_keys_of_another_length_are_refused(size):
         AgreementKey.generate(insecure_bytes(2)).exchange(bytes(size))
 
 
+def test_ed25519_is_rfc_8032_test_1_and_3():
+    """Section 7.1: private key, public key, message, signature."""
+    for private, public, message, signature in (
+        (
+            "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+            "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+            "",
+            "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39"
+            "701cf9b46bd25bf5f0595bbe24655141438e7a100b",
+        ),
+        (
+            "c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7",
+            "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025",
+            "af82",
+            "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f7"
+            "60984dc6594a7c15e9716ed28dc027beceea1ec40a",
+        ),
+    ):
+        identity = IdentityKey(Ed25519PrivateKey.from_private_bytes(H(private)))
+        assert identity.public.raw == H(public)
+        assert identity.sign(H(message)) == H(signature)
+        IdentityPublic(H(public)).verify(H(signature), H(message), "it")
+
+
 def test_a_signature_serves_one_message_of_one_identity():
     identity, stranger = (IdentityKey.generate(insecure_bytes(seed)) for seed in (3, 4))
     signature = identity.sign(b"message")
@@ -170,7 +195,7 @@ def test_contexts_differ_when_any_field_does():
 def test_a_context_is_laid_out_as_documented():
     built = context(Purpose.PAIR_MASK, session=b"S", terms=b"TT", sender=1, receiver=2)
     assert built == (
-        b"\0\0\0\x1csecure-fd secure aggregation\0\0\0\2\0\3\0\0\0\1S\0\0\0\2TT"
+        b"\0\0\0\x1csecure-fd secure aggregation\0\0\0\2\0\4\0\0\0\1S\0\0\0\2TT"
         b"\0\0\0\x11pairwise mask key\0\0\0\4\0\0\0\1\0\0\0\4\0\0\0\2"
     )
 

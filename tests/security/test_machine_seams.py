@@ -1,0 +1,115 @@
+"""Seams for tests of every schedule: a copy of a party, a digest of its state, given keys."""
+
+from collections.abc import Callable
+
+import pytest
+
+from secure_fd.crypto.keys import quantum_safe_available, seal_capsule
+from secure_fd.secagg.machine import digest, snapshot
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.secure_sum.masked import MaskedClient, MaskedServer
+from tests.lossy_network import World
+from tests.secagg_cohort import Cohort, random_values
+
+TERMS = RoundTerms(0, 6, 4)
+ALL = (0, 1, 2, 3)
+
+
+def opened(stage: str) -> tuple[MaskedServer, dict[int, MaskedClient], dict[int, bytes]]:
+    """Parties of a first round up to this stage, and what the server sends to each there."""
+    cohort = Cohort(4)
+    values, server, clients = random_values(cohort), cohort.server, cohort.clients
+    terms = RoundTerms(3, 40, 4)
+    relayed = dict(server.open(terms))
+    for k, client in clients.items():
+        for data in client.load(terms, values[k]):
+            server.receive(k, data)
+    while True:
+        if not relayed:
+            relayed = dict(server.advance())
+        if server.stage == stage:
+            return server, clients, relayed
+        for k, data in relayed.items():
+            for answer in clients[k].receive(data):
+                server.receive(k, answer)
+        relayed = {}
+
+
+@pytest.mark.parametrize("stage", ["input", "unmask"])
+def test_two_copies_of_a_client_give_the_same_answer_and_leave_it_as_it_was(stage):
+    """The input of a copied round is the same twice only because its secrets are the same."""
+    _, clients, relayed = opened(stage)
+    before = digest(clients[1])
+    one, other = snapshot(clients[1]), snapshot(clients[1])
+    assert digest(one) == digest(other) == before
+    one._random = other._random = bytes  # the next round's secrets, which each draws for itself
+    answers = [copied.receive(relayed[1]) for copied in (one, other)]
+    assert answers[0] == answers[1] != []
+    assert digest(one) == digest(other) != before
+    assert digest(clients[1]) == before
+    assert clients[1].receive(relayed[1])
+
+
+def test_copies_of_a_server_go_on_apart():
+    server, clients, relayed = opened("unmask")
+    answers = {k: clients[k].receive(data) for k, data in relayed.items()}
+    copied, before = snapshot(server), digest(server)
+    for k, sent in answers.items():
+        for data in sent:
+            copied.receive(k, data)
+    copied.advance()
+    assert copied.result is not None
+    assert server.result is None
+    assert digest(server) == before
+    assert copied.result.survivors == ALL
+
+
+def test_a_digest_tells_every_state_of_a_set_up_and_a_round_apart():
+    world, seen = World(4), list[bytes]()
+
+    def noting(name: str) -> Callable[..., list[bytes]]:
+        method = getattr(world.clients[1], name)
+
+        def noted(*given: object) -> list[bytes]:
+            answers: list[bytes] = method(*given)
+            seen.append(digest(world.clients[1]))
+            return answers
+
+        return noted
+
+    asked = world.ask
+    world.ask = lambda k, what, *given: noting(what)(*given) if k == 1 else asked(k, what, *given)  # type: ignore[method-assign]
+    world.set_up()
+    assert world.round() == ALL
+    assert len(seen) > 5
+    assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.skipif(not quantum_safe_available(), reason="no HPKE with ML-KEM-768")
+def test_with_keys_and_capsules_given_a_hybrid_session_is_repeated_byte_for_byte():
+    kept: dict[tuple[bytes, bytes, bytes], bytes] = {}
+
+    def sealed(public: bytes, secret: bytes, info: bytes) -> bytes:
+        """The library takes no randomness for a capsule: the first one serves again."""
+        given = public, secret, info
+        return kept.setdefault(given, kept.get(given) or seal_capsule(*given))
+
+    def memories() -> list[bytes]:
+        cohort = Cohort(4, hybrid=True, enrolled=False)
+        cohort.clients = {
+            k: MaskedClient(k, key, cohort.session, cohort.random, seal=sealed)
+            for k, key in cohort.identities.items()
+        }
+        cohort.enrol()
+        return [client.memory() for client in cohort.clients.values()]
+
+    assert memories() == memories()
+
+
+def test_mutant_of_a_snapshot_that_shares_the_round_is_caught(monkeypatch):
+    """A copy that shares what a message changes would answer for the original."""
+    monkeypatch.setattr("secure_fd.secagg.machine._copied", lambda value, _: value)
+    _, clients, relayed = opened("input")
+    before = digest(clients[1])
+    snapshot(clients[1]).receive(relayed[1])
+    assert digest(clients[1]) != before
