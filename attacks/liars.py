@@ -28,7 +28,8 @@ from secure_fd.protocol.messages import (
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer, Traffic
 from secure_fd.training.trainer import Steps
-from secure_fd.votes.codec import IntArray, LaneLayout, UnitArray, WordArray
+from secure_fd.votes.codec import IntArray, UnitArray, WordArray
+from secure_fd.votes.packing import LaneLayout
 
 LIAR: Final = 0
 """The client that lies."""

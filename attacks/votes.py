@@ -16,7 +16,8 @@ from secure_fd.errors import LocalError, PeerError
 from secure_fd.privacy.base import Answer, ClientMechanism, NoProtection, Protection
 from secure_fd.privacy.label import LabelGuard, LabelUnit, RandomizedResponse
 from secure_fd.protocol.transcript import DistillationRound, Transcript
-from secure_fd.votes.codec import Contribution, IntArray, LaneLayout, Released, UnitArray, WordArray
+from secure_fd.votes.codec import Contribution, IntArray, Released, UnitArray, WordArray
+from secure_fd.votes.packing import LaneLayout
 
 
 def read_unmasked(words: WordArray, n_clients: int, bound: int, length: int) -> UnitArray | None:

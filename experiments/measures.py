@@ -170,7 +170,7 @@ def _resnet_bytes(clients: int, n_classes: int) -> tuple[int, int]:
     from secure_fd.data.vision import torchvision
     from secure_fd.methods.fedavg import parameter_codec
     from secure_fd.training.models import flatten
-    from secure_fd.votes.codec import LaneLayout
+    from secure_fd.votes.packing import LaneLayout
 
     flat = flatten(torchvision().models.resnet18(num_classes=n_classes)).numpy()
     codec = parameter_codec((1.0,) * clients)

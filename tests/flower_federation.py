@@ -11,6 +11,7 @@ from PIL import Image
 from secure_fd.crypto.keys import IdentityKey, quantum_safe_available
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import proxy_pixels
 from secure_fd.deployment import keys
 from secure_fd.deployment.loop import Rounds, Transport
 from secure_fd.deployment.parties import Agreement
@@ -18,7 +19,6 @@ from secure_fd.deployment.roster import RosterFile, SiteEntry, Terms
 from secure_fd.deployment.site import Site, ledger_of
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.storage import Store
-from secure_fd.votes.codec import proxy_pixels
 
 CLASSES = ("cat", "dog")
 

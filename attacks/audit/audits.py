@@ -36,13 +36,7 @@ from attacks.audit.setting import (
 from secure_fd.errors import LocalError
 from secure_fd.privacy.client import ClientPlan, ClientShares, ClientUnit
 from secure_fd.privacy.label import BoolArray, LabelLedger, RandomizedResponse
-from secure_fd.votes.codec import (
-    FloatArray,
-    IntArray,
-    KnowledgeCodec,
-    Released,
-    one_hot,
-)
+from secure_fd.votes.codec import FloatArray, IntArray, KnowledgeCodec, Released, one_hot
 
 
 def _shaped(

@@ -18,9 +18,8 @@ from PIL import Image
 from secure_fd import federate, load, parse_split
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import Sizes
-from secure_fd.data.images import Images
+from secure_fd.data.images import Images, proxy_pixels
 from secure_fd.deployment.commands import main as secure_fd
-from secure_fd.votes.codec import proxy_pixels
 
 SITES = (
     *("north", "south", "west", "east", "harbour"),

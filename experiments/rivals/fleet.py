@@ -23,7 +23,8 @@ from secure_fd.selection.density_ratio import ProxyReference, RatioSolver
 from secure_fd.training import models
 from secure_fd.training.recipes import SGD
 from secure_fd.training.trainer import Trainer, default_device
-from secure_fd.votes.codec import IntArray, KnowledgeCodec, LaneLayout
+from secure_fd.votes.codec import IntArray, KnowledgeCodec
+from secure_fd.votes.packing import LaneLayout
 
 # Which of thousands of clients holds which record.
 

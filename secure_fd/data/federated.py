@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from secure_fd.data.image_sets import Sizes, image_set
-from secure_fd.data.images import Images, in_range
+from secure_fd.data.images import Images, in_range, pixel_bytes, proxy_pixels
 from secure_fd.data.partition import Split, partition
 from secure_fd.data.sources import Source
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.votes.codec import IntArray, pixel_bytes, proxy_pixels
+from secure_fd.votes.codec import IntArray
 
 Count = int | tuple[int, ...]
 """Records of every class, or of each."""

@@ -1,9 +1,12 @@
 """Labelled images as two tensors."""
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from secure_fd.errors import ConfigurationError
@@ -88,3 +91,13 @@ def concatenate(parts: Sequence[Images]) -> Images:
     return Images(
         torch.cat([part.pixels for part in parts]), torch.cat([part.labels for part in parts])
     )
+
+
+def proxy_pixels(proxies: Tensor) -> NDArray[np.uint8]:
+    """Return the 8-bit pixels [P, ...] that are sent, from floats in [0, 1]."""
+    return np.asarray((proxies * 255).round().byte().cpu().numpy())
+
+
+def pixel_bytes(pixels: NDArray[np.uint8]) -> int:
+    """Return the bytes of 8-bit pixels, losslessly compressed; every client receives them once."""
+    return len(zlib.compress(pixels.tobytes(), level=6))

@@ -6,10 +6,10 @@ from typing import Any, Final
 import numpy as np
 
 from secure_fd.data.federated import ClientData, clients_of
+from secure_fd.data.images import proxy_pixels
 from secure_fd.data.own_images import images_in
 from secure_fd.deployment.roster import RosterFile
 from secure_fd.errors import ConfigurationError
-from secure_fd.votes.codec import proxy_pixels
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 LEAST_IMAGES: Final = 20

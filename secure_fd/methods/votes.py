@@ -58,7 +58,6 @@ from secure_fd.votes.codec import (
     FloatArray,
     IntArray,
     KnowledgeCodec,
-    Limits,
     Sums,
     UnitArray,
     answered,
@@ -68,6 +67,7 @@ from secure_fd.votes.codec import (
     spread,
 )
 from secure_fd.votes.draws import Draws
+from secure_fd.votes.packing import Limits
 from secure_fd.wire import Sum
 
 _LOG = logging.getLogger("secure_fd")

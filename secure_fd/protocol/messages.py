@@ -22,7 +22,8 @@ from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.secure_sum.recorded import Seen
 from secure_fd.training.trainer import Learner, Steps, accuracy
-from secure_fd.votes.codec import NO_LIMITS, FloatArray, Limits, UnitArray
+from secure_fd.votes.codec import FloatArray, UnitArray
+from secure_fd.votes.packing import NO_LIMITS, Limits
 from secure_fd.wire import Sum
 
 OPENED: Final = b"\1"

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.secure_sum.recorded import Seen
-from secure_fd.votes.codec import Ensemble, IntArray, LaneLayout, UnitArray, WordArray
+from secure_fd.votes.codec import Ensemble, IntArray, UnitArray, WordArray
+from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import Stage
 
 if TYPE_CHECKING:

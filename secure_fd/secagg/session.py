@@ -26,7 +26,7 @@ from secure_fd.crypto.keys import (
 )
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.secagg import graph
-from secure_fd.votes.codec import NO_LIMITS, LaneLayout, Limits
+from secure_fd.votes.packing import NO_LIMITS, LaneLayout, Limits
 from secure_fd.wire import HEADER, HEADER_BYTES, SETUP, Place, frame
 
 

@@ -28,7 +28,8 @@ from secure_fd.errors import ConfigurationError, LocalError, MissingClientError,
 from secure_fd.optional import extra
 from secure_fd.secagg import session as wire
 from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer
-from secure_fd.votes.codec import LaneLayout, UnitArray, WordArray
+from secure_fd.votes.codec import UnitArray, WordArray
+from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import Kind, Place, Stage, Sum, frame, read_header
 
 with extra("he"):

@@ -8,7 +8,8 @@ import numpy as np
 from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer
-from secure_fd.votes.codec import LaneLayout, UnitArray, WordArray
+from secure_fd.votes.codec import UnitArray, WordArray
+from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import Kind, Place, Sum, frame, read_header
 
 

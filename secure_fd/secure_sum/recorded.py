@@ -9,7 +9,8 @@ import numpy as np
 from secure_fd.crypto.keys import WORD
 from secure_fd.secagg.session import MessageType, RoundTerms
 from secure_fd.secure_sum.base import SumServer
-from secure_fd.votes.codec import LaneLayout, WordArray
+from secure_fd.votes.codec import WordArray
+from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import HEADER_BYTES, Kind, Stage, Sum
 
 _PLAIN: Final = Kind.INPUT.to_bytes(2, "big")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from secure_fd.crypto.keys import IdentityKey
 from secure_fd.crypto.public_draws import joint_seed, public_nonces
 from secure_fd.data.federated import ClientData
-from secure_fd.data.images import Images
+from secure_fd.data.images import Images, pixel_bytes, proxy_pixels
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
 from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.methods.min_voters import check_sum
@@ -49,7 +49,7 @@ from secure_fd.training.trainer import (
     run_each,
     threads_for,
 )
-from secure_fd.votes.codec import FloatArray, contributors, proxy_bytes
+from secure_fd.votes.codec import FloatArray, contributors
 from secure_fd.wire import Stage
 
 __all__ = ["Federation", "Participant"]
@@ -307,7 +307,7 @@ class Federation:
         if proxies is not None:
             self._protection.agree(len(proxies), self._setting.n_classes)
             sent = self._proxies_bytes
-            self.transcript.broadcast(proxy_bytes(proxies) if sent is None else sent)
+            self.transcript.broadcast(pixel_bytes(proxy_pixels(proxies)) if sent is None else sent)
         spent = self._sum.setup_traffic()
         for k in range(len(self.clients)):
             self.transcript.up[k] += spent.up.get(k, 0)

@@ -12,6 +12,7 @@ from torch import nn
 
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.images import proxy_pixels
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
@@ -40,7 +41,6 @@ from secure_fd.simulation.federation import (
 from secure_fd.training import models, recipes
 from secure_fd.training.recipes import Recipe, Schedule
 from secure_fd.training.trainer import Steps, classes_held
-from secure_fd.votes.codec import proxy_pixels
 
 Secure = Literal["masks", "he", "prio3"] | None
 Unit = Literal["label", "record"] | None

@@ -1,38 +1,22 @@
-"""What crosses the boundary: contributions as integers in lanes of words, sums, ensembles as bytes.
+"""Contributions as integers that may be summed, sums, and ensembles as bytes.
 
 For a proxy sample x, client k has a weight w_k(x) in [0, 1] and a prediction s_k(x) in the
 simplex. The server needs the count N(x) = sum_k w_k(x) and the sum S(x) = sum_k w_k(x) s_k(x),
 and nothing else. Because every s_k(x) sums to one, N(x) is the class total of S(x): only S is
 sent, so no client's weight ever travels beside its masked prediction.
-
-Lanes are several small integers in one 64-bit word, with room for the sum of all clients. Value i
-sits in word i mod W, lane i div W, so packing is a few whole-vector shifts. A lane holds
-n_clients * bound, so sums never carry into the next lane; what does not fit is refused before it is
-sent, never wrapped.
-
-With noise in the values, a lane has `room` below zero and above that sum. A client's word is then
-sum_i v_i 2^(bits i) modulo 2^64, where a negative value borrows from the lanes above it. Words add
-up to the same of the summed values; `unpack` adds the room to every lane, which pays all borrows
-back. No single value beyond bound and room leaves a client. The noise of all together can carry a
-sum beyond its room, with the probability that whoever chose the room accepted: the sum then voids
-the round, or reads as another one with its neighbour's lane one off. That is computed from the
-noisy sums alone, so it costs exactness and never privacy.
 """
 
+import math
 import struct
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.errors import ConfigurationError, LocalError, PeerError
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from secure_fd.errors import LocalError, PeerError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -64,30 +48,30 @@ class Contribution:
     predictions: FloatArray = field(repr=False)
 
     def __post_init__(self) -> None:
-        if self.predictions.ndim != 2 or self.weights.shape != self.predictions.shape[:1]:
-            raise LocalError(
-                f"a contribution needs weights [m] and predictions [m, C], "
-                f"not {self.weights.shape} and {self.predictions.shape}"
-            )
-        if not (np.isfinite(self.weights).all() and np.isfinite(self.predictions).all()):
+        weights, rows = self.weights, self.predictions
+        if rows.ndim != 2 or weights.shape != rows.shape[:1]:
+            raise LocalError(f"weights {weights.shape} do not fit predictions {rows.shape}")
+        if not (np.isfinite(weights).all() and np.isfinite(rows).all()):
             raise LocalError("a contribution holds a value that is not finite")
-        if self.weights.size and (self.weights.min() < 0 or self.weights.max() > 1):
+        rows = rows[weights > 0]
+        if ((weights < 0) | (weights > 1)).any():
             raise LocalError("a weight is outside [0, 1]")
-        rows = self.predictions[self.weights > 0]
-        if rows.size and (rows.min() < 0 or np.abs(rows.sum(axis=1) - 1.0).max() > _ROUNDING):
+        if (rows < 0).any() or (np.abs(rows.sum(axis=1) - 1.0) > _ROUNDING).any():
             raise LocalError(
                 "a prediction is not in the simplex: give probabilities (a softmax), not logits"
             )
 
 
-class Released(Contribution):
-    """What a client lets go of: a contribution after its protection, and the only thing encoded."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Released:
+    """A contribution [m], [m, C] after the privacy mechanism; the codec encodes nothing else."""
 
-    __slots__ = ()
+    weights: FloatArray = field(repr=False)
+    predictions: FloatArray = field(repr=False)
 
     @classmethod
     def of(cls, contribution: Contribution) -> "Released":
-        """The contribution as it is: for a protection that has nothing left to hide in it."""
+        """Return the contribution as it is, for a mechanism that changes nothing in it."""
         return cls(contribution.weights, contribution.predictions)
 
 
@@ -155,20 +139,11 @@ class KnowledgeCodec:
     n_classes: int
     levels: int
 
-    def __post_init__(self) -> None:
-        if self.n_classes < 2:
-            raise ConfigurationError("n_classes", self.n_classes, "use 2 or more")
-        if self.levels < 1:
-            raise ConfigurationError("levels", self.levels, "use 1 or more")
-
     def encode(self, released: Released) -> WordArray:
         """[m * C] integers; each proxy's C integers total round(w * levels) exactly.
 
         Largest-remainder rounding, so that the class total carries the count without error.
-        Raises LocalError for a contribution that no protection has let go.
         """
-        if not isinstance(released, Released):
-            raise LocalError("only what a protection released may leave a client")
         target = np.rint(released.weights * self.levels)
         exact = target[:, None] * rescaled(released.predictions)
         low = np.floor(exact)
@@ -253,62 +228,63 @@ class _Form(IntEnum):
 def ensemble_message(
     ensemble: Ensemble, codec: KnowledgeCodec, total: UnitArray, contributors: int
 ) -> bytes:
-    """A round's ensemble as every client gets it; its proxies are those that all parties drew.
+    """Write a round's ensemble as every client receives it; only kept proxies have rows.
 
-    total: [m * C] the summed integers of so many contributors, sent as they are where the ensemble
-    is their plain mean. Only kept proxies have rows.
+    Args:
+        ensemble: about the proxies that all parties drew.
+        codec: of the votes.
+        total: [m * C] the summed integers, sent as they are where the ensemble is their plain mean.
+        contributors: to the sum.
     """
     rows, kept = ensemble.predictions[ensemble.kept], np.packbits(ensemble.kept)
-    form, body = _Form.FLOATS, rows.astype("<f4").tobytes()
     units = total.reshape(-1, codec.n_classes)[ensemble.kept]
+    form, values = _Form.FLOATS, np.asarray(rows)
     if (rows.max(axis=1, initial=0.0) == 1.0).all() and (rows.sum(axis=1) == 1.0).all():
-        named = rows.argmax(axis=1) if len(rows) else np.zeros(0, dtype=np.int64)
-        form, body = _Form.CLASSES, named.astype(wire_type(codec.n_classes)).tobytes()
+        form, values = _Form.CLASSES, rows.argmax(axis=1)
     elif units.min(initial=0) >= 0 and np.array_equal(rows, _mean(units, codec)):
-        written = units.astype(wire_type(contributors * codec.levels))
-        form, body = _Form.SUMS, written.tobytes()
-    return _HEAD.pack(form, contributors) + kept.tobytes() + body
+        form, values = _Form.SUMS, np.asarray(units)
+    written = values.astype(_type_of(form, codec, contributors))
+    return _HEAD.pack(form, contributors) + kept.tobytes() + written.tobytes()
 
 
 def read_ensemble(message: bytes, indices: IntArray, codec: KnowledgeCodec) -> Ensemble:
-    """The ensemble of a message about the proxies at `indices` [m]; zero rows where none is kept.
+    """Read the ensemble about the proxies at `indices` [m]; zero rows where none is kept.
 
     PeerError for a message of another form or length.
     """
-    flags = -(-len(indices) // 8)
+    flags, classes = -(-len(indices) // 8), codec.n_classes
     if len(message) < _HEAD.size + flags:
         raise PeerError(f"an ensemble of {len(message)} bytes is too short")
     form, contributors = _HEAD.unpack_from(message)
     bits = np.frombuffer(message, np.uint8, flags, _HEAD.size)
     kept = np.unpackbits(bits, count=len(indices)).astype(np.bool_)
-    body, count = message[_HEAD.size + flags :], int(kept.sum())
-    rows = np.zeros((len(indices), codec.n_classes))
-    rows[kept] = _rows(form, body, count, codec, contributors)
+    body, kind = message[_HEAD.size + flags :], _type_of(form, codec, contributors)
+    shape = (int(kept.sum()), 1 if form == _Form.CLASSES else classes)
+    if len(body) != math.prod(shape) * kind.itemsize:
+        raise PeerError(f"an ensemble of {shape[0]} rows has {len(body)} bytes in form {form}")
+    values = np.frombuffer(body, kind).reshape(shape)
+    rows = np.zeros((len(indices), classes))
+    if form == _Form.CLASSES:
+        if values.max(initial=0) >= classes:
+            raise PeerError(f"an ensemble names a class beyond {classes - 1}")
+        rows[kept] = one_hot(values[:, 0].astype(np.int64), classes)
+    else:
+        rows[kept] = _mean(values.astype(np.int64), codec) if form == _Form.SUMS else values
+    if not np.isfinite(rows).all():
+        raise PeerError("an ensemble holds a value that is not finite")
     return Ensemble(indices, rows, kept)
 
 
-def _rows(
-    form: int, body: bytes, count: int, codec: KnowledgeCodec, contributors: int
-) -> FloatArray:
-    classes = codec.n_classes
-    types: Mapping[int, tuple[np.dtype[np.generic], int]] = {
-        _Form.CLASSES: (wire_type(classes), 1),
-        _Form.SUMS: (wire_type(contributors * codec.levels), classes),
-        _Form.FLOATS: (np.dtype("<f4"), classes),
+def _type_of(form: int, codec: KnowledgeCodec, contributors: int) -> "np.dtype[Any]":
+    """Type of a value in the message; PeerError for an unknown form."""
+    types = {
+        _Form.CLASSES: wire_type(codec.n_classes),
+        _Form.SUMS: wire_type(contributors * codec.levels),
+        _Form.FLOATS: np.dtype("<f4"),
     }
-    if form not in types or len(body) != count * types[form][1] * types[form][0].itemsize:
-        raise PeerError(f"an ensemble of {count} rows has {len(body)} bytes in form {form}")
-    values = np.frombuffer(body, types[form][0])
-    if form == _Form.CLASSES:
-        if values.size and int(values.max()) >= classes:
-            raise PeerError(f"an ensemble names a class beyond {classes - 1}")
-        return one_hot(values.astype(np.int64), classes)
-    if form == _Form.SUMS:
-        return _mean(values.reshape(count, classes).astype(np.int64), codec)
-    found = values.reshape(count, classes).astype(np.float64)
-    if not np.isfinite(found).all():
-        raise PeerError("an ensemble holds a value that is not finite")
-    return found
+    if form not in types:
+        raise PeerError(f"an ensemble has the unknown form {form}")
+    return types[_Form(form)]
 
 
 def _mean(units: UnitArray, codec: KnowledgeCodec) -> FloatArray:
@@ -319,144 +295,3 @@ def _mean(units: UnitArray, codec: KnowledgeCodec) -> FloatArray:
 def wire_type(largest: int) -> "np.dtype[np.unsignedinteger]":
     """Little-endian, and as wide as the largest value needs."""
     return np.min_scalar_type(largest).newbyteorder("<")
-
-
-def proxy_bytes(proxies: "Tensor") -> int:
-    """Bytes of the proxy set as 8-bit pixels; every client gets it once."""
-    return pixel_bytes(proxy_pixels(proxies))
-
-
-def pixel_bytes(pixels: NDArray[np.uint8]) -> int:
-    """Bytes of 8-bit pixels, losslessly compressed."""
-    return len(zlib.compress(pixels.tobytes(), level=6))
-
-
-def proxy_pixels(proxies: "Tensor") -> NDArray[np.uint8]:
-    """[P, ...] 8-bit pixels as they are sent, from floats in [0, 1]."""
-    return np.asarray((proxies * 255).round().byte().cpu().numpy())
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one client's values may come to, beside the bound of each; a proven sum enforces it.
-
-    row: values in a row, whose total the bound holds for too. budget: most of all values together;
-    None: what the rows allow.
-
-    >>> Limits(row=10, budget=77).row
-    10
-    """
-
-    row: int = 1
-    budget: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.row < 1:
-            raise ConfigurationError("row", self.row, "use 1 value or more")
-        if self.budget is not None and self.budget < 1:
-            raise ConfigurationError("budget", self.budget, "use 1 or more, or None")
-
-
-NO_LIMITS: Final = Limits()
-
-WORD_BITS: Final = 64
-MODULUS_BITS: Final = 64
-"""Words are summed modulo 2**64, by uint64 arithmetic; no message can ask for another modulus."""
-
-
-@dataclass(frozen=True, slots=True)
-class LaneLayout:
-    """How values in [0, bound] of n_clients clients share words.
-
-    room: how far noise may carry a value or a sum beyond what it could be without. Values are
-    uint64 where it is 0, else int64.
-    """
-
-    n_clients: int
-    bound: int
-    room: int = 0
-
-    def __post_init__(self) -> None:
-        if self.n_clients < 1:
-            raise ConfigurationError("n_clients", self.n_clients, "use 1 or more")
-        if self.bound < 1:
-            raise ConfigurationError("bound", self.bound, "use 1 or more")
-        if self.room < 0:
-            raise ConfigurationError("room", self.room, "use 0 or more")
-        if self.limit.bit_length() > WORD_BITS:
-            allowed = f"n_clients * bound must be below 2**64 for {self.n_clients} clients"
-            raise ConfigurationError("bound", self.bound, allowed)
-        if self.room and self.bits >= WORD_BITS:
-            allowed = f"n_clients * bound + 2 * room must be below 2**63 for a sum of {self.limit}"
-            raise ConfigurationError("room", self.room, allowed)
-
-    @property
-    def limit(self) -> int:
-        """The largest sum that clients who keep to the bound can reach, without noise."""
-        return self.n_clients * self.bound
-
-    @property
-    def bits(self) -> int:
-        """Bits of a lane."""
-        return (self.limit + 2 * self.room).bit_length()
-
-    @property
-    def lanes(self) -> int:
-        """Lanes of a word."""
-        return WORD_BITS // self.bits
-
-    def words(self, length: int) -> int:
-        """Words that `length` values need."""
-        return -(-length // self.lanes)
-
-    def pack(self, values: UnitArray) -> WordArray:
-        """Values [m] -> words [ceil(m / lanes)]; LocalError for a value beyond bound and room."""
-        wanted = np.int64 if self.room else np.uint64
-        if values.ndim != 1 or values.dtype != wanted:
-            named = np.dtype(wanted).name
-            raise LocalError(f"values must be {named} [m], not {values.dtype} {values.shape}")
-        if values.size and int(values.max()) > self.bound + self.room:
-            raise LocalError(f"a value exceeds the agreed bound of {self.bound}{self._noisy}")
-        if values.size and int(values.min()) < -self.room:
-            raise LocalError(f"a value is below zero{self._noisy}")
-        return self._spread(values.view(np.uint64))
-
-    def unpack(self, words: WordArray, length: int, limit: int | None = None) -> UnitArray:
-        """Summed words -> `length` summed values. limit: what they can reach; by default `limit`.
-
-        PeerError for the wrong number of words, for a value beyond the limit and the room and for
-        a bit set outside the lanes in use: then some client did not keep to the protocol.
-        """
-        width = self.words(length)
-        if words.shape != (width,):
-            raise PeerError(f"a sum of {length} values has {width} words, not {words.shape}")
-        if self.room:
-            words = words + self._spread(np.full(length, self.room, np.uint64))
-        mask = np.uint64((1 << self.bits) - 1)
-        values = np.empty((self.lanes, width), dtype=np.uint64)
-        for lane in range(self.lanes):
-            np.bitwise_and(words >> np.uint64(lane * self.bits), mask, out=values[lane])
-        flat = values.reshape(-1)
-        self._check(words, flat, length, self.limit if limit is None else limit)
-        return flat[:length].view(np.int64) - self.room if self.room else flat[:length]
-
-    @property
-    def _noisy(self) -> str:
-        return f" by more than the noise's room of {self.room}" if self.room else ""
-
-    def _spread(self, values: WordArray) -> WordArray:
-        """Each value modulo 2**64, times its lane's weight, added into its word."""
-        width = self.words(values.size)
-        words = np.zeros(width, dtype=np.uint64)
-        for lane in range(self.lanes):
-            part = values[lane * width : (lane + 1) * width]
-            words[: part.size] += part << np.uint64(lane * self.bits)
-        return words
-
-    def _check(self, words: WordArray, values: WordArray, length: int, limit: int) -> None:
-        """words, values: with the room already added."""
-        used = self.lanes * self.bits
-        if values.size and int(values.max()) > limit + 2 * self.room:
-            raise PeerError(f"a summed value exceeds {limit}, clients times bound{self._noisy}")
-        if values[length:].any() or (used < WORD_BITS and (words >> np.uint64(used)).any()):
-            raise PeerError("a sum has bits set outside the lanes in use")

@@ -25,7 +25,8 @@ from secure_fd.errors import PeerError
 from secure_fd.secagg import messages as rounds
 from secure_fd.secagg import messages as setups
 from secure_fd.secagg.session import MessageType, body_of, decode_set, encode_set
-from secure_fd.votes.codec import IntArray, LaneLayout, WordArray
+from secure_fd.votes.codec import IntArray, WordArray
+from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import HEADER_BYTES as HEADER
 from secure_fd.wire import frame
 from tests.fuzz.honest import PLAIN, Honest

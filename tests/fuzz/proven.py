@@ -12,7 +12,7 @@ from secure_fd.prio3.field import decode, encode
 from secure_fd.prio3.parties import Helper, Leader, ReportingClient
 from secure_fd.prio3.session import VoteRound, VoteSession
 from secure_fd.secagg.session import PinnedRoster, RoundTerms
-from secure_fd.votes.codec import Limits
+from secure_fd.votes.packing import Limits
 from tests.fuzz.decoders import Target, decoder, outcome_of
 
 TERMS: Final = RoundTerms(2, 6, 3, b"told", limits=Limits(3, 4))

@@ -21,14 +21,8 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.training.recipes import SGD
-from secure_fd.votes.codec import (
-    FloatArray,
-    KnowledgeCodec,
-    LaneLayout,
-    Released,
-    WordArray,
-    one_hot,
-)
+from secure_fd.votes.codec import FloatArray, KnowledgeCodec, Released, WordArray, one_hot
+from secure_fd.votes.packing import LaneLayout
 from tests import attack_games as games
 from tests.attack_games import add_round
 from tests.summing import summed

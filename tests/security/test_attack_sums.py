@@ -31,12 +31,12 @@ from secure_fd.votes.codec import (
     Contribution,
     IntArray,
     KnowledgeCodec,
-    LaneLayout,
     Released,
     UnitArray,
     WordArray,
     one_hot,
 )
+from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import Stage
 from tests.attack_games import add_round
 from tests.secagg_cohort import Cohort

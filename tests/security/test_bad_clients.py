@@ -22,7 +22,8 @@ from secure_fd.secure_sum.base import SecureSum, SumClient
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.simulation.federation import Federation
-from secure_fd.votes.codec import LaneLayout, UnitArray, WordArray
+from secure_fd.votes.codec import UnitArray, WordArray
+from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import HEADER_BYTES, Stage
 from tests.small_federation import faults, federation, run
 

@@ -18,7 +18,8 @@ from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.simulation.federation import Federation
-from secure_fd.votes.codec import LaneLayout, WordArray
+from secure_fd.votes.codec import WordArray
+from secure_fd.votes.packing import LaneLayout
 from tests.small_federation import all_proxies, federation, participants, run, verdict
 
 ROUNDS = 3

@@ -17,7 +17,8 @@ from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg.session import RoundTerms, encode_set
 from secure_fd.secure_sum import homomorphic as he
 from secure_fd.secure_sum.homomorphic import CIPHER_BYTES, DEGREE, PRIMES, HomomorphicSum
-from secure_fd.votes.codec import LaneLayout, WordArray
+from secure_fd.votes.codec import WordArray
+from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import Kind, Place, frame
 from tests.small_federation import federation
 

@@ -28,7 +28,8 @@ from secure_fd.secagg.session import NoiseTerms, PinnedRoster, RoundCounter, Rou
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.validated import Prio3Sum
-from secure_fd.votes.codec import IntArray, Limits, UnitArray
+from secure_fd.votes.codec import IntArray, UnitArray
+from secure_fd.votes.packing import Limits
 from secure_fd.wire import Sum
 from tests.summing import summed
 

@@ -37,13 +37,12 @@ from experiments.rows import SEEDED_NOISE, Attacks, RowSpec, Terms
 from experiments.runs import RowRun
 from experiments.study import Result
 from secure_fd.crypto.public_draws import proxy_commitment
-from secure_fd.data.images import Images
+from secure_fd.data.images import Images, proxy_pixels
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.simulation import simulate as simulation
 from secure_fd.simulation.federation import Dropouts
-from secure_fd.votes.codec import proxy_pixels
 from secure_fd.wire import Stage
 from tests.small_federation import federation
 from tests.small_federation import run as run_all

@@ -13,6 +13,7 @@ from experiments.rivals.afl import AFL
 from experiments.rivals.by_network import SelectiveByNetwork
 from experiments.rivals.edgefd import EdgeFD
 from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import pixel_bytes, proxy_pixels
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.base import Method
 from secure_fd.methods.dafkd import DaFKD, FedDF
@@ -37,7 +38,7 @@ from secure_fd.selection.selectors import KulsifSelector, ProxyRatioSelector
 from secure_fd.simulation.federation import Federation
 from secure_fd.simulation.simulate import simulate
 from secure_fd.training.recipes import SGD, Schedule
-from secure_fd.votes.codec import FloatArray, proxy_bytes
+from secure_fd.votes.codec import FloatArray
 from secure_fd.wire import Stage
 from tests.small_federation import SMALL, Faults, faults, federation, networks, parameters
 
@@ -167,7 +168,7 @@ def test_bytes_are_those_of_the_messages(digits, name, masked, monkeypatch):
     made = made_of(digits, name, masked, EARLY)
     made.fit(0)
     begun = made.transcript.up.copy(), made.transcript.down.copy()
-    handed = proxy_bytes(digits.proxies.pixels) if made.method.needs_proxies else 0
+    handed = pixel_bytes(proxy_pixels(digits.proxies.pixels)) if made.method.needs_proxies else 0
     assert begun[0].tolist() == up.tolist()
     assert begun[1].tolist() == (down + handed).tolist()
     up[:] = down[:] = 0

@@ -13,10 +13,10 @@ from PIL import Image
 from secure_fd.data import backbone, sources
 from secure_fd.data.federated import federate
 from secure_fd.data.image_sets import Sizes, image_set
+from secure_fd.data.images import pixel_bytes, proxy_pixels
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
-from secure_fd.votes.codec import proxy_bytes
 
 Bytes = NDArray[np.uint8]
 TRAIN, TEST = (4, 3), (2, 1)  # rows and columns of tiles in each fake mosaic
@@ -90,8 +90,8 @@ def test_proxies_cost_what_their_images_cost(fake):
     seen = images.proxies.pixels[:, :, ::31, ::31].flatten(1)
     assert torch.equal(features.proxies.pixels[:, :, 0, 0], seen)
     assert images.proxy_message_bytes is None
-    assert features.proxy_message_bytes == proxy_bytes(images.proxies.pixels)
-    assert features.proxy_message_bytes > 20 * proxy_bytes(features.proxies.pixels)
+    assert features.proxy_message_bytes == pixel_bytes(proxy_pixels(images.proxies.pixels))
+    assert features.proxy_message_bytes > 20 * pixel_bytes(proxy_pixels(features.proxies.pixels))
 
 
 @pytest.mark.usefixtures("corners")

@@ -10,7 +10,7 @@ from secure_fd.crypto.public_draws import draw_indices, joint_seed
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.graph import committee, neighbours
 from secure_fd.secagg.session import Group, PinnedRoster, Session
-from secure_fd.votes.codec import LaneLayout
+from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import Place
 from tests.vectors.flow import session_of
 
