@@ -65,12 +65,12 @@ class Lie:
 class Poisoned(Method):
     """A method of votes in which one client lies; the others, and the server, are as they were.
 
-    method: of votes. labels: [P] of the proxies. lie: what it says; beyond the bound it needs
+    method: of votes. truth: [P] labels of the proxies. lie: what it says; beyond the bound it needs
     a `LenientSum`.
     """
 
     method: Method
-    labels: IntArray = field(repr=False)
+    truth: IntArray = field(repr=False)
     lie: Lie
 
     needs_proxies: ClassVar[bool] = True
@@ -89,7 +89,7 @@ class Poisoned(Method):
         half = self.method.client(setting, own)
         if own.number != LIAR:
             return half
-        lying = _LyingHalf(half, setting.n_classes, self.labels, self.lie)
+        lying = _LyingHalf(half, setting.n_classes, self.truth, self.lie)
         return cast(ClientRole, lying)
 
     def server(self, setting: Setting, initial: nn.Module) -> ServerRole:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import concatenate
-from secure_fd.methods.base import CountedVotes, Own, Setting, VotePolicy, WeighedVotes
+from secure_fd.methods.base import Own, Setting
+from secure_fd.methods.policies import CountedVotes, VotePolicy, WeighedVotes
 from secure_fd.methods.pooled_heads import HeadClient, HeadTerms, PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.selection.selectors import Selection
@@ -76,10 +77,10 @@ class WithoutSurvey(SelectiveFD):
 
     __slots__ = ()
 
-    rare: ClassVar[float] = 0.0
+    class_balance: ClassVar[float] = 0.0
 
     @property
-    def asks_first(self) -> bool:
+    def survey_first(self) -> bool:
         """No."""
         return False
 

@@ -12,7 +12,8 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.methods.base import Labels, Method, VotePolicy
+from secure_fd.methods.base import Labels, Method
+from secure_fd.methods.policies import VotePolicy
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import VotingMethod
 from secure_fd.privacy.base import Protection
@@ -132,7 +133,7 @@ def same_ensembles(one: Federation, other: Federation) -> bool:
 class Unsurveyed(SelectiveFD):
     """Every proxy may be a target, whether or not a client knows it."""
 
-    asks_first = False
+    survey_first = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,15 +16,8 @@ from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.methods.base import (
-    CountedVotes,
-    Labels,
-    Own,
-    Setting,
-    VotePolicy,
-    check_server_threshold,
-    filtered,
-)
+from secure_fd.methods.base import Labels, Own, Setting
+from secure_fd.methods.policies import CountedVotes, VotePolicy, check_server_threshold, filtered
 from secure_fd.methods.votes import VoteClient, VotingMethod
 from secure_fd.training.trainer import logits
 from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums

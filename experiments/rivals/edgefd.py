@@ -18,7 +18,8 @@ from torch import Tensor
 
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import CountedVotes, Labels, teachable
+from secure_fd.methods.base import Labels
+from secure_fd.methods.policies import CountedVotes, teachable
 from secure_fd.methods.votes import VotingMethod
 from secure_fd.optional import extra
 from secure_fd.selection.density_ratio import flat_pixels

@@ -13,11 +13,7 @@ from secure_fd.crypto.keys import IdentityKey
 from secure_fd.data.federated import ClientData
 from secure_fd.deployment.roster import RosterFile
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import (
-    Method,
-    Own,
-    Setting,
-)
+from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.registry import build as build_method
 from secure_fd.methods.registry import load as load_method

@@ -8,11 +8,9 @@ about proxy samples, `methods.class_means.ClassMeansMethod` of those that share 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal, Self
+from typing import ClassVar, Literal, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData
@@ -20,152 +18,30 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.base import NoProtection, Protection
 from secure_fd.privacy.ledger import Ledger
 from secure_fd.protocol.messages import ClientRole, ServerRole
-from secure_fd.selection.familiarity import KnownProxies
 from secure_fd.training.recipes import Recipe, Schedule, plain
 from secure_fd.training.trainer import Learner, LocalTrainer
 from secure_fd.votes.codec import (
     HARD_LEVELS,
     SOFT_LEVELS,
-    Contribution,
-    Ensemble,
-    FloatArray,
-    IntArray,
-    Sums,
-    ensemble_predictions,
-    one_hot,
 )
-
-
-def check_server_threshold(threshold: float) -> None:
-    """Raise ConfigurationError unless the threshold is an l1 distance between 0 and 2."""
-    if not 0 < threshold <= 2:
-        raise ConfigurationError("server_threshold", threshold, "use a number above 0, at most 2")
-
-
-def precise(predictions: FloatArray, threshold: float) -> NDArray[np.bool_]:
-    """[m] True where 2 (1 - max h(x)) <= tau_server and the maximum is unique.
-
-    The distance is the l1 distance of h(x) to its own one-hot label (section "Server-Side
-    Selector"); a tie names no label, whatever the threshold.
-    """
-    top = np.sort(predictions, axis=1)[:, -2:]
-    return np.asarray((2.0 * (1.0 - top[:, 1]) <= threshold) & (top[:, 1] > top[:, 0]))
-
 
 Labels = Literal["soft", "hard"]
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class VotePolicy(ABC):
-    """What a client may answer about every proxy sample, once its network was asked.
-
-    Attributes:
-        scores: [P], higher where the proxy is more like the client's records; None without a
-            selector. For evaluation; they never leave the client.
-        familiar: what the client's records say of each proxy; None of a selector that asks none.
-    """
-
-    scores: FloatArray | None = field(default=None, repr=False)
-    familiar: KnownProxies | None = field(default=None, repr=False)
-
-    @abstractmethod
-    def contribution(
-        self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 0.0
-    ) -> Contribution:
-        """Return the answer about some proxies.
-
-        Args:
-            indices: [m] of the proxies.
-            predictions: [m, C], the network's softmax predictions there.
-            labels: soft or hard.
-            trust: in [0, 1], how often the network agreed with the last ensemble before it was
-                trained on it.
-        """
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CountedVotes(VotePolicy):
-    """Votes of weight one or none, as in the paper.
-
-    weights: [P] in [0, 1], w_k; 0 abstains. allowed: [P, C] the classes that the client may name
-    there, or None for all.
-    """
-
-    weights: FloatArray = field(repr=False)
-    allowed: NDArray[np.bool_] | None = field(default=None, repr=False)
-
-    def contribution(
-        self,
-        indices: IntArray,
-        predictions: FloatArray,
-        labels: Labels,
-        trust: float = 0.0,  # noqa: ARG002 - the network alone names a class
-    ) -> Contribution:
-        """Return the network's prediction among the allowed classes."""
-        if self.allowed is not None:
-            predictions = among(predictions, self.allowed[indices])
-        if labels == "hard":
-            predictions = one_hot(predictions.argmax(axis=1), predictions.shape[1])
-        return Contribution(self.weights[indices], predictions)
-
-
-_SHARPNESS: Final = 2.0
-"""Exponent of a soft weighed vote, as least squares shrinks every ratio towards the mean."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WeighedVotes(VotePolicy):
-    """Votes that weigh as much as selector and network together make of them.
-
-    evidence: [P, C] in [0, 1], how far the selector grants each class that the client holds, 0 for
-    the others. held: [C], the classes that it holds.
-    """
-
-    evidence: FloatArray = field(repr=False)
-    held: NDArray[np.bool_] = field(repr=False)
-
-    def contribution(
-        self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 0.0
-    ) -> Contribution:
-        """w_k s_k = evidence x prediction: what both experts grant each class.
-
-        Only as far as it is trusted may the network say "none of my classes": before it was taught,
-        it knows no other and can but divide between its own.
-
-        A hard label is the class of the largest product, and weighs its root: the same order over
-        fewer orders of magnitude, for few levels to tell apart.
-        """
-        evidence = self.evidence[indices]
-        own = among(predictions, self.held[None, :])
-        joint = evidence * (trust * predictions + (1.0 - trust) * own)
-        if labels == "hard":
-            named = one_hot(joint.argmax(axis=1), joint.shape[1])
-            return Contribution(np.sqrt(np.clip(joint.max(axis=1), 0.0, 1.0)), named)
-        joint **= _SHARPNESS
-        weights = joint.sum(axis=1)
-        shares = np.divide(
-            joint, weights[:, None], out=predictions.copy(), where=weights[:, None] > 0
-        )
-        return Contribution(np.clip(weights, 0.0, 1.0), shares)
-
-
-def among(predictions: FloatArray, allowed: NDArray[np.bool_]) -> FloatArray:
-    """Predictions [m, C] rescaled over the allowed classes [m or 1, C] alone; as they are for none.
-
-    A tiny floor keeps an allowed class nameable where the network gives it nothing.
-    """
-    inside = (predictions + np.finfo(np.float64).tiny) * allowed
-    total = inside.sum(axis=1, keepdims=True)
-    return np.asarray(np.divide(inside, total, out=predictions.copy(), where=total > 0))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """What all parties of a federation know: public terms, the same for each of them.
+    """Public terms of a federation, the same for all parties.
 
-    shape: of one record. proxies: [P, ...], or None where the method needs none. records: training
-    records by client. seed: of the joint draws. releases: how often a client answers one proxy in
-    all. protection: what stands before the wire; its public side alone is for servers.
+    Attributes:
+        n_clients: of the federation.
+        n_classes: of the labels.
+        shape: of one record.
+        proxies: [P, ...], or None where the method needs none.
+        schedule: steps of warm-up and rounds.
+        records: training records by client.
+        seed: of the joint draws.
+        releases: how often a client answers one proxy in all; None: once a round.
+        protection: the privacy mechanism; a server uses its public side alone.
 
     >>> from secure_fd import NoProtection, Schedule
     >>> terms = Setting(2, 10, (4,), None, Schedule(), (3, 4), bytes(32), None, NoProtection())
@@ -184,20 +60,20 @@ class Setting:
     protection: Protection
 
     def public_proxies(self) -> Tensor:
-        """[P, ...]; ConfigurationError where the federation has none."""
+        """Return the proxies [P, ...]; ConfigurationError where the federation has none."""
         if self.proxies is None:
             raise ConfigurationError("proxies", None, "this method needs public proxies")
         return self.proxies
 
     def check_plain_steps(self, field: str) -> None:
-        """ConfigurationError for views or falling rates, which the steps of DP-SGD do not take."""
+        """Raise ConfigurationError for views or falling rates, which DP-SGD does not take."""
         if self.schedule.anneal_over is not None or self.schedule.augment != "none":
             raise ConfigurationError(
                 field, "PrivateSGD", "it takes neither anneal_over nor augment"
             )
 
     def check_no_protection(self) -> None:
-        """ConfigurationError where a protection was given to a method without votes to guard."""
+        """Raise ConfigurationError for a privacy mechanism: the method has no votes for it."""
         if self.protection.name != NoProtection.name:
             allowed = "this method shares no votes about proxies; leave the protection out"
             raise ConfigurationError("protection", self.protection.name, allowed)
@@ -205,7 +81,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Own:
-    """What one client brings: its number, network, records, and the seed of its batches.
+    """One client's number, network, records, and the seed of its batches.
 
     >>> from secure_fd import federate, load, models, parse_split
     >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0).clients[1]
@@ -221,7 +97,7 @@ class Own:
     device: torch.device
 
     def learner(self, schedule: Schedule, private: LocalTrainer | None = None) -> Learner:
-        """Its network and records under a schedule."""
+        """Return the learner of its network and records under a schedule."""
         train = self.data.train
         return Learner(self.model, train, schedule, self.seed, self.device, private)
 
@@ -240,15 +116,21 @@ class Method(ABC):
     """The name in the literature."""
     takes_labels: ClassVar[bool] = False
     """Whether its first argument says if clients share soft or hard labels."""
+    labels: Labels
+    """What clients share, where they share labels: softmax predictions or one-hot rows."""
     shares_parameters: ClassVar[bool] = False
     """Whether clients share parameters: then all networks have one architecture."""
     min_voters: int = 1
     """Fewest clients that answer a proxy whose predictions are asked for."""
 
+    def __post_init__(self) -> None:
+        if self.takes_labels and self.labels not in ("soft", "hard"):
+            raise ConfigurationError("labels", self.labels, "use soft or hard")
+
     @property
     def name(self) -> str:
-        """The name in the literature, with the settings that a report shows."""
-        return self.title
+        """The name in the literature, with the kind of label."""
+        return f"{self.title} {self.labels}" if self.takes_labels else self.title
 
     @property
     def needs_proxies(self) -> bool:
@@ -302,27 +184,6 @@ class Method(ABC):
         raise ConfigurationError("unit", "record", f"{self.name} shares no parameters")
 
 
-def check_labels(labels: Labels) -> None:
-    """Raise ConfigurationError for other labels than soft or hard ones."""
-    if labels not in ("soft", "hard"):
-        raise ConfigurationError("labels", labels, "use soft or hard")
-
-
 def levels(labels: Labels) -> int:
-    """Integer units in one whole vote. Raises ConfigurationError for other labels than these."""
-    check_labels(labels)
+    """Return the integer units in one whole vote."""
     return SOFT_LEVELS if labels == "soft" else HARD_LEVELS
-
-
-def teachable(predictions: FloatArray, labels: Labels) -> FloatArray:
-    """Predictions as they are sent back: one-hot where labels are hard."""
-    if labels == "soft":
-        return predictions
-    return one_hot(predictions.argmax(axis=1), predictions.shape[1])
-
-
-def filtered(indices: IntArray, sums: Sums, labels: Labels, server_threshold: float) -> Ensemble:
-    """h(x) where it is precise; where nobody answered, zeros tie and teach nothing."""
-    predictions = ensemble_predictions(sums)
-    kept = precise(predictions, server_threshold)
-    return Ensemble(indices, teachable(predictions, labels), kept)

@@ -22,14 +22,7 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import PeerError
-from secure_fd.methods.base import (
-    Labels,
-    Method,
-    Own,
-    Setting,
-    check_labels,
-    levels,
-)
+from secure_fd.methods.base import Method, Own, Setting, levels
 from secure_fd.protocol.messages import (
     Ask,
     ClientReport,
@@ -69,15 +62,6 @@ class ClassMeansMethod(Method):
     takes_labels: ClassVar[bool] = True
     gamma: ClassVar[float] = 1.0
     """Weight of the distillation loss beside the loss on the labels: both weigh the same."""
-    labels: Labels
-
-    def __post_init__(self) -> None:
-        check_labels(self.labels)
-
-    @property
-    def name(self) -> str:
-        """The name in the literature, with the kind of label."""
-        return f"{self.title} {self.labels}"
 
     @abstractmethod
     def contribution(self, predictions: FloatArray, of_class: FloatArray) -> Contribution:

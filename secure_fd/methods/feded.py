@@ -19,7 +19,8 @@ import torch
 from torch import nn
 
 from secure_fd.data.images import Images
-from secure_fd.methods.base import Labels, Setting, teachable
+from secure_fd.methods.base import Labels, Setting
+from secure_fd.methods.policies import teachable
 from secure_fd.methods.targets import DistillationTargets
 from secure_fd.methods.votes import VoteServer, VotingMethod
 from secure_fd.training.trainer import Trainer, predict

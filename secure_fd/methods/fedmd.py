@@ -25,7 +25,7 @@ class FedMD(VotingMethod):
     """
 
     title: ClassVar[str] = "FedMD"
-    revisits: ClassVar[bool] = True
+    local_steps_last: ClassVar[bool] = True
     """Digest, then revisit: the last two of the five steps of a round in the paper."""
 
     labels: Labels = "soft"

@@ -16,8 +16,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from secure_fd.methods.base import Labels, teachable
+from secure_fd.methods.base import Labels
 from secure_fd.methods.class_means import ClassMeansMethod, class_means
+from secure_fd.methods.policies import teachable
 from secure_fd.votes.codec import Contribution, FloatArray, Sums, ensemble_predictions
 
 

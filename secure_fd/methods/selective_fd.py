@@ -17,16 +17,15 @@ from torch import Tensor
 
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import (
+from secure_fd.methods.base import Labels, levels
+from secure_fd.methods.min_voters import check_min_voters
+from secure_fd.methods.policies import (
     CountedVotes,
-    Labels,
     VotePolicy,
     WeighedVotes,
     check_server_threshold,
     filtered,
-    levels,
 )
-from secure_fd.methods.min_voters import check_min_voters
 from secure_fd.methods.votes import VotingMethod
 from secure_fd.selection.selectors import (
     ClientSelector,
@@ -68,7 +67,7 @@ class SelectiveFD(VotingMethod):
     """
 
     title: ClassVar[str] = "Selective-FD"
-    rare: ClassVar[float] = 0.5
+    class_balance: ClassVar[float] = 0.5
 
     labels: Labels = "soft"
     selector: ClientSelector = field(default_factory=ProxyRatioSelector)
@@ -100,7 +99,7 @@ class SelectiveFD(VotingMethod):
         return ours(n_classes, n_proxies, held, image_set=image_set)
 
     @property
-    def asks_first(self) -> bool:
+    def survey_first(self) -> bool:
         """Whether the selector finds what a client knows, and votes do not say so themselves."""
         return self.votes == "weighed" and self.selector.finds_known
 

@@ -17,14 +17,14 @@ class DistillationTargets:
         proxies: [P, ...], all of them.
         n_classes: of a prediction.
         remember: whether ensembles of earlier rounds are targets as well.
-        rare: exponent of a target's weight 1 / share^rare, with the share of its class among all
-            targets, by which proxies of rare classes are learnt.
+        class_balance: exponent b of a target's weight 1 / share^b, with the share of its class
+            among all targets, so that rare classes are learnt too.
     """
 
     def __init__(
-        self, proxies: Tensor, n_classes: int, *, remember: bool, rare: float = 0.0
+        self, proxies: Tensor, n_classes: int, *, remember: bool, class_balance: float = 0.0
     ) -> None:
-        self._proxies, self._remember, self._rare = proxies, remember, rare
+        self._proxies, self._remember, self._balance = proxies, remember, class_balance
         self._targets = torch.zeros(len(proxies), n_classes, device=proxies.device)
         self._known = torch.zeros(len(proxies), dtype=torch.bool, device=proxies.device)
 
@@ -58,10 +58,10 @@ class DistillationTargets:
 
     def _weighed(self, targets: Tensor) -> Tensor:
         """Targets [m, C] times a weight of mean one: the loss is linear in them."""
-        if not self._rare or not len(targets):
+        if not self._balance or not len(targets):
             return targets
         named = targets.argmax(dim=1)
-        weights = torch.bincount(named, minlength=targets.shape[1]).float()[named] ** -self._rare
+        weights = torch.bincount(named, minlength=targets.shape[1]).float()[named] ** -self._balance
         return targets * (weights / weights.mean())[:, None]
 
 

@@ -21,17 +21,9 @@ from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.methods.base import (
-    CountedVotes,
-    Labels,
-    Method,
-    Own,
-    Setting,
-    VotePolicy,
-    check_labels,
-    levels,
-)
+from secure_fd.methods.base import Method, Own, Setting, levels
 from secure_fd.methods.min_voters import Voters, check_min_voters
+from secure_fd.methods.policies import CountedVotes, VotePolicy
 from secure_fd.methods.registry import RECORD_UNIT_METHODS
 from secure_fd.methods.survey import BOUND, Known, Survey
 from secure_fd.methods.targets import Agreement, DistillationTargets
@@ -89,22 +81,12 @@ class VotingMethod(Method):
 
     takes_labels: ClassVar[bool] = True
     needs_proxies: ClassVar[bool] = True
-    labels: Labels
-    """Whether clients share softmax predictions or one-hot labels."""
-    revisits: ClassVar[bool] = False
+    local_steps_last: ClassVar[bool] = False
     """Whether clients take a round's local steps after the distillation."""
-    rare: ClassVar[float] = 0.0
+    class_balance: ClassVar[float] = 0.0
     """Exponent by which distillation prefers rare classes, see `DistillationTargets`."""
     budget: float | None = None
     """Most that a client's votes of a round may weigh, in times its equal share; None: no limit."""
-
-    def __post_init__(self) -> None:
-        check_labels(self.labels)
-
-    @property
-    def name(self) -> str:
-        """The name in the literature, with the kind of label."""
-        return f"{self.title} {self.labels}"
 
     @property
     def levels(self) -> int:
@@ -112,7 +94,7 @@ class VotingMethod(Method):
         return levels(self.labels)
 
     @property
-    def asks_first(self) -> bool:
+    def survey_first(self) -> bool:
         """Whether a survey of known proxies comes before the first vote, see `methods.survey`."""
         return False
 
@@ -135,7 +117,7 @@ class VotingMethod(Method):
 
     def _wants_survey(self, setting: Setting) -> bool:
         """Nothing but the sum protects a survey, so no privacy mechanism may stand in its way."""
-        return self.asks_first and setting.protection.lets_pass
+        return self.survey_first and setting.protection.lets_pass
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
         """Raise ConfigurationError where a round asks about more proxies than there are.
@@ -218,7 +200,7 @@ class VoteClient(ClientRole):
         self._terms = VoteTerms(method, setting)
         remember = setting.schedule.remember
         self._targets = DistillationTargets(
-            self._proxies, setting.n_classes, remember=remember, rare=method.rare
+            self._proxies, setting.n_classes, remember=remember, class_balance=method.class_balance
         )
         self._agreement = Agreement()
         self._policy: VotePolicy | None = None
@@ -250,11 +232,11 @@ class VoteClient(ClientRole):
             self._agreement.forget()
             yield from self.learner.local()
             return
-        if not self._method.revisits:
+        if not self._method.local_steps_last:
             yield from self.learner.local()
         self._agreement.compare(ensemble)
         yield from self.learner.distil(*self._targets.learn(ensemble))
-        if self._method.revisits:
+        if self._method.local_steps_last:
             yield from self.learner.local()
 
     def missed(self, subject: bytes, message: bytes | None) -> None:

@@ -13,9 +13,9 @@ from torch import Tensor
 import secure_fd as fd
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.errors import ConfigurationError, PeerError
-from secure_fd.methods.base import CountedVotes, VotePolicy
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.min_voters import Voters
+from secure_fd.methods.policies import CountedVotes, VotePolicy
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import VoteClient, VoteServer
 from secure_fd.privacy.client import ClientPlan, ClientUnit

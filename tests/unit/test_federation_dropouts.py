@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from secure_fd.data.federated import FederatedData
-from secure_fd.methods.base import CountedVotes
 from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.policies import CountedVotes
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum

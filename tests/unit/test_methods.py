@@ -11,9 +11,9 @@ from experiments.variants import NetworkNamesClasses
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import CountedVotes, WeighedVotes
 from secure_fd.methods.fedavg import FedAvg, FedAvgClient
 from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.policies import CountedVotes, WeighedVotes
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.targets import LEAST_COMPARED, Agreement
 from secure_fd.secure_sum.plain import PlainSum

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import check_server_threshold, ensemble_predictions, precise
-from secure_fd.votes.codec import Sums, one_hot
+from secure_fd.methods.policies import check_server_threshold, precise
+from secure_fd.votes.codec import Sums, ensemble_predictions, one_hot
 
 RNG = np.random.default_rng(0)
 TIES = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])

@@ -295,7 +295,7 @@ def test_who_left_in_the_survey_is_relayed_nothing_of_the_vote():
 
 
 def test_a_rare_class_weighs_as_the_exponent_says():
-    memory = DistillationTargets(torch.zeros(5, 1, 2, 2), 2, remember=True, rare=1.0)
+    memory = DistillationTargets(torch.zeros(5, 1, 2, 2), 2, remember=True, class_balance=1.0)
     targets = torch.eye(2)[torch.tensor([0, 0, 0, 0, 1])]
     weighed = memory._weighed(targets)
     assert weighed.sum(dim=0).tolist() == pytest.approx([2.5, 2.5])
