@@ -76,7 +76,7 @@ def test_whoever_is_there_in_a_void_round_trains_alone(digits, monkeypatch):
     run(made, rounds=0)
     train, lessons = made._train, list[object]()
     monkeypatch.setattr(
-        made, "_train", lambda due: (train(due), lessons.extend(s.lesson for s in due))
+        made, "_train", lambda due: (train(due), lessons.extend(s.pixels for s in due))
     )
     before = parameters(made)
     report = next(made.rounds(1))
