@@ -21,11 +21,14 @@ from secure_fd.crypto import keys as crypto
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.prio3.session import VotePurpose, VoteRound, VoteSession
 from secure_fd.prio3.vdaf import NONCE_BYTES
+from secure_fd.prio3.xof import SEED_BYTES
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.wire import Kind, Place, frame, read_header
 
 PART_BYTES: Final = 32
 """Bytes of an aggregator's part of the verify key, and of a commitment to one."""
+SEALED_BYTES: Final = crypto.PUBLIC_BYTES + 2 * SEED_BYTES + crypto.TAG_BYTES
+"""Bytes of the helper's sealed share, which is a seed and a blind."""
 _Part = Annotated[bytes, msgspec.Meta(min_length=PART_BYTES, max_length=PART_BYTES)]
 _Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 
@@ -68,7 +71,12 @@ class Report(_Body):
         return label + self.nonce + self.public + self.sealed
 
     def check(self, opened: VoteRound, sender: int) -> None:
-        """PeerError unless the sender signed it for this round."""
+        """PeerError unless the sender signed it for this round, and no part of it is too long.
+
+        The leader hands all reports on in one message, which long ones would make unreadable.
+        """
+        if len(self.sealed) != SEALED_BYTES:
+            raise PeerError(f"the sealed share of client {sender} has {len(self.sealed)} bytes")
         signer, what = opened.session.roster[sender], f"the report of client {sender}"
         signer.verify(self.signature, self.signed(opened, sender), what)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace as change
 
+from secure_fd import wire as wire_format
 from secure_fd.crypto.keys import HELPER, SERVER, AgreementKey, IdentityKey
 from secure_fd.errors import (
     ConfigurationError,
@@ -239,6 +240,42 @@ def test_twin_without_that_check_the_liar_ends_the_round(monkeypatch):
     cast = Cast()
     with pytest.raises(PeerError, match="below the modulus"):
         cast.run(unreadable(cast))
+
+
+def long_reports(cast: Cast) -> dict[int, bytes]:
+    """The reports of all, two of which carry half a message more than they need."""
+    opened, made = cast.opened(), {}
+    for k, client in cast.clients.items():
+        made[k] = client.report(TERMS, votes()[k])
+        if k < 2:
+            report = wire.read(opened.place, k, made[k], wire.Report)
+            padded = change(report, sealed=report.sealed + bytes(5000))
+            padded.signature = cast.identities[k].sign(padded.signed(opened, k))
+            made[k] = wire.write(opened, k, padded)
+    return made
+
+
+def test_a_report_that_is_longer_than_agreed_is_refused_on_arrival():
+    cast = Cast()
+    cast.leader.open(TERMS)
+    for k, report in long_reports(cast).items():
+        if k < 2:
+            with pytest.raises(PeerError, match=f"sealed share of client {k} has"):
+                cast.leader.receive(k, report)
+        else:
+            cast.leader.receive(k, report)
+    assert added_up(cast.leader).survivors == (2, 3, 4)
+
+
+def test_twin_without_that_check_two_liars_end_the_round(monkeypatch):
+    monkeypatch.setattr(wire.Report, "check", accept)
+    monkeypatch.setattr(wire_format, "LIMIT", 10_000)
+    cast = Cast()
+    cast.leader.open(TERMS)
+    for k, report in long_reports(cast).items():
+        cast.leader.receive(k, report)
+    with pytest.raises(PeerError, match="a message has"):
+        cast.leader.advance()
 
 
 @pytest.mark.parametrize("public", [None, bytes(32)], ids=["altered", "low order"])
