@@ -24,13 +24,13 @@ KEPT: Final[Mapping[str, tuple[str, ...]]] = {
     "IndependentServer": (),
     "HeadServer": ("head", "known", "_recorded", "_search"),
     "ClassMeansServer": ("ensemble",),
-    "DaFKDServer": ("_sent", "_network", "_generator", "_makes", "_ensemble", "_recorded"),
+    "DaFKDServer": ("_sent", "_network", "_generator", "_averaged", "_ensemble", "_recorded"),
     # parts of these
     "Trainer": ("_generator", "_sgd"),
     "DistillationTargets": ("_targets", "_known"),
     "VoteTerms": ("draws", "surveyed", "survey_round"),
     "Draws": ("next_round", "_settled", "_last", "_counts"),
-    "Search": (
+    "LeastSquares": (
         *("head", "_clients", "_damping", "_start", "_first"),
         *("_directions", "_images", "_inside", "_image"),
     ),

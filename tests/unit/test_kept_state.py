@@ -1,0 +1,33 @@
+"""The state of a method's server role, from which a server of sites that starts again goes on."""
+
+import io
+
+import pytest
+import torch
+
+from secure_fd import simulate
+from secure_fd.methods.registry import METHODS
+from secure_fd.protocol.messages import ServerRole
+from secure_fd.simulation.kept import restore, state_of
+from secure_fd.training.recipes import Recipe, Schedule
+
+SHORT = Recipe(1, Schedule(local_steps=1, proxy_steps=1, proxies_per_round=20))
+
+
+def _role(name: str, seed: int) -> ServerRole:
+    run = simulate("digits", method=name, clients=3, recipe=SHORT, seed=seed)
+    return run.federation.server.half
+
+
+def _written(role: ServerRole) -> bytes:
+    file = io.BytesIO()
+    torch.save(state_of(role), file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_server_role_goes_on_from_its_state_in_a_file(name):
+    role, other = _role(name, seed=0), _role(name, seed=1)
+    kept = _written(role)
+    restore(other, torch.load(io.BytesIO(kept), weights_only=True))
+    assert _written(other) == kept
