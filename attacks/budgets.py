@@ -280,7 +280,7 @@ def server_sees(
     """What the server saw of a federation that has run.
 
     proxies: the public ones, labelled where everybody knows their labels; None of a method without.
-    To read FedAvg's uploads of all rounds, build the federation with `keep_uploads=True`.
+    To read FedAvg's uploads of all rounds, set `transcript.keep_uploads = True` before round one.
     """
     networks = federation.models
     labels = proxies.labels if isinstance(proxies, Labelled) else None

@@ -363,7 +363,7 @@ class LiRA(ShadowAttack):
 class UploadLiRA(LiRA):
     """On the parameters that a client sent: what a server without masks reads of FedAvg.
 
-    Of every round that the transcript kept (`Federation(keep_uploads=True)`; else the newest
+    Of every round that the transcript kept (`Transcript.keep_uploads`; else the newest
     alone), a candidate's mean phi: noise of single rounds averages out, and no round needs a weight
     that few shadows could teach.
     """

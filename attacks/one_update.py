@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -23,7 +22,6 @@ from attacks.updates_attack import (
     references,
 )
 from attacks.view import Public, View, server_view
-from secure_fd.crypto.keys import IdentityKey
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.data.images import Images
@@ -31,7 +29,6 @@ from secure_fd.methods.fedavg import FedAvg, parameter_codec
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.protocol.messages import ServerRole, ServerTurn
-from secure_fd.protocol.server import Server
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.training import models
@@ -49,7 +46,10 @@ _ONE_BATCH = "clients hold one batch: not sampled, it takes more noise for ε th
 
 @dataclass(slots=True)
 class Story(ServerRole):
-    """A method's server half that lies in round `at`; truth: what it should have said."""
+    """A server role that lies to all clients alike in one round, so that no digest differs.
+
+    at: the round. lie: of its last message. truth: the message in place of which it was sent.
+    """
 
     half: ServerRole
     at: int
@@ -67,25 +67,6 @@ class Story(ServerRole):
             return message
         self.truth = message
         return self.lie(message)
-
-
-class OneStory(Server):
-    """A server that tells all clients the same lie in one round: no hash tells it from the truth.
-
-    at: the round, from 0. lie: of its last message.
-    """
-
-    def __init__(
-        self,
-        clients: tuple[int, ...],
-        session: bytes,
-        key: IdentityKey,
-        half: ServerRole,
-        *rest: Any,  # noqa: ANN401 - as the server's
-        at: int,
-        lie: Lie,
-    ) -> None:
-        super().__init__(clients, session, key, Story(half, at, lie), *rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +135,9 @@ def one_update(
         FedAvg(SGD(recipe.learning_rate, recipe.batch), recipe.steps, private=spent, random=noise),
         aggregation=MaskedSum(len(clients)) if masks else None,
         seed=seed,
-        serve=partial(OneStory, at=_ROUNDS - 2, lie=lie) if lie else Server,
     )
+    if lie:
+        run.server.half = Story(run.server.half, at=_ROUNDS - 2, lie=lie)
     run.fit(_ROUNDS)
     public = Public(
         data.proxies.pixels, len(clients), data.n_classes, architecture, data.proxies.labels

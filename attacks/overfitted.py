@@ -117,8 +117,8 @@ def _seen(
         protection=protection,
         schedule=replace(schedule, proxies_per_round=len(proxies)),
         seed=seed,
-        keep_uploads=True,
     )
+    run.transcript.keep_uploads = True
     run.fit(rounds)
     return server_view(run.transcript, known)
 

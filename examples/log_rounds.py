@@ -1,4 +1,4 @@
-"""Log every round of a run to TensorBoard or MLflow: a callback of a few lines each.
+"""Log every round of a run to TensorBoard or MLflow: a function of a few lines each.
 
 python -m pip install tensorboard mlflow-skinny
 python examples/log_rounds.py
@@ -27,5 +27,6 @@ def to_mlflow() -> Callable[[Report], None]:
 
 
 if __name__ == "__main__":
-    run = fd.simulate("digits", clients=3, on_round=to_tensorboard("runs/tensorboard"))
-    run.fit(rounds=2)
+    log = to_tensorboard("runs/tensorboard")
+    for report in fd.simulate("digits", clients=3).federation.rounds(2):
+        log(report)

@@ -23,8 +23,8 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.protocol.transcript import Transcript
+from secure_fd.simulation.build import architectures
 from secure_fd.simulation.federation import Participant
-from secure_fd.simulation.simulate import architectures
 from secure_fd.training import models
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.training.trainer import Trainer, accuracy, default_device, predict, predicted_labels

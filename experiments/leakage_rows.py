@@ -128,8 +128,8 @@ def parameters(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
         FedAvg(_SCHEDULE.sgd, _FEDAVG_STEPS, private=private, random=SeededRandom(seed)),
         aggregation=secure(row, len(records), seed),
         seed=seed,
-        keep_uploads=True,
     )
+    run.transcript.keep_uploads = True
     run.fit(_FEDAVG_ROUNDS)
     return run
 

@@ -149,10 +149,13 @@ def seeded_run(
     those of the smallest masked sum that are not corrupt. The unit's plan says how many sums the
     run is to have.
     """
+    from functools import partial
+
     from secure_fd.privacy.record import PooledRecordUnit
     from secure_fd.privacy.samplers import SeededRandom
+    from secure_fd.simulation.build import fresh_networks, pooled_heads, secure_sum
     from secure_fd.simulation.federation import Federation, participants_of
-    from secure_fd.simulation.simulate import fresh_networks, pooled_heads, secure_sum
+    from secure_fd.training.trainer import run_each
 
     method = pooled_heads(epsilon, local=local)
     unit = PooledRecordUnit(
@@ -173,8 +176,8 @@ def seeded_run(
         protection=unit,
         schedule=schedule,
         seed=seed,
-        on_steps=on_steps,
     )
+    run.trainer = partial(run_each, on_steps=on_steps)
     return run, unit
 
 

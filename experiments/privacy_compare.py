@@ -494,11 +494,14 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
 def _with_delta(made: Plan) -> Plan:
     """The plan with the delta that its records ask for, where none was given."""
     from experiments.runs import check_data, data_of  # heavy: other mistakes answer at once
-    from secure_fd.simulation.simulate import default_delta
+    from secure_fd.simulation.build import default_delta
 
     terms, seed = made.terms, made.seeds[0]
     if made.settings.dp_delta is None:
-        terms = replace(terms, delta=default_delta(data_of(terms, seed)))
+        terms = replace(
+            terms,
+            delta=default_delta([len(client.train) for client in data_of(terms, seed).clients]),
+        )
     check_data(terms, seed)
     return replace(made, terms=terms)
 

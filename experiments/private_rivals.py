@@ -269,7 +269,7 @@ def _network(cell: Cell, made: Prepared) -> Found:
     from experiments.rival_heads import claim_of, shared_steps
     from secure_fd.data.images import concatenate
     from secure_fd.privacy.samplers import SeededRandom
-    from secure_fd.simulation.simulate import fresh_networks
+    from secure_fd.simulation.build import fresh_networks
     from secure_fd.training.trainer import accuracy
 
     steps, share, level = ROWS[cell.row].setting

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -62,13 +62,9 @@ from secure_fd.selection.selectors import (
     ProxyRatioSelector,
     Selection,
 )
-from secure_fd.simulation import simulate as simulation
-from secure_fd.simulation.federation import (
-    Dropouts,
-    Federation,
-    Participant,
-    participants_of,
-)
+from secure_fd.simulation import build as simulation
+from secure_fd.simulation.federation import Dropouts, Federation, Participant, participants_of
+from secure_fd.simulation.simulate import promise
 from secure_fd.training import models
 from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.training.trainer import Learner, OnSteps, Trainer, default_device, run_each
@@ -215,7 +211,7 @@ def federation(
         parties = participants_of(networks, data.clients)
     else:
         parties = made.participants()
-    return Federation(
+    run = Federation(
         parties,
         data.proxies.pixels,
         method,
@@ -224,11 +220,11 @@ def federation(
         schedule=replace(cell.schedule, warmup_steps=0),
         dropouts=Dropouts(cell.drop, cell.seed),
         releases_per_pair=cell.releases,
-        proxies_bytes=data.proxy_message_bytes,
         seed=cell.seed,
-        on_steps=on_steps,
-        keep_uploads=kept,
     )
+    run.trainer = partial(run_each, on_steps=on_steps)
+    run.transcript.proxies_bytes, run.transcript.keep_uploads = data.proxy_message_bytes, kept
+    return run
 
 
 def method_of(cell: rows.Cell, data: FederatedData) -> Method:
@@ -366,7 +362,11 @@ def protection_of(cell: rows.Cell, data: FederatedData, random: Random = os.uran
     epsilon = math.inf if chosen.epsilon is None else chosen.epsilon
     if chosen.unit == "record" and cell.method == "heads":
         return simulation.pooled_unit(
-            data, epsilon, chosen.delta, local=not cell.secure, random=random
+            simulation.PublicFacts.of(data),
+            epsilon,
+            chosen.delta,
+            local=not cell.secure,
+            random=random,
         )
     if chosen.unit == "record":
         raise ConfigurationError("unit", chosen.unit, RECORD_UNIT_METHODS)
@@ -434,7 +434,7 @@ def _with_fresh_noise(budget: PrivateBudget, n_records: int) -> Guarantee:
 def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> str:
     """What a run promises, in sentences: of its sum, and of its privacy unit."""
     if claim is None or not claim.holds:
-        return simulation.promise(runner)
+        return promise(runner)
     parts = [
         runner.aggregation.guarantee,
         claim.sentence(),

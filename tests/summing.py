@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from secure_fd.errors import MissingClientError
+from secure_fd.protocol.transcript import RecordedSum
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
 from secure_fd.secure_sum.base import SecureSum, SumClient
-from secure_fd.secure_sum.recorded import RecordedSum
 from secure_fd.votes.codec import UnitArray, WordArray
 from secure_fd.wire import Stage
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from attacks.audit.setting import replaced
-from attacks.one_update import Lie, OneStory
-from secure_fd.crypto.keys import SERVER, IdentityKey
+from attacks.one_update import Lie, Story
+from secure_fd.crypto.keys import SERVER
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.protocol.broadcasts import BROADCAST_BYTES, Teller, Told
-from secure_fd.protocol.server import Outbound
+from secure_fd.protocol.server import Outbound, Server
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.base import SumClient
 from secure_fd.secure_sum.masked import MaskedSum
@@ -33,25 +33,22 @@ from secure_fd.votes.codec import (
 from secure_fd.wire import Kind, read_header
 
 
-class TwoStories(OneStory):
+class TwoStories(Server):
     """A server that tells all but one client a lie in one round, and keeps both stories up.
 
     Its own terms are those of the many, so it opens what they sum. To the target it retells every
     broadcast, with the truth in place of the lie, in a chain of its own under its own signature.
-    target: the client that is told the truth. at: the round, from 0. lie: of its last message.
+    target: the client that is told the truth.
     """
 
-    def __init__(
-        self,
-        clients: tuple[int, ...],
-        session: bytes,
-        key: IdentityKey,
-        *rest: Any,
-        target: int,
-        **lie: Any,
-    ) -> None:
-        super().__init__(clients, session, key, *rest, **lie)
-        self.target, self._own, self._name = target, Teller(session, key), session
+    target: int
+    own: Teller
+
+    @classmethod
+    def install(cls, server: Server, *, target: int, at: int, lie: Lie) -> None:
+        """Replace an honest server. at: the round, from 0. lie: of its last message."""
+        server.half, server.__class__ = Story(server.half, at, lie), cls
+        server.target, server.own = target, Teller(server._session, server._told._key)
 
     def begin(self) -> Outbound:
         return self._retold(super().begin())
@@ -65,13 +62,13 @@ class TwoStories(OneStory):
         return out
 
     def _retell(self, data: bytes) -> bytes:
-        kind, index, _ = read_header(data, self._name, SERVER)
+        kind, index, _ = read_header(data, self._session, SERVER)
         if kind not in (Kind.SUBJECT, Kind.TELL, Kind.VOID):
             return data
         body, truth = data[BROADCAST_BYTES:], self.half.truth
         if kind == Kind.TELL and truth is not None:
             body, self.half.truth = truth, None
-        return self._own.write(Kind(kind), index, body)
+        return self.own.write(Kind(kind), index, body)
 
 
 def hash_left_out() -> AbstractContextManager[None]:

@@ -187,7 +187,8 @@ def _fedavg(made: Prepared, row: Row, job: Job, members: Sequence[Participant], 
         private = PrivateSGD(job.epsilon, job.delta, scale.private_steps, batch=batch)
     # Six megabytes a run at full scale: the server keeps what it saw, and so does its attacker.
     method = FedAvg(scale.schedule.sgd, scale.fedavg_steps, private=private)
-    runner = Federation(members, None, method, seed=own, keep_uploads=True)
+    runner = Federation(members, None, method, seed=own)
+    runner.transcript.keep_uploads = True
     runner.fit(scale.private_steps // scale.fedavg_steps)
     final = runner.models[0]
     return Played(runner.transcript, (final,) * scale.clients, accuracy(final, made.test))

@@ -16,8 +16,8 @@ from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.base import NoProtection
 from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.selection.density_ratio import ReferenceSettings
+from secure_fd.simulation.build import fresh_networks, secure_sum
 from secure_fd.simulation.federation import Federation, participants_of
-from secure_fd.simulation.simulate import fresh_networks, secure_sum
 from secure_fd.training.recipes import Schedule
 
 _BLOCKS, _QUICK_BLOCKS = (30, 100, 300), (30,)

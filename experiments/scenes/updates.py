@@ -148,14 +148,15 @@ def _fedavg(
         steps = row.rounds * recipe.steps
         private = PrivateSGD(job.epsilon, job.delta, steps, recipe.learning_rate, recipe.batch)
     shared = [network(public, start).train() for _ in clients]  # Opacus hooks training alone
-    return Federation(
+    run = Federation(
         participants_of(shared, clients),
         None,
         FedAvg(SGD(recipe.learning_rate, recipe.batch), recipe.steps, private=private),
         aggregation=MaskedSum(len(clients)) if row.masks else None,
         seed=seed,
-        record_inputs=not row.masks,
     )
+    run.transcript.keep_inputs = not row.masks
+    return run
 
 
 def _control(turn: Turn[_Set], row: _Row, view: View) -> View:

@@ -160,7 +160,7 @@ def _try_out(made: RosterFile, pixels: Pixels) -> None:
     except RuntimeError as error:
         allowed = f"the networks of {made.terms.image_set} take images of another size"
         raise ConfigurationError("size", made.shape[-1], allowed) from error
-    agreement.method.check(agreement.setting(bytes(32)), networks)
+    agreement.parts.method.check(agreement.setting(bytes(32)), networks)
 
 
 def _card(path: Path) -> SiteEntry:

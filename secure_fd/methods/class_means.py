@@ -33,8 +33,7 @@ from secure_fd.protocol.messages import (
     Share,
     Void,
 )
-from secure_fd.protocol.transcript import DistillationRound, Transcript
-from secure_fd.secure_sum.recorded import Seen
+from secure_fd.protocol.transcript import DistillationRound, Seen, Transcript
 from secure_fd.training.trainer import Learner, predict
 from secure_fd.votes.codec import (
     Contribution,

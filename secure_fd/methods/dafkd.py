@@ -52,10 +52,10 @@ from secure_fd.protocol.transcript import (
     Float32Array,
     GeneratorRound,
     ParameterRound,
+    Seen,
     Transcript,
     uploads_of,
 )
-from secure_fd.secure_sum.recorded import Seen
 from secure_fd.training.models import flatten, load_flat
 from secure_fd.training.recipes import Recipe, Schedule, few_rounds
 from secure_fd.training.trainer import Steps, Trainer, predict

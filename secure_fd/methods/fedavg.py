@@ -32,8 +32,7 @@ from secure_fd.protocol.messages import (
     Share,
     Void,
 )
-from secure_fd.protocol.transcript import Float32Array, ParameterRound, Transcript, uploads_of
-from secure_fd.secure_sum.recorded import Seen
+from secure_fd.protocol.transcript import Float32Array, ParameterRound, Seen, Transcript, uploads_of
 from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.training.models import flatten, load_flat
 from secure_fd.training.recipes import SGD, Schedule

@@ -42,8 +42,7 @@ from secure_fd.protocol.messages import (
     Share,
     Void,
 )
-from secure_fd.protocol.transcript import ParameterRound, Transcript, uploads_of
-from secure_fd.secure_sum.recorded import Seen
+from secure_fd.protocol.transcript import ParameterRound, Seen, Transcript, uploads_of
 from secure_fd.selection.density_ratio import (
     FourierFeatures,
     Map,

@@ -47,8 +47,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.errors import PeerError
-from secure_fd.protocol.transcript import SurveyRound, Transcript, uploads_of
-from secure_fd.secure_sum.recorded import Seen
+from secure_fd.protocol.transcript import Seen, SurveyRound, Transcript, uploads_of
 from secure_fd.selection.familiarity import ENOUGH, UNTYPICAL, KnownProxies
 from secure_fd.votes.codec import FloatArray, UnitArray
 

@@ -40,8 +40,13 @@ from secure_fd.protocol.messages import (
     Share,
     Void,
 )
-from secure_fd.protocol.transcript import DistillationRound, Transcript, VotersRound, uploads_of
-from secure_fd.secure_sum.recorded import Seen
+from secure_fd.protocol.transcript import (
+    DistillationRound,
+    Seen,
+    Transcript,
+    VotersRound,
+    uploads_of,
+)
 from secure_fd.training.trainer import Learner, predict
 from secure_fd.votes.budget import units_of, within
 from secure_fd.votes.codec import (

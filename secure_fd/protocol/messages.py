@@ -19,8 +19,7 @@ from torch import nn
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import Guarantee
-from secure_fd.protocol.transcript import Transcript
-from secure_fd.secure_sum.recorded import Seen
+from secure_fd.protocol.transcript import Seen, Transcript
 from secure_fd.training.trainer import Learner, Steps, accuracy
 from secure_fd.votes.codec import FloatArray, UnitArray
 from secure_fd.votes.packing import NO_LIMITS, Limits

@@ -1,4 +1,4 @@
-"""What a run tells of itself: exactly what each party saw, its bytes, its rounds and CPU time.
+"""Recorder of a run: exactly what each party saw, its bytes, its rounds and CPU time.
 
 An attack may be built from the transcript alone.
 """
@@ -8,15 +8,17 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.secure_sum.recorded import Seen
+from secure_fd.crypto.keys import WORD
+from secure_fd.secagg.session import MessageType, RoundTerms
+from secure_fd.secure_sum.base import SumServer
 from secure_fd.votes.codec import Ensemble, IntArray, UnitArray, WordArray
 from secure_fd.votes.packing import LaneLayout
-from secure_fd.wire import Stage
+from secure_fd.wire import HEADER_BYTES, Kind, Stage, Sum
 
 if TYPE_CHECKING:
     from secure_fd.selection.density_ratio import ReferenceSettings
@@ -69,6 +71,67 @@ class RoundReport:
     why: str = ""
     """Of a void round, in a sentence."""
     refused: tuple[tuple[int, str], ...] = ()
+
+
+_PLAIN: Final = Kind.INPUT.to_bytes(2, "big")
+_MASKED: Final = MessageType.MASKED.to_bytes(2, "big")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """One sum as the server saw it.
+
+    payloads: by client, the words of its input, where a record is kept. readable: whether these
+    are values in clear. position: of the sum among those of its round.
+    """
+
+    result: Sum
+    payloads: Mapping[int, WordArray] = field(repr=False)
+    readable: bool
+    position: int = 0
+
+
+class RecordedSum:
+    """Server role of a sum that keeps the words of every input it takes, by client.
+
+    Inputs are words where they are in clear or masked; of other sums nothing is kept. keep: False
+    keeps the sums alone.
+    """
+
+    def __init__(self, inner: SumServer, n_clients: int) -> None:
+        self.inner, self._n_clients, self.keep = inner, n_clients, True
+        self._inputs: dict[int, WordArray] = {}
+        self.readable = False
+        """True if inputs of the newest sum are kept that were in clear."""
+        self.seen: list[Seen] = []
+        """The sums that came about, in order; its reader may empty the list."""
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the inner one's
+        return getattr(self.inner, name)
+
+    def open(self, terms: RoundTerms) -> Mapping[int, bytes]:
+        """Begin the next sum."""
+        self._terms, self._inputs, self.readable = terms, {}, False
+        return self.inner.open(terms)
+
+    def receive(self, sender: int, data: bytes) -> None:
+        """Take a message, and keep the words of an input that is taken."""
+        kind, due = data[2:4], self.inner.stage is Stage.INPUT and sender in self.inner.waiting
+        self.inner.receive(sender, data)
+        if self.keep and due and kind in (_PLAIN, _MASKED):
+            terms, self.readable = self._terms, kind == _PLAIN
+            start = HEADER_BYTES + (len(terms.subject) if self.readable else 0)
+            layout = LaneLayout(self._n_clients, terms.bound, terms.noise.room)
+            words = np.frombuffer(data, WORD, layout.words(terms.length), start)
+            self._inputs[sender] = words.astype(np.uint64, copy=False)
+
+    def advance(self) -> Mapping[int, bytes]:
+        """Close the stage; a sum that came about is kept with its inputs."""
+        relayed, result = self.inner.advance(), self.inner.result
+        if not self.inner.busy and result is not None:
+            inputs = {k: self._inputs[k] for k in result.survivors if k in self._inputs}
+            self.seen.append(Seen(result, inputs, self.readable, position=len(self.seen)))
+        return relayed
 
 
 Float32Array = NDArray[np.float32]
@@ -183,6 +246,10 @@ class Transcript:
 
     n_clients: int
     keep_uploads: bool | Collection[int] = False
+    keep_inputs: bool = True
+    """Whether the words of inputs are kept at all."""
+    proxies_bytes: int | None = None
+    """Of the proxies as they are sent, where clients see features of them."""
     up: NDArray[np.int64] = field(init=False)
     down: NDArray[np.int64] = field(init=False)
     distillation: list[DistillationRound] = field(default_factory=list, repr=False)

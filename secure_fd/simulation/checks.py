@@ -21,12 +21,22 @@ _MOST_SAID = 90
 """Characters of torch's own words that a sentence quotes."""
 
 
-def classes_of(networks: Sequence[nn.Module], data: Sequence[ClientData]) -> int:
-    """The number of classes that all clients agree on.
+def check_parties(
+    networks: Sequence[nn.Module],
+    data: Sequence[ClientData],
+    proxies: object,
+    seed: int,
+) -> None:
+    """Raise ConfigurationError for clients and proxies that do not fit together.
 
-    Raises ConfigurationError where they do not, are too few, share a network, bring something else
-    than `ClientData` and modules, or records of different shapes.
+    Args:
+        networks: one for each client, not shared.
+        data: records of the clients, of one shape and one number of classes.
+        proxies: [P, ...] of that shape, or None for a method without proxies.
+        seed: 0 or more.
     """
+    if seed < 0:
+        raise ConfigurationError("seed", seed, "use 0 or more")
     if len(networks) < 2:
         raise ConfigurationError("participants", len(networks), "use 2 or more")
     _check_kinds(networks, data)
@@ -39,7 +49,9 @@ def classes_of(networks: Sequence[nn.Module], data: Sequence[ClientData]) -> int
     counts = {own.n_classes for own in data}
     if len(counts) != 1:
         raise ConfigurationError("n_classes", sorted(counts), "all participants must agree")
-    return counts.pop()
+    if proxies is not None:
+        check_proxies(proxies, shapes.pop())
+    check_networks(networks, data, counts.pop())
 
 
 def _check_kinds(networks: Sequence[object], data: Sequence[object]) -> None:

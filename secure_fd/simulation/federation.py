@@ -6,9 +6,9 @@ a network. A client that refuses is silent to it for the rest of the round.
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, cast
 
@@ -21,30 +21,26 @@ from secure_fd.crypto.public_draws import joint_seed, public_nonces
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images, pixel_bytes, proxy_pixels
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
-from secure_fd.methods.base import Method, Own, Setting
-from secure_fd.methods.min_voters import check_sum
-from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.base import Method
 from secure_fd.privacy.base import NoProtection, Protection
 from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.server import Outbound, Server
-from secure_fd.protocol.transcript import Float32Array, RoundReport, Stopwatch, Transcript
+from secure_fd.protocol.transcript import (
+    Float32Array,
+    RecordedSum,
+    RoundReport,
+    Stopwatch,
+    Transcript,
+)
 from secure_fd.secure_sum.base import SecureSum, SumServer
 from secure_fd.secure_sum.plain import sum_for
-from secure_fd.secure_sum.recorded import RecordedSum
-from secure_fd.simulation.checks import (
-    check_networks,
-    check_proxies,
-    check_test,
-    classes_of,
-    device_of,
-)
-from secure_fd.training.recipes import Recipe, Schedule, ours, plain
+from secure_fd.simulation.build import PublicFacts, RunParts, checked, named_recipe
+from secure_fd.simulation.checks import check_parties, check_test, device_of
+from secure_fd.training.recipes import Schedule
 from secure_fd.training.trainer import (
-    OnSteps,
     Steps,
     TrainingMode,
-    classes_held,
     default_device,
     run_each,
     threads_for,
@@ -54,7 +50,7 @@ from secure_fd.wire import Stage
 
 __all__ = ["Federation", "Participant"]
 
-Train = Callable[[Sequence[Steps]], None]
+StepRunner = Callable[[Sequence[Steps]], None]
 _LOG = logging.getLogger("secure_fd")
 _REFUSALS = (PeerError, LocalError, BudgetError)
 """What a client raises where it does not go on, whoever is to blame."""
@@ -108,28 +104,30 @@ class Dropouts:
 class Federation:
     """Clients and a server of any method in one process, over the real bytes.
 
-    proxies: public pixels [P, ...]; a method that needs none is handed none. aggregation: how the
-    server sums (in clear by default). protection: what stands before the wire (nothing by default).
-    dropouts: simulated faults; a client that drops out is away for the rest of the round.
-    releases_per_pair: how often a client answers one proxy in all; None: once a round. A survey of
-    known proxies is one of these answers for each, and is not made before votes where it is 1.
-    proxies_bytes: of the images as they are sent, where clients see features of them. seed: of
-    training, and of the proxies' draw where clients do not draw them together. schedule: by default
-    the recipe of `recipe_of`. on_steps: progress callback of training. trainer: takes
-    the training steps that are due and runs each, whole (examples/own_trainer.py); by default equal
-    networks train together. serve: makes the server; another one may lie. keep_uploads:
-    whether the transcript keeps what the server read of shared parameters in every round, as an
-    attacker there would, and not in the newest alone; or in which rounds beside that one. See
-    `Transcript.upload_bytes`. record_inputs: whether it keeps the words of inputs at all.
-    on_round: hears every round's report, of which the logger "secure_fd" gets a line.
+    Set `trainer` before the first round to run training steps otherwise, and the fields of
+    `transcript` to record more than by default.
 
-    >>> from secure_fd import federate, load, models, parse_split
-    >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
-    >>> networks = [models.build("cnn-5-5-50", 10, seed=k) for k in range(3)]
-    >>> people = participants_of(networks, data.clients)
-    >>> run = Federation(people, data.proxies.pixels, SelectiveFD())
-    >>> run.method.name
-    'Selective-FD soft'
+    Args:
+        participants: networks and records of the clients.
+        proxies: public pixels [P, ...]; a method that needs none does not receive them.
+        method: an instance.
+        aggregation: the secure sum; in clear by default.
+        protection: the privacy mechanism; none by default.
+        schedule: training steps; by default those of `recipe`.
+        dropouts: simulated faults; a client that drops out is away for the rest of the round.
+        releases_per_pair: how often a client answers one proxy in all; None: once a round. A survey
+            of known proxies is one of these answers, and is not made before votes where it is 1.
+        seed: of training, and of the proxies' draw where clients do not draw them together.
+        device: by default a GPU where there is one.
+
+    Example:
+        >>> from secure_fd import SelectiveFD, federate, load, models, parse_split
+        >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
+        >>> networks = [models.build("cnn-5-5-50", 10, seed=k) for k in range(3)]
+        >>> people = participants_of(networks, data.clients)
+        >>> run = Federation(people, data.proxies.pixels, SelectiveFD())
+        >>> run.method.name
+        'Selective-FD soft'
     """
 
     def __init__(
@@ -143,112 +141,70 @@ class Federation:
         schedule: Schedule | None = None,
         dropouts: Dropouts | None = None,
         releases_per_pair: int | None = None,
-        proxies_bytes: int | None = None,
         seed: int = 0,
         device: torch.device | str | None = None,
-        on_steps: OnSteps | None = None,
-        trainer: Train | None = None,
-        serve: Callable[..., Server] = Server,
-        keep_uploads: bool | Collection[int] = False,
-        record_inputs: bool = True,
-        on_round: Callable[[RoundReport], object] | None = None,
     ) -> None:
         networks, data = [p.model for p in participants], [p.data for p in participants]
-        n_classes, n = classes_of(networks, data), len(participants)
-        shape = tuple(data[0].train.pixels.shape[1:])
-        if seed < 0:
-            raise ConfigurationError("seed", seed, "use 0 or more")
-        if trainer is not None and not callable(trainer):
-            raise ConfigurationError("trainer", trainer, "use a callable that runs training steps")
-        self.method = checked(method)
-        self.aggregation_time = Stopwatch()
-        """Inside the secure sum, of all its parties together."""
-        self.transcript = Transcript(n, keep_uploads)
+        n = len(participants)
+        self.method, self.models = checked(method), networks
+        self.participants = list(participants)
         self._device = default_device() if device is None else device_of(device)
-        self._participants = list(participants)
-        self._sum = sum_for(n, aggregation)
-        self._protection = protection or NoProtection()
-        self._protection.check_sum(self._sum)
-        check_sum(self.method.min_voters, self._sum)
         proxies = proxies if self.method.needs_proxies else None
-        if proxies is not None:
-            check_proxies(proxies, shape)
-        check_networks(networks, data, n_classes)
-        self.recipe = recipe_of(method, participants, proxies)
-        """What the rounds and the schedule are by default."""
+        check_parties(networks, data, proxies, seed)
+        facts = PublicFacts.of_clients(data, proxies)
+        self.recipe = named_recipe("ours", method, facts)
+        """Rounds and schedule by default."""
+        steps = (schedule or self.recipe.schedule).fitted(facts.n_proxies)
+        self.protection, self.aggregation = protection or NoProtection(), sum_for(n, aggregation)
+        recipe = replace(self.recipe, schedule=steps)
+        parts = RunParts(self.method, self.protection, recipe, facts, seed, releases_per_pair)
+        parts.check_sum(self.aggregation)
+        joint = self.aggregation.seed or joint_seed(public_nonces(seed, n))
+        self._setting = parts.setting(joint, self._device)
+        self.method.check(self._setting, networks)
+        owns = [parts.own(k, p.model, p.data, self._device) for k, p in enumerate(participants)]
+        self.roles = [self.method.client(self._setting, own) for own in owns]
+        self.server_role = self.method.server(self._setting, networks[0])
+        self.trainer: StepRunner = run_each
+        """Runs the training steps that are due, each whole (examples/own_trainer.py)."""
+        self.aggregation_time = Stopwatch()
+        """CPU time inside the secure sum, of all its parties together."""
+        self.transcript = Transcript(n)
+        self._connect()
         self._dropouts = dropouts or Dropouts(0.0, seed=0)
-        self._proxies_bytes = proxies_bytes
-        self._setting = Setting(
-            n_clients=n,
-            n_classes=n_classes,
-            shape=shape,
-            proxies=None if proxies is None else proxies.to(self._device),
-            schedule=(schedule or self.recipe.schedule).fitted(count_of(proxies)),
-            records=tuple(len(own.train) for own in data),
-            seed=self._sum.seed or joint_seed(public_nonces(seed, n)),
-            releases=releases_per_pair,
-            protection=self._protection,
-        )
-        self.method.check(self._setting, self.models)
-        owns = [
-            Own(k, p.model, p.data, 1000 * seed + k, self._device)
-            for k, p in enumerate(participants)
-        ]
-        self._halves = [self.method.client(self._setting, own) for own in owns]
-        self._server_half = self.method.server(self._setting, participants[0].model)
-        self._train = trainer or partial(run_each, on_steps=on_steps)
-        self._parties(serve, record_inputs=record_inputs)
         self._away: Mapping[int, Stage] = {}
         self._silent: dict[int, Stage] = {}  # from which stage on a client that refused is silent
         self._refusals: dict[int, str] = {}
         self._answered = np.zeros(2)
         self._training = TrainingMode(networks)
-        self._on_round = on_round
         self._next = 0
-        self._begun = False
+        self.begun = False
+        """Whether the first round was prepared: networks warmed up, and releases counted."""
 
-    def _parties(self, serve: Callable[..., Server], *, record_inputs: bool) -> None:
-        session, watch, noise = (
-            self._sum.session,
-            self.aggregation_time,
-            self._protection.noise_terms,
-        )
-        key = IdentityKey.generate(os.urandom)
+    def _connect(self) -> None:
+        """Make client and server parties of the roles."""
+        sums, noise = self.aggregation, self.protection.noise_terms
+        session, watch, key = sums.session, self.aggregation_time, IdentityKey.generate(os.urandom)
         self.clients = [
-            Client(k, session, key.public, half, self._sum.client(k), noise, watch)
-            for k, half in enumerate(self._halves)
+            Client(k, session, key.public, role, sums.client(k), noise, watch)
+            for k, role in enumerate(self.roles)
         ]
-        everyone, sums = tuple(range(len(self.clients))), self._sum.server()
-        self._record = RecordedSum(sums, len(everyone), keep=record_inputs)
-        sums = cast(SumServer, self._record)
-        self.server = serve(everyone, session, key, self._server_half, sums, noise, watch)
-
-    @property
-    def models(self) -> list[nn.Module]:
-        """Every client's own network."""
-        return [participant.model for participant in self._participants]
+        everyone = tuple(range(len(self.clients)))
+        self._record = RecordedSum(sums.server(), len(everyone))
+        recorded = cast(SumServer, self._record)
+        self.server = Server(everyone, session, key, self.server_role, recorded, noise, watch)
 
     @property
     def global_parameters(self) -> Float32Array | None:
         """[m] of the server's newest global model; None where the method has none."""
-        return self._server_half.report().parameters
-
-    @property
-    def protection(self) -> Protection:
-        """What stands before the wire."""
-        return self._protection
-
-    @property
-    def aggregation(self) -> SecureSum:
-        """How the server sums."""
-        return self._sum
+        return self.server_role.report().parameters
 
     def guarantee(self) -> Guarantee | None:
         """What has been promised for everything released so far, the weakest claim of all clients.
 
         None where nothing is.
         """
-        claims = [claim for half in self._halves if (claim := half.guarantee()) is not None]
+        claims = [claim for role in self.roles if (claim := role.guarantee()) is not None]
         return weakest(claims) if claims else None
 
     def accuracies(self, test: Images) -> list[float]:
@@ -259,7 +215,7 @@ class Federation:
         check_test(test, self._setting.shape)
         held = test.to(self._device)
         with self._threads():
-            return [half.accuracy(held) for half in self._halves]
+            return [role.accuracy(held) for role in self.roles]
 
     def fit(self, rounds: int | None = None) -> list[RoundReport]:
         """Run so many rounds, by default the recipe's, and give their reports."""
@@ -282,7 +238,7 @@ class Federation:
         return self._rounds(count)
 
     def _rounds(self, count: int) -> Iterator[RoundReport]:
-        if not self._begun:
+        if not self.begun:
             with self._training, self._threads():
                 self._begin()
         for _ in range(count):
@@ -299,16 +255,14 @@ class Federation:
         came = "void" if report.void else f"{report.kept:.0%} of what was asked teaches"
         there = len(report.survivors), len(self.clients)
         _LOG.info("round %d: %s; %d of %d clients in the sum", report.index, came, *there)
-        if self._on_round is not None:
-            self._on_round(report)
 
     def _begin(self) -> None:
         proxies = self._setting.proxies
         if proxies is not None:
-            self._protection.agree(len(proxies), self._setting.n_classes)
-            sent = self._proxies_bytes
+            self.protection.agree(len(proxies), self._setting.n_classes)
+            sent = self.transcript.proxies_bytes
             self.transcript.broadcast(pixel_bytes(proxy_pixels(proxies)) if sent is None else sent)
-        spent = self._sum.setup_traffic()
+        spent = self.aggregation.setup_traffic()
         for k in range(len(self.clients)):
             self.transcript.up[k] += spent.up.get(k, 0)
             self.transcript.down[k] += spent.down.get(k, 0)
@@ -321,11 +275,11 @@ class Federation:
             raise reasons[0]
         self._work()
         self._until_idle()
-        self._begun = True
+        self.begun = True
 
     def _round(self) -> RoundReport:
         index, self._next = self._next, self._next + 1
-        self._record.seen = []
+        self._record.seen, self._record.keep = [], self.transcript.keep_inputs
         self._away = self._dropouts.plan(index, len(self.clients))
         self._silent, self._refusals = {}, {}
         asked = self.server.begin()
@@ -358,7 +312,7 @@ class Federation:
     def _work(self) -> None:
         """Train what is due, then let every client go on, until none has training left."""
         while due := [client for client in self.clients if client.work is not None]:
-            self._train([client.work for client in due if client.work is not None])
+            self.trainer([client.work for client in due if client.work is not None])
             for client in due:
                 self._ask(client.number, client.resume)
 
@@ -397,7 +351,7 @@ class Federation:
         missing = self._missing(void)
         survivors = () if result is None else result.survivors
         for seen in self._record.seen:
-            self._server_half.record(index, seen, self.transcript)
+            self.server_role.record(index, seen, self.transcript)
         if result is not None or void:
             self.transcript.close(None if void else survivors, missing)
         refused = self.server.refused | self._refusals
@@ -434,15 +388,15 @@ class Federation:
 
     def _kept(self) -> float:
         """Share of the round's proxies, or of the classes that clients hold, that teaches."""
-        kept = self._server_half.report().kept
+        kept = self.server_role.report().kept
         if kept is not None:
             return kept
-        taught = np.concatenate([half.report().taught for half in self._halves])
+        taught = np.concatenate([role.report().taught for role in self.roles])
         return float(taught.mean()) if len(taught) else 0.0
 
     def _alone(self, survivors: Sequence[int]) -> tuple[int, int]:
         """At how many proxies one survivor gave nearly the whole count, and any of them some."""
-        units = [self._halves[k].report().units for k in survivors]
+        units = [self.roles[k].report().units for k in survivors]
         return contributors([own for own in units if own is not None], self._setting.n_classes)
 
     @property
@@ -456,19 +410,11 @@ class Federation:
     @property
     def most_released(self) -> int:
         """The most often that any client was asked about any proxy."""
-        return self._server_half.report().most_released
+        return self.server_role.report().most_released
 
     def selector_scores(self, client: int) -> FloatArray | None:
         """[P] the client selector's scores, for evaluation; None where no selector was asked."""
-        return self._halves[client].scores()
-
-
-def checked(method: object) -> Method:
-    """Return the method; ConfigurationError for anything else, such as a name or a class."""
-    if not isinstance(method, Method):
-        allowed = "use an instance, as SelectiveFD() is; secure_fd.simulate takes names"
-        raise ConfigurationError("method", method, allowed)
-    return method
+        return self.roles[client].scores()
 
 
 def participants_of(models: Sequence[nn.Module], data: Sequence[ClientData]) -> list[Participant]:
@@ -483,22 +429,3 @@ def participants_of(models: Sequence[nn.Module], data: Sequence[ClientData]) -> 
     if len(models) != len(data):
         raise ConfigurationError("models", len(models), f"use one a client: {len(data)}")
     return [Participant(model, own) for model, own in zip(models, data, strict=True)]
-
-
-def count_of(proxies: Tensor | None) -> int:
-    """How many there are; 0 for a method without proxies."""
-    return 0 if proxies is None else len(proxies)
-
-
-def recipe_of(
-    method: Method, participants: Sequence[Participant], proxies: Tensor | None
-) -> Recipe:
-    """The recipe by default: ours for Selective-FD, from the classes that clients hold.
-
-    Other methods take the paper's plain schedule.
-    """
-    if proxies is None or not isinstance(method, SelectiveFD):
-        return plain(count_of(proxies))
-    n_classes = participants[0].data.n_classes
-    held = classes_held([p.data.train for p in participants], n_classes)
-    return ours(n_classes, len(proxies), held)

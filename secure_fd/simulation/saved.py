@@ -56,16 +56,16 @@ def start_from(run: "Federation", networks: Sequence[Mapping[str, torch.Tensor]]
         _check_start(run, networks)
         start = deepcopy(run.models[0])
         start.load_state_dict(networks[0])
-        run._server_half.start_from(start)
+        run.server_role.start_from(start)
     for model, state in zip(run.models, networks, strict=True):
         model.load_state_dict(state)
 
 
 def _check_start(run: "Federation", networks: Sequence[Mapping[str, torch.Tensor]]) -> None:
-    if run._begun:
+    if run.begun:
         allowed = "load networks before the first round: the server has sent its own by now"
         raise ConfigurationError("run", "begun", allowed)
-    if any(isinstance(half.learner.trainer, PrivateTrainer) for half in run._halves):
+    if any(isinstance(role.learner.trainer, PrivateTrainer) for role in run.roles):
         allowed = "the server releases what it starts from, and epsilon does not cover a file"
         raise ConfigurationError("networks", "DP-SGD", allowed)
     names = [name for name, _ in run.models[0].named_parameters()]

@@ -34,8 +34,8 @@ from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit, Pooled
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings, shared_reference
+from secure_fd.simulation.build import fresh_networks
 from secure_fd.simulation.federation import Federation, participants_of
-from secure_fd.simulation.simulate import fresh_networks
 from secure_fd.training.recipes import Schedule
 
 SIZE = 400

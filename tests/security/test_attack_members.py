@@ -37,8 +37,8 @@ from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.protocol.transcript import ParameterRound, Transcript
+from secure_fd.simulation.build import fresh_networks
 from secure_fd.simulation.federation import Federation, participants_of
-from secure_fd.simulation.simulate import fresh_networks
 from secure_fd.training.recipes import SGD, Schedule
 from tests.attack_games import digits, perceptron
 
@@ -152,8 +152,8 @@ def test_a_run_is_asked_as_its_server_can(method, rounds, words):
         data().proxies.pixels,
         method,
         schedule=Schedule(warmup_steps=5, local_steps=1, proxy_steps=1, proxies_per_round=60),
-        keep_uploads=True,
     )
+    made.transcript.keep_uploads = True
     made.fit(rounds)
     found = attack("server-members", Run.of(data(), made, 0))
     assert found.name == "server-members"

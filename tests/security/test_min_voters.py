@@ -80,7 +80,7 @@ def voters_of(seen: DistillationRound) -> np.ndarray:
 def released(made: Federation) -> set[bytes]:
     """Counts of releases, as every party has them."""
     clients = [client.half.draws._counts.tobytes() for client in made.clients]
-    return {*clients, made._server_half._terms.draws._counts.tobytes()}
+    return {*clients, made.server_role._terms.draws._counts.tobytes()}
 
 
 # What an honest run does.
@@ -111,7 +111,7 @@ def test_votes_are_asked_for_exactly_where_enough_clients_answer(digits, least):
     assert summed.total.reshape(-1, 10).tolist() == first.total.reshape(-1, 10)[enough].tolist()
     assert summed.ensemble.kept.tolist() == first.ensemble.kept[enough].tolist()
     assert (voters_of(summed) >= least).all()
-    taught = made._halves[0]._targets._known.numpy()
+    taught = made.roles[0]._targets._known.numpy()
     assert not taught[counted.proxy_indices[~enough]].any()
 
 
@@ -197,9 +197,9 @@ def test_who_leaves_before_the_count_is_no_voter_and_who_leaves_between_voids_th
     assert made.single_contributors == 0
     assert lone_votes(made) == 0
     assert len(released(made)) == 1
-    counts = made._server_half._terms.draws._counts
+    counts = made.server_role._terms.draws._counts
     assert counts.sum() == 4 * 32
-    memories = {half._targets.memory() for half in made._halves}
+    memories = {half._targets.memory() for half in made.roles}
     assert len(memories) == 1
 
 
@@ -212,7 +212,7 @@ def test_a_client_that_is_silent_in_the_second_sum_alone_voids_the_round(digits,
     assert "3" in first.why or "4" in first.why
     assert (second.void, second.survivors) == (False, FOUR)
     assert len(released(made)) == 1
-    assert made._server_half._terms.draws._counts.sum() == 2 * 32
+    assert made.server_role._terms.draws._counts.sum() == 2 * 32
 
 
 def silence_second(made: Federation, client: int) -> None:
@@ -269,7 +269,7 @@ def test_a_client_that_restarts_between_the_sums_voids_the_round_and_answers_no_
     restarted_between(made, tmp_path / "client")
     assert made.server.void
     assert made.transcript.distillation == []
-    terms = made._server_half._terms
+    terms = made.server_role._terms
     again = terms.announcement(0, terms.draws.of(0), survey=False)
     with pytest.raises(PeerError, match="again for votes in round 0"):
         next(made.clients[1].half.round(again))
@@ -286,7 +286,7 @@ def test_a_client_that_restarts_between_the_sums_voids_the_round_and_answers_no_
 @pytest.mark.parametrize("restart", [False, True])
 def test_no_round_is_counted_twice_and_a_client_that_forgets_is_caught(digits, restart):
     made = run(federation(digits, scattered(), aggregation=plain()), 1)
-    terms, half = made._server_half._terms, made.clients[2].half
+    terms, half = made.server_role._terms, made.clients[2].half
     if restart:
         memory, half = half.memory(), reborn(made, 2, None).half
         next(half.begin(), None)
@@ -401,6 +401,6 @@ def test_what_cannot_count_voters_is_refused(digits: FederatedData):
 def test_simulate_passes_it_on(unit):
     epsilon = 4.0 if unit else float("inf")
     made = fd.simulate("digits", clients=3, min_voters=2, unit=unit, epsilon=epsilon)
-    halves = [made.federation._server_half, *made.federation._halves]
+    halves = [made.federation.server_role, *made.federation.roles]
     assert all(isinstance(half, VoteServer | VoteClient) for half in halves)
     assert {half._method.min_voters for half in halves} == {2}

@@ -17,6 +17,7 @@ from secure_fd.protocol.broadcasts import Teller
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.messages import (
     UNOPENED,
+    ClientRole,
     ClientTurn,
     Share,
     Void,
@@ -55,7 +56,7 @@ class Opening:
         return [data]
 
 
-class Voting:
+class Voting(ClientRole):
     """Shares one counted vote a round, or a survey first; keeps results and refunds."""
 
     def __init__(self, *, survey: bool = False) -> None:
@@ -65,9 +66,6 @@ class Voting:
 
     def begin(self) -> ClientTurn:
         yield from ()
-
-    def announced(self, index: int, digest: bytes) -> None:
-        pass
 
     def round(self, subject: bytes) -> ClientTurn:
         del subject
@@ -278,8 +276,8 @@ def test_the_same_proxies_are_not_summed_twice_for_a_lying_server(digits, mutate
         schedule=replace(BRIEF, proxies_per_round=200),
         releases_per_pair=1,
         device=CPU,
-        serve=Refunding,
     )
+    made.server.__class__ = Refunding
     for client in made.clients if mutated else ():
         client.__class__ = AnyIndex
     summed = []

@@ -5,7 +5,6 @@ not help to unmask; its masks do not cancel; what opens is no sum.
 """
 
 from contextlib import nullcontext
-from functools import partial
 
 import numpy as np
 import pytest
@@ -64,8 +63,8 @@ def lied(
         aggregation=sums,
         schedule=LEARNING,
         seed=20,
-        serve=partial(TwoStories, target=TARGET, at=AT, lie=lie),
     )
+    TwoStories.install(made.server, target=TARGET, at=AT, lie=lie)
     with nullcontext() if bound else hash_left_out():
         return made, sums, tuple(made.fit(AT + 2))
 

@@ -20,8 +20,8 @@ from secure_fd.secagg.client import MaskingClient
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings
+from secure_fd.simulation.build import fresh_networks
 from secure_fd.simulation.federation import Federation, participants_of
-from secure_fd.simulation.simulate import fresh_networks
 from secure_fd.storage import Store
 from secure_fd.training.recipes import Schedule
 from secure_fd.votes.codec import IntArray, UnitArray
@@ -75,7 +75,7 @@ class Sites:
         """Replace every client by one that knows what the files hold."""
         unit, run = self.unit(), self.run
         setting = replace(run._setting, protection=unit)
-        for k, person in enumerate(run._participants):
+        for k, person in enumerate(run.participants):
             run.clients[k]._file.close()
             half = run.method.client(setting, Own(k, person.model, person.data, k, run._device))
             parts = (self.sums.session, run.server.key, half, self.sums.client(k))

@@ -117,7 +117,7 @@ def test_clients_learn_what_the_central_network_says(digits):
     made = run(federation(digits, method))
     last = ensembles(made)[-1]
     pixels: torch.Tensor = digits.proxies.pixels[torch.from_numpy(last.indices)]
-    assert np.array_equal(last.predictions, predict(made._server_half._model, pixels))
+    assert np.array_equal(last.predictions, predict(made.server_role._model, pixels))
 
 
 # EdgeFD answers near its centroids.

@@ -74,9 +74,9 @@ def test_whoever_is_there_in_a_void_round_trains_alone(digits, monkeypatch):
         digits, dropouts=faults({0: {0: GONE, 1: GONE}}), aggregation=MaskedSum(4, public_seed=0)
     )
     run(made, rounds=0)
-    train, lessons = made._train, list[object]()
+    train, lessons = made.trainer, list[object]()
     monkeypatch.setattr(
-        made, "_train", lambda due: (train(due), lessons.extend(s.pixels for s in due))
+        made, "trainer", lambda due: (train(due), lessons.extend(s.pixels for s in due))
     )
     before = parameters(made)
     report = next(made.rounds(1))

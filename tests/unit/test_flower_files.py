@@ -149,7 +149,7 @@ def test_a_roster_with_noise_that_the_method_never_uses_is_refused(roster, publi
     with refuses("unit"):
         Agreement.of(replace(roster, terms=noisy), public)
     kept = replace(noisy, method="selective-fd")
-    assert Agreement.of(replace(roster, terms=kept), public).method.name == "Pooled heads"
+    assert Agreement.of(replace(roster, terms=kept), public).parts.method.name == "Pooled heads"
 
 
 def test_a_roster_of_feded_makes_its_central_network_and_a_new_process_answers_alike(
@@ -159,7 +159,7 @@ def test_a_roster_of_feded_makes_its_central_network_and_a_new_process_answers_a
     sent = []
     for _ in range(2):
         made = Agreement.of(agreed, public)
-        assert made.method.name == "FedED hard"
+        assert made.parts.method.name == "FedED hard"
         turn = made.server_half(bytes(32)).round(0)
         asked = next(turn)
         total = np.arange(asked.length, dtype=np.uint64) % 3

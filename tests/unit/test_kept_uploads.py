@@ -36,9 +36,8 @@ def shared(
         aggregation=aggregation,
         dropouts=faults({1: {0: Stage.PREPARE}}) if away else None,
         device=torch.device("cpu"),
-        keep_uploads=keep,
-        record_inputs=record,
     )
+    made.transcript.keep_uploads, made.transcript.keep_inputs = keep, record
     made.fit(ROUNDS)
     return made.transcript
 

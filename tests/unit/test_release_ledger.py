@@ -8,9 +8,9 @@ from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protocol.server import Outbound, Server
+from secure_fd.protocol.transcript import RecordedSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.secure_sum.recorded import RecordedSum
 from secure_fd.simulation.federation import Federation
 from secure_fd.votes.codec import IntArray
 from secure_fd.votes.draws import Draws

@@ -210,7 +210,7 @@ def test_a_run_goes_on_without_the_gate_and_says_so_if_few_proxies_are_known(kno
 
 def taught(made: Federation) -> np.ndarray:
     """[P] whether a proxy taught the first client."""
-    return np.asarray(made._halves[0]._targets._known.numpy())
+    return np.asarray(made.roles[0]._targets._known.numpy())
 
 
 def surveyed(data: FederatedData, method: SelectiveFD) -> Federation:
@@ -228,12 +228,12 @@ def test_images_that_nobody_knows_are_not_taught(labels, least):
     assert taught(gated)[~own].mean() <= 0.02
     assert taught(gated)[own].mean() > 0.85
     assert taught(open_to_all)[~own].mean() > least
-    assert gated._server_half.known.share == pytest.approx(0.5, abs=0.06)
+    assert gated.server_role.known.share == pytest.approx(0.5, abs=0.06)
 
 
 def test_the_gate_stays_shut_where_all_proxies_are_the_clients_own():
     made = surveyed(mnist5k(), SelectiveFD("soft"))
-    assert not made._server_half.known.gated
+    assert not made.server_role.known.gated
     assert taught(made).mean() > 0.95
 
 
@@ -252,7 +252,7 @@ def test_votes_that_say_nothing_of_themselves_are_asked_first_alone(digits):
 def test_a_client_answers_one_survey(digits):
     """Nor does it object where a message that it missed names a survey that it has answered."""
     made = run(federation(digits, SelectiveFD("soft")), 2)
-    client, terms = made._halves[0], made._server_half._terms
+    client, terms = made.roles[0], made.server_role._terms
     again = terms.announcement(2, terms.draws.of(2), survey=True)
     with pytest.raises(PeerError, match="survey"):
         next(client.round(again))

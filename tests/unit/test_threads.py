@@ -46,7 +46,9 @@ def federation(
 ) -> Federation:
     people = participants_of(networks(3), data.clients)
     proxies, method = data.proxies.pixels, SelectiveFD("hard")
-    return Federation(people, proxies, method, schedule=BRIEF, device="cpu", trainer=train)
+    made = Federation(people, proxies, method, schedule=BRIEF, device="cpu")
+    made.trainer = train or made.trainer
+    return made
 
 
 def test_a_federation_computes_with_one_thread(data, used):
