@@ -37,14 +37,14 @@ from secure_fd.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class InitCommand:
-    """Make a site's keys; its card, card.toml in the home, is for the roster and has no secret."""
+    """Make a site's keys, and its card for the roster: card.toml in the home, without secrets."""
 
     data: Path
     """The records: one folder of images a class."""
     name: str
-    """What the others call this site."""
+    """Name of this site, for the other parties."""
     home: Path | None = None
-    """A new folder, for this site alone; by default home beside the records."""
+    """A new folder, for this site only; by default home beside the records."""
 
     def __call__(self) -> int:
         """Write keys and card."""
@@ -59,12 +59,12 @@ class InitCommand:
 
 @dataclass(frozen=True, slots=True)
 class RosterCommand:
-    """Make the server's keys, and from the sites' cards the roster that everybody holds."""
+    """Make the server's keys, and from the sites' cards the roster that all parties hold."""
 
     home: Path
-    """A new folder, for the server alone."""
+    """A new folder, for the server only."""
     cards: tuple[Path, ...]
-    """Of three sites or more."""
+    """Cards of three sites or more."""
     proxies: Path
     """A folder of public images, the same for all."""
     classes: tuple[str, ...]
@@ -80,18 +80,17 @@ class RosterCommand:
     method: str = "selective-fd"
     """Or fedavg, fedmd, dafkd, heads."""
     unit: str = "none"
-    """record: noise under which no sum tells of one record; it goes with an epsilon."""
+    """Privacy unit: none, or record, which needs an epsilon."""
     epsilon: float = math.inf
-    """Of the record unit, without which it is refused."""
+    """Epsilon of one record over the whole run, with unit record only."""
     image_set: str = ""
-    """One that the package knows, for its networks and recipe; by default images of one's own."""
+    """A named image set, for its networks and recipe; by default the user's own images."""
     rounds: int = 0
-    """0 takes the recipe's."""
+    """Number of rounds; 0 takes the recipe's."""
     held: float = 1.0
-    """Classes that a site holds, as if evenly, mean over sites; all, if it holds each in useful
-    number."""
+    """Mean number of classes that a site holds, as if evenly."""
     seed: int = 0
-    """Of networks and training, never of keys or noise."""
+    """Seed of networks and training, never of keys or noise."""
     deadline: float = 60.0
     """Seconds that the server waits for a stage, training included."""
 

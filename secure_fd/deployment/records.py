@@ -13,17 +13,18 @@ from secure_fd.errors import ConfigurationError
 
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 LEAST_IMAGES: Final = 20
-"""Of a site, as of a client of `compare --images`: selectors know no class of under ten records."""
+"""Fewest images of a site: selectors recognise no class with under ten records."""
 LEAST_RECORDS: Final = 18
-"""Training records that `LEAST_IMAGES` leave."""
+"""Fewest training records of a site: those of `LEAST_IMAGES`."""
 LEAST_NOISY_RECORDS: Final = 100
-"""The same under a record epsilon, whose noise outweighs what fewer records say."""
+"""The same under a record epsilon, whose noise outweighs the answers of fewer records."""
 
 
 def records_in(folder: Path, roster: RosterFile, number: int) -> ClientData:
-    """A site's records, one folder a class, scaled as the roster says; a tenth is validation.
+    """Read a site's records, one folder a class, scaled to the roster's shape.
 
-    Raises ConfigurationError where the training records are not as many as the roster counts.
+    A tenth is for validation. Raises ConfigurationError unless the number of training records is
+    the roster's.
     """
     unknown = sorted({path.name for path in folder.iterdir() if path.is_dir()} - {*roster.classes})
     if unknown:
@@ -39,7 +40,7 @@ def records_in(folder: Path, roster: RosterFile, number: int) -> ClientData:
 
 
 def count_records(folder: Path) -> int:
-    """Training records in a folder of one folder a class, as `records_in` will have them.
+    """Return the number of training records that `records_in` will find.
 
     Raises ConfigurationError for fewer images than a site needs.
     """

@@ -47,7 +47,7 @@ class ServeCommand:
     """Run the rounds of a roster; a line for each goes to rounds.jsonl in the home."""
 
     roster: Path
-    """The file that everybody holds."""
+    """The roster, the same file at all parties."""
     home: Path | None = None
     """The server's folder; by default server beside the roster."""
     proxies: Path | None = None

@@ -31,11 +31,11 @@ from secure_fd.deployment.parties import Agreement, kept_seed
 from secure_fd.deployment.records import proxies_in, records_in
 from secure_fd.deployment.roster import RosterFile, proxies_of, read
 from secure_fd.errors import (
-    BudgetError,
     ConfigurationError,
     LocalError,
     MissingCapabilityError,
     PeerError,
+    SecureFDError,
 )
 from secure_fd.optional import extra
 from secure_fd.privacy.ledger import BudgetLedger
@@ -46,7 +46,6 @@ from secure_fd.storage import Store
 from secure_fd.training.trainer import TrainingMode, run_each, threads_for
 
 log = logging.getLogger(__name__)
-_REFUSALS = (PeerError, LocalError, BudgetError, MissingCapabilityError)
 
 
 class Site:
@@ -87,7 +86,7 @@ class Site:
         refused = False
         try:
             self._carry_out(push, sent)
-        except _REFUSALS as error:
+        except SecureFDError as error:
             refused = True
             log.warning(f"refused {push.kind.name}: {error}")
         if self._changed:
@@ -96,8 +95,8 @@ class Site:
         return Answer(refused, self._process, self.position, taken, tuple(sent)).encode()
 
     @property
-    def told(self) -> bytes:
-        """The digest of all broadcasts that it has read; empty before a session."""
+    def digest(self) -> bytes:
+        """Digest of all broadcasts that it has read; empty before a session."""
         return b"" if self._client is None else self._client.told
 
     @property
@@ -106,7 +105,7 @@ class Site:
         return 0 if self._client is None else self._client.position
 
     def _carry_out(self, push: Push, sent: list[bytes]) -> None:
-        """Answers are put into `sent` as they are made, so that a refusal leaves earlier ones."""
+        """Add answers to `sent` as they are made, so that a refusal leaves earlier ones."""
         match push.kind:
             case PushKind.HELLO:
                 sent.extend(self._hello(push.parts))
@@ -119,11 +118,11 @@ class Site:
             case PushKind.CARRY:
                 self._carry(push.parts, sent)
             case PushKind.END:
-                self.done = True  # it would wait for nothing, also where it refuses what is due
+                self.done = True  # also if it refuses what is due, as nothing will follow
                 self._carry(push.parts, sent)
 
     def _hello(self, parts: Sequence[bytes]) -> list[bytes]:
-        """Number, whether it came to the end of a set-up, and a signature."""
+        """Return its number, whether it completed a set-up, and a signature."""
         if len(parts) != 1 or len(parts[0]) != CHALLENGE_BYTES:
             raise PeerError(f"a challenge has {CHALLENGE_BYTES} bytes")
         if self._client is None and self._is_set_up:
@@ -135,11 +134,11 @@ class Site:
 
     @property
     def _is_set_up(self) -> bool:
-        """Whether it came to the end of a set-up, also while it joins another one."""
+        """Whether it completed a set-up, also while it joins another one."""
         return self._sums.enrolled or bool(self._file.get("seed"))
 
     def _join(self, sent: list[bytes]) -> None:
-        """Join a set-up; before it begins another may follow, where one did not reach all sites."""
+        """Join a set-up; another may follow before it begins, if one did not reach all sites."""
         if self._begun or self._file.get("told") is not None:  # it has read a broadcast
             raise PeerError("the server asks for a set-up that was made")
         self._file.put({"seed": b""})
@@ -155,11 +154,11 @@ class Site:
         return self._client
 
     def _begin(self, sent: list[bytes]) -> None:
-        """Learn alone; then take over the network that an earlier process saved."""
+        """Train alone; then take over the network that an earlier process saved."""
         if not self._is_set_up:
             raise PeerError("the server begins before a set-up was made")
         client = self._client or self._open()
-        if self._begun:  # it is another life of the server that asks
+        if self._begun:  # another process of the server asks
             return
         self._begun = True
         self._go(client.start, sent)
@@ -182,11 +181,11 @@ class Site:
                 self._go(partial(client.receive, data), sent)
 
     def _go(self, step: Callable[[], list[bytes]], sent: list[bytes]) -> None:
-        """Let the client go on, and run the training that is due."""
+        """Run a step of the client, and the training that is due."""
         client, read = self._party(), self.position
         shape, device = self._data.train.pixels.shape[1:], self.half.learner.device
         threads = threads_for([self._model], shape, device)
-        with self._training, threads:  # a method may have left its network as one that is asked
+        with self._training, threads:  # a method may have left its network in evaluation mode
             sent.extend(step())
             while client.work is not None:
                 run_each([client.work])
@@ -205,7 +204,7 @@ class Site:
         return self._network_file.exists()
 
     def _save(self) -> None:
-        """Replace the saved network whole, so that a crash leaves the old one or the new one."""
+        """Replace the saved network as a whole: a crash leaves the old one or the new one."""
         self._changed = False
         roster, name = self.agreement.roster, self.agreement.architecture(self.number)
         site_network.write(self._network_file, self.half, name, roster.classes, roster.shape)
@@ -218,7 +217,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class JoinCommand:
-    """Take part in the rounds of a roster; the network is network.pt in the home.
+    """Take part in the rounds of a roster; the trained network is network.pt in the home.
 
     `secure_fd.load_site_network` loads it.
     """
@@ -226,7 +225,7 @@ class JoinCommand:
     data: Path
     """The records: one folder of images a class. They stay here."""
     roster: Path
-    """The file that everybody holds."""
+    """The roster, the same file at all parties."""
     home: Path | None = None
     """This site's folder, which `secure-fd site init` made; by default home beside the records."""
     proxies: Path | None = None
@@ -261,7 +260,7 @@ class JoinCommand:
             raise LocalError(
                 "the run is over and this site has no network: no round gave it a result to train"
             )
-        log.info(f"ended; digest of all broadcasts {site.told.hex()[:16]}")
+        log.info(f"ended; digest of all broadcasts {site.digest.hex()[:16]}")
         return 0
 
 

@@ -130,7 +130,7 @@ def test_rounds_of_many_sums_leave_one_network_to_all_and_its_twin_an_older_one(
 def test_rounds_after_the_planned_sums_leave_a_network_at_every_site(tmp_path, monkeypatch, rounds):
     """Epsilon 4 pays for two sums; the rounds after them ask nothing and send the last result."""
     monkeypatch.setattr(
-        "secure_fd.deployment.parties.named_recipe",
+        "secure_fd.simulation.build.named_recipe",
         lambda *_: Recipe(2, replace(BRIEF, warmup_steps=0)),
     )
     three = alike(3, local=20)
@@ -139,7 +139,7 @@ def test_rounds_after_the_planned_sums_leave_a_network_at_every_site(tmp_path, m
     played = list(world.serve(Courier(world)).run(rounds))
     assert [len(one.survivors) for one in played] == [1, 1] + [0] * (rounds - 2)
     assert all(site.has_network for site in world.sites.values())
-    assert len({site.told for site in world.sites.values()}) == 1
+    assert len({site.digest for site in world.sites.values()}) == 1
     assert {site.position for site in world.sites.values()} == {4}
 
 
@@ -150,7 +150,7 @@ def test_rounds_after_the_planned_sums_leave_a_network_at_every_site(tmp_path, m
 def brief(data, tmp_path, monkeypatch):
     """A federation that trains little, by method; heads and DaFKD make several sums a round."""
     schedule = replace(BRIEF, warmup_steps=0, remember=True)
-    monkeypatch.setattr("secure_fd.deployment.parties.named_recipe", lambda *_: Recipe(9, schedule))
+    monkeypatch.setattr("secure_fd.simulation.build.named_recipe", lambda *_: Recipe(9, schedule))
 
     def made(method: str) -> tuple[World, Courier]:
         world = World(data, tmp_path, Terms(method, image_set="digits", rounds=9, deadline=0.2))
@@ -178,7 +178,7 @@ def test_processes_that_start_again_stand_where_they_stood_on_files_that_do_not_
         sizes.append((_count(world.files[0], "broadcast"), _count(world.files[-1], "sum")))
     assert sizes[1] == sizes[2]
     old, party = world.sites[1], rounds.party
-    kept, told, digest = old.half.memory(), old.told, party.digest
+    kept, told, digest = old.half.memory(), old.digest, party.digest
     new = world.start(1)
     assert new._open().told == told
     assert new.half.memory() == kept
