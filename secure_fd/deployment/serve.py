@@ -74,14 +74,10 @@ class ServeCommand:
         seen, scratch = len(lines_of(home)), home / "flower"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)
-        event = ""
         try:
             with _superlink(home, self.listen, port):
                 _flwr_run(roster, home, proxies_of(self.proxies, roster), port)
-                for line in _new_lines(home, seen):
-                    print(json.dumps(line), flush=True)
-                    if (event := line["event"]) in ("ended", "failed"):
-                        break
+                event = _follow(home, seen)
         finally:
             for pid in [line["pid"] for line in lines_of(home)[seen:] if "pid" in line]:
                 _kill(pid)
@@ -190,18 +186,16 @@ def lives(pid: int) -> bool:
     return False
 
 
-def _new_lines(home: Path, seen: int) -> Iterator[dict[str, Any]]:
-    """Yield new lines of the journal, until the process that writes them has ended."""
-    pid, until = 0, time.monotonic() + _START
-    while True:
+def _follow(home: Path, seen: int) -> str:
+    """Print new lines of the journal until the process that writes them ends; the last event."""
+    pid, event, alive, until = 0, "", True, time.monotonic() + _START
+    while alive and event not in ("ended", "failed"):
+        time.sleep(_LOOK)
         alive = lives(pid) if pid else time.monotonic() < until
         for line in lines_of(home)[seen:]:
-            seen += 1
-            pid = line.get("pid", pid)
-            yield line
-        if not alive:
-            return
-        time.sleep(_LOOK)
+            print(json.dumps(line), flush=True)
+            seen, event, pid = seen + 1, line["event"], line.get("pid", pid)
+    return event
 
 
 def _kill(pid: int) -> None:
