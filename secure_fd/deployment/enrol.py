@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.image_sets import own_name
@@ -95,57 +93,51 @@ class RosterCommand:
     """Seconds that the server waits for a stage, training included."""
 
     def __call__(self) -> int:
-        """Write keys and roster."""
+        """Write keys and roster, and return the exit status.
+
+        Raises ConfigurationError for a file that is no card, and for terms under which no run is
+        possible; no keys are written then.
+        """
         if self.out.exists() or not self.out.resolve().parent.is_dir():
             allowed = "use a new file, in a folder that exists"
             raise ConfigurationError("out", str(self.out), allowed)
-        self.out.write_text(enrol(self), encoding="utf-8")
+        shape = (self.channels, self.size, self.size)
+        checked("shape", shape, Shape)
+        checked("address", self.address, Address)
+        named = {name: getattr(self, name) for name in Terms.__struct_fields__}
+        sites = tuple(map(_card, self.cards))
+        _check_records(sites, self.unit)
+        pixels = proxies_in(self.proxies, self.size, self.channels)
+        named["image_set"] = self.image_set or own_name(shape, len(self.classes), len(pixels))
+        server = keys.NewServer(self.address.rpartition(":")[0])
+        roster = RosterFile(
+            name=self.out.stem,
+            address=self.address,
+            certificate=server.certificate,
+            classes=self.classes,
+            shape=shape,
+            proxies=proxy_commitment(pixels),
+            nonce=os.urandom(32),
+            hybrid=quantum_safe_available(),
+            identity=server.identity,
+            agreement=server.agreement,
+            terms=Terms(**named),
+            sites=sites,
+        )
+        text = render(roster)
+        _try_out(parse(text.encode()), pixels)
+        server.store(self.home)  # last, since a home that exists is refused to the next command
+        self.out.write_text(text, encoding="utf-8")
         print(f"{self.out}: give it to all sites, by a way that they trust")
         return 0
 
 
-def enrol(given: RosterCommand) -> str:
-    """Make the server's home, and return the text of a roster with a new session.
-
-    Raises ConfigurationError for a file that is no card, and for terms under which no run is
-    possible; no home is made then.
-    """
-    shape = (given.channels, given.size, given.size)
-    checked("shape", shape, Shape)
-    checked("address", given.address, Address)
-    fields = (name for name in Terms.__struct_fields__ if hasattr(given, name))
-    terms = Terms(**{name: getattr(given, name) for name in fields})
-    sites = tuple(map(_card, given.cards))
-    _check_records(sites, terms)
-    pixels = proxies_in(given.proxies, given.size, given.channels)
-    image_set = terms.image_set or own_name(shape, len(given.classes), len(pixels))
-    server = keys.NewServer(given.address.rpartition(":")[0])
-    roster = RosterFile(
-        name=given.out.stem,
-        address=given.address,
-        certificate=server.certificate,
-        classes=given.classes,
-        shape=shape,
-        proxies=proxy_commitment(pixels),
-        nonce=os.urandom(32),
-        hybrid=quantum_safe_available(),
-        identity=server.identity,
-        agreement=server.agreement,
-        terms=replace(terms, image_set=image_set),
-        sites=sites,
-    )
-    text = render(roster)
-    _try_out(parse(text.encode()), pixels)
-    server.store(given.home)  # last, since a home that exists is refused to the corrected command
-    return text
-
-
-def _check_records(sites: Sequence[SiteEntry], terms: Terms) -> None:
+def _check_records(sites: Sequence[SiteEntry], unit: str) -> None:
     """Raise ConfigurationError for a site with fewer records than the terms need."""
-    least = LEAST_RECORDS if terms.unit == "none" else LEAST_NOISY_RECORDS
+    least = LEAST_RECORDS if unit == "none" else LEAST_NOISY_RECORDS
     for site in sites:
         if site.records < least:
-            allowed = f"with unit {terms.unit} a site needs {least} or more ({site.name})"
+            allowed = f"with unit {unit} a site needs {least} or more ({site.name})"
             raise ConfigurationError("records", site.records, allowed)
 
 

@@ -157,7 +157,7 @@ class Link:
         message.metadata.__dict__["_message_id"] = name  # as Flower's own SuperNode sets it
         return message
 
-    def send(self, reply: Any, seconds: float) -> None:  # noqa: ANN401 - a message of Flower
+    def send(self, reply: Any) -> None:  # noqa: ANN401 - a message of Flower
         """Send a reply and the objects of it that the SuperLink lacks."""
         reply.metadata.__dict__["_message_id"] = reply.object_id
         with objects.no_object_id_recompute():
@@ -166,7 +166,7 @@ class Link:
                 node=self._node,
                 messages_list=[message_to_proto(remove_content_from_message(reply))],
                 message_object_trees=[tree],
-                clientapp_runtime_list=[seconds],
+                clientapp_runtime_list=[0.0],
             )
             answer, run = self._client.PushMessages(request), reply.metadata.run_id
             push = requests.make_push_object_fn_protobuf(
@@ -228,9 +228,11 @@ def attend(
         try:
             with _linked(address, certificate) as link:
                 log.info("connected")
+                pause = _PAUSES[0]
                 while not done():
-                    _answer_next(link, answer)
+                    pause = _PAUSES[0] if _answer_next(link, answer) else 1.3 * pause
                     last = time.monotonic()
+                    time.sleep(min(pause, _PAUSES[1]))
         except httpx.HTTPError as error:
             log.warning(f"connection lost: {type(error).__name__}")
             if time.monotonic() - last > patience:
@@ -239,17 +241,15 @@ def attend(
             time.sleep(_RECONNECT)
 
 
-def _answer_next(link: Link, answer: Callable[[bytes], bytes]) -> None:
-    """Wait for a message and answer it; the server misses the answer of one that is lost."""
-    pause, message = _PAUSES[0], None
+def _answer_next(link: Link, answer: Callable[[bytes], bytes]) -> bool:
+    """Answer the next message, if there is one; return whether there was."""
     try:
-        while (message := link.receive()) is None:
-            time.sleep(pause)
-            pause = min(1.3 * pause, _PAUSES[1])
-        begun = time.monotonic()
-        link.send(_reply(answer, message), time.monotonic() - begun)
-    except (ObjectPullError, ObjectPushError) as error:
+        if (message := link.receive()) is None:
+            return False
+        link.send(_reply(answer, message))
+    except (ObjectPullError, ObjectPushError) as error:  # the server misses this answer
         log.warning(f"a message was lost: {type(error).__name__}")
+    return True
 
 
 def _reply(answer: Callable[[bytes], bytes], message: Any) -> Any:  # noqa: ANN401 - of Flower

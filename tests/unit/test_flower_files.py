@@ -20,7 +20,7 @@ from secure_fd.cli import USAGE_ERROR
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.deployment import keys
 from secure_fd.deployment.commands import main
-from secure_fd.deployment.enrol import InitCommand, RosterCommand, enrol
+from secure_fd.deployment.enrol import InitCommand, RosterCommand
 from secure_fd.deployment.envelope import Answer, Push, PushKind
 from secure_fd.deployment.loop import serve_rounds
 from secure_fd.deployment.parties import Agreement
@@ -31,6 +31,7 @@ from secure_fd.deployment.roster import (
     Terms,
     checked,
     parse,
+    read,
     render,
     render_site,
 )
@@ -83,7 +84,9 @@ def _command(folder: Path, home: Path, **changed: Any) -> RosterCommand:
 
 
 def _enrolled(folder: Path, home: Path, **changed: Any) -> RosterFile:
-    return parse(enrol(_command(folder, home, **changed)).encode())
+    command = _command(folder, home, **changed)
+    assert command() == 0
+    return read(command.out)
 
 
 @pytest.fixture(scope="module")
@@ -346,7 +349,7 @@ def test_a_ledger_that_is_gone_is_not_made_again(folder, roster):
 def test_a_server_with_another_federation_s_home_writes_nothing_there(
     folder, roster, tmp_path, start
 ):
-    _enrolled(folder, tmp_path / "other")
+    _enrolled(folder, tmp_path / "other", out=tmp_path / "other.toml")
     path, home = tmp_path / "roster.toml", tmp_path / "other"
     path.write_text(render(roster))
     (home / JOURNAL).write_text("")
