@@ -104,7 +104,8 @@ class RosterCommand:
         shape = (self.channels, self.size, self.size)
         checked("shape", shape, Shape)
         checked("address", self.address, Address)
-        named = {name: getattr(self, name) for name in Terms.__struct_fields__}
+        fields = (name for name in Terms.__struct_fields__ if hasattr(self, name))
+        named = {name: getattr(self, name) for name in fields}
         sites = tuple(map(_card, self.cards))
         _check_records(sites, self.unit)
         pixels = proxies_in(self.proxies, self.size, self.channels)

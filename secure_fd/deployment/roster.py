@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
+from secure_fd.crypto.keys import IdentityPublic
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.image_sets import IMAGE_SETS, own_shape
 from secure_fd.errors import ConfigurationError
@@ -139,6 +140,11 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
         return Session(
             members, self.digest, self.proxies, self.nonce, self.agreement, hybrid=self.hybrid
         )
+
+    @property
+    def server(self) -> IdentityPublic:
+        """The key by which broadcasts are signed."""
+        return IdentityPublic(self.identity)
 
     @property
     def records(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from secure_fd.crypto.keys import IdentityKey, IdentityPublic, quantum_safe_available
+from secure_fd.crypto.keys import IdentityKey, quantum_safe_available
 from secure_fd.data.federated import ClientData
 from secure_fd.deployment import keys, site_network
 from secure_fd.deployment.envelope import (
