@@ -58,7 +58,7 @@ def test_caveats_of_a_rosters_masks_reach_the_guarantee_of_its_unit(data, tmp_pa
     def claim() -> Guarantee | None:
         unit = world.agreement().protection
         guard = unit.client(0)
-        guard.release([], (unit.plan.entries // 10, 10))
+        guard.release_sums([], (unit.plan.entries // 10, 10))
         return guard.guarantee()
 
     assert claim().holds
