@@ -1,13 +1,13 @@
-"""Methods without proxies: clients share one mean prediction a class.
+"""Base class of methods without proxies: clients share one mean prediction for each class.
 
-A class stands where a proxy stands elsewhere: row c of what a client shares is its network's mean
+A class takes the place of a proxy: row c of what a client shares is its network's mean
 prediction over its records of class c, with a weight, and 0 where it has none to share. The rows
 travel through the same codec and the same secure sum. The server sends the sum back as it is, and
 each client takes its own row out by itself, so no method asks the server for single contributions.
 
 A round shares first and then takes local steps on CE(f(x), y) + gamma CE(f(x), g_y), where g_y is
-what the method teaches for the class of x. Where nobody else said anything of a class, a client
-has plain CE there. Proxy steps are local steps here, so that clients take as many steps as those
+the method's target for the class of x. If no other client shared a row of a class, a client has
+plain CE there. Proxy steps are local steps here, so that clients take as many steps as those
 that distil.
 """
 
@@ -90,13 +90,13 @@ class ClassMeansMethod(Method):
 
 
 class ClassMeansClient(ClientRole):
-    """Mean predictions of its records of each class; learns labels and what others said of them."""
+    """Shares mean predictions for each class; learns labels and the method's targets for them."""
 
-    def __init__(self, rule: ClassMeansMethod, setting: Setting, own: Own) -> None:
+    def __init__(self, method: ClassMeansMethod, setting: Setting, own: Own) -> None:
         self.learner: Learner = own.learner(setting.schedule)
         self._taught: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-        self._rule = rule
-        self._codec = KnowledgeCodec(setting.n_classes, levels(rule.labels))
+        self._method = method
+        self._codec = KnowledgeCodec(setting.n_classes, levels(method.labels))
         self._asked = first_of_each_class(own.data.train, _MOST_ASKED).to(own.device)
 
     def begin(self) -> ClientTurn:
@@ -104,50 +104,50 @@ class ClassMeansClient(ClientRole):
         yield from self.learner.warm_up()
 
     def round(self, subject: bytes) -> ClientTurn:
-        """Share class means, then learn on private records, with what others said of each class."""
+        """Share class means, then take steps on private records, with targets from the others."""
         if len(subject) != _INDEX.size:
             raise PeerError(f"a round's subject has {len(subject)} bytes; use {_INDEX.size}")
         self.learner.round = int(_INDEX.unpack(subject)[0])
         own = self._rows()
         targets: Tensor | None = None
         try:
-            told = yield Share(own, self._codec.levels)
-            targets = self._targets(told, own)
+            message = yield Share(own, self._codec.levels)
+            targets = self._targets(message, own)
         except Void:
             self._taught = np.zeros(0, dtype=np.bool_)
         schedule = self.learner.schedule
         yield from self.learner.local(schedule.local_steps + schedule.proxy_steps, targets)
 
     def report(self) -> ClientReport:
-        """By class that this client holds, whether another one spoke of it in the last round."""
+        """Return, for each class that this client holds, whether the last round had a target."""
         return ClientReport(taught=self._taught)
 
     def _rows(self) -> WordArray:
-        """[C * C] integers of this client's rows."""
+        """Return the [C * C] integers of this client's rows."""
         predictions = predict(self.learner.model, self._asked.pixels)
         of_class = np.eye(self._codec.n_classes)[self._asked.labels.cpu().numpy()]
-        return self._codec.encode(Released.of(self._rule.contribution(predictions, of_class)))
+        return self._codec.encode(Released.of(self._method.contribution(predictions, of_class)))
 
-    def _targets(self, told: bytes, own: WordArray) -> Tensor | None:
-        """[C, C] what to learn at each class; None where nobody else spoke of one that it holds."""
-        total, clients = read_sum(told, self._codec)
+    def _targets(self, message: bytes, own: WordArray) -> Tensor | None:
+        """Return the targets [C, C] of each class; None if no class that it holds has one."""
+        total, clients = read_sum(message, self._codec)
         everyone = self._codec.decode(total, clients)
         others = self._codec.decode(total - own, clients - 1)
-        lessons = self._rule.teaching(everyone, others)
+        lessons = self._method.teaching(everyone, others)
         held = torch.unique(self._asked.labels).cpu().numpy()
         self._taught = lessons[held].any(axis=1)
         if not self._taught.any():
             return None
-        return class_targets(lessons, self._rule.gamma).to(self.learner.device)
+        return class_targets(lessons, self._method.gamma).to(self.learner.device)
 
 
 class ClassMeansServer(ServerRole):
-    """Sends the sum back as it is."""
+    """Returns the sum as it is."""
 
-    def __init__(self, rule: ClassMeansMethod, setting: Setting) -> None:
+    def __init__(self, method: ClassMeansMethod, setting: Setting) -> None:
         self.ensemble: Ensemble | None = None
         self._clients = setting.n_clients
-        self._codec = KnowledgeCodec(setting.n_classes, levels(rule.labels))
+        self._codec = KnowledgeCodec(setting.n_classes, levels(method.labels))
 
     def round(self, index: int) -> ServerTurn:
         """Ask for class means; their sum is the message."""
@@ -169,23 +169,23 @@ class ClassMeansServer(ServerRole):
 
 
 def first_of_each_class(images: Images, most: int) -> Images:
-    """At most so many records of each class, the same ones in every round."""
+    """Return at most so many records of each class, the same ones in every round."""
     held = torch.unique(images.labels)
     chosen = [torch.nonzero(images.labels == c).flatten()[:most] for c in held]
     return images[torch.cat(chosen)]
 
 
 def class_targets(lessons: FloatArray, gamma: float) -> Tensor:
-    """[C, C] rows y + gamma g_y, from lessons g [C, C].
+    """Return the rows y + gamma g_y [C, C] from a method's targets g [C, C].
 
     Cross entropy is linear in its target, so CE(f, y) + gamma CE(f, g) is CE(f, y + gamma g): one
-    step serves both losses. A row totals 1 + gamma where g teaches and 1 where it is zero.
+    step serves both losses. A row totals 1 + gamma where g has a target and 1 where it is zero.
     """
     return torch.from_numpy(np.eye(len(lessons)) + gamma * lessons).float()
 
 
 def class_means(predictions: FloatArray, of_class: FloatArray) -> FloatArray:
-    """[C, C] mean of predictions [n, C] over the records of each class, zero where there are none.
+    """Return the mean of predictions [n, C] for each class, [C, C]; zero without records.
 
     of_class: [n, C], one-hot, or all zero where a record is left out.
     """
@@ -195,12 +195,12 @@ def class_means(predictions: FloatArray, of_class: FloatArray) -> FloatArray:
 
 
 def sum_message(total: WordArray, clients: int, codec: KnowledgeCodec) -> bytes:
-    """The exact sum [C * C] over so many clients."""
+    """Write the exact sum [C * C] over so many clients."""
     return _COUNT.pack(clients) + total.astype(wire_type(clients * codec.levels)).tobytes()
 
 
 def read_sum(message: bytes, codec: KnowledgeCodec) -> tuple[WordArray, int]:
-    """[C * C] the summed integers, and of how many clients; PeerError for another length."""
+    """Read the summed integers [C * C] and the number of clients; PeerError for another length."""
     if len(message) < _COUNT.size:
         raise PeerError(f"a sum of {len(message)} bytes is too short")
     clients = int(_COUNT.unpack_from(message)[0])

@@ -1,6 +1,6 @@
 """FKD: federated distillation without proxies (Jeong et al., 2018; Seo et al., 2022).
 
-For every class a client is taught the mean of the other clients' mean softmax outputs; its own is
+The target of a class is the mean of the other clients' mean softmax outputs; the client's own is
 left out, as a student is not its own teacher. Clients that lack a class do not count in its mean.
 
 Where the papers leave a choice: a client's mean is taken over all its records once its steps are

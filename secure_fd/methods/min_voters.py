@@ -1,7 +1,7 @@
-"""Two sums in the place of one: first how many clients answer, then the votes where enough do.
+"""Two sums a round: the number of clients that answer each proxy, then votes where enough do.
 
-Masks hide which client voted, but not a vote that stands alone: if one client answers a proxy, the
-sum is its vote. With `min_voters` t > 1, a round has two sums over the same members:
+Masks hide which client voted. They do not hide a single vote: if one client alone answers a proxy,
+the sum is its vote. With `min_voters` t > 1, a round has two sums over the same members:
 
     1. for each proxy of the round, the number of clients that answer it, after the noise of the
        label unit where there is one: one bit of each client;
@@ -13,7 +13,7 @@ other.
 
 The server broadcasts the members of the first sum, all counts, and the proxies that it asks about.
 Each client checks that it is a member, and that every such proxy has a broadcast count of t or
-more. It opens the second sum only if all members are in it. If one is missing, the round is void.
+more. It opens the second sum only if all members are in it; otherwise the round is aborted.
 Both sums are one release of the round's proxies, which counts once the first sum is opened.
 
 **Limits.** Voters of a proxy are counted, not those of a class: where one client alone holds a
@@ -55,10 +55,12 @@ def check_sum(least: int, aggregation: SumPromise) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Voters:
-    """The server's answer to the first sum.
+    """The server's message after the first sum.
 
-    members: the clients in it, ascending. counts: [m] clients that answer each proxy of the round.
-    asked: [m] True where the second sum is about the proxy.
+    Attributes:
+        members: the clients in the sum, ascending.
+        counts: [m] clients that answer each proxy of the round.
+        asked: [m] True where the second sum is about the proxy.
 
     >>> found = Voters((0, 1, 2), np.array([0, 1, 3]), np.array([False, False, True]))
     >>> Voters.read(found.message(n_clients=3), proxies=3, n_clients=3).counts.tolist()
@@ -71,12 +73,12 @@ class Voters:
 
     @classmethod
     def of(cls, result: Sum, least: int) -> "Voters":
-        """Ask about the proxies that at least so many clients answer."""
+        """Select the proxies that at least so many clients answer."""
         counts = result.total.astype(np.int64)
         return cls(result.survivors, counts, counts >= least)
 
     def message(self, n_clients: int) -> bytes:
-        """A mark, a bit a client, the counts, and a bit a proxy."""
+        """Write a mark, a bit for each client, the counts, and a bit for each proxy."""
         members = np.isin(np.arange(n_clients), self.members)
         counts = self.counts.astype(wire_type(n_clients))
         parts = np.packbits(members), counts, np.packbits(self.asked)
@@ -84,12 +86,12 @@ class Voters:
 
     @staticmethod
     def is_message(message: bytes) -> bool:
-        """Whether this is such a message, and no ensemble."""
+        """Whether the message has this form, and is no ensemble."""
         return message[:1] == _MARK
 
     @classmethod
     def read(cls, message: bytes, proxies: int, n_clients: int) -> "Voters":
-        """The content of `message`; PeerError for bytes that it does not write."""
+        """Read what `message` wrote; PeerError for other bytes."""
         kind, bits = wire_type(n_clients), -(-n_clients // 8)
         end = 1 + bits + proxies * kind.itemsize
         if not cls.is_message(message) or len(message) != end + -(-proxies // 8):
@@ -103,7 +105,7 @@ class Voters:
         return found
 
     def check(self, number: int, least: int) -> None:
-        """PeerError where this client is no member, or a proxy has fewer voters than agreed."""
+        """Raise PeerError if this client is no member, or a proxy has fewer voters than agreed."""
         if number not in self.members:
             raise PeerError(f"client {number} is not among the members of the sum of voters")
         few = self.counts[self.asked & (self.counts < least)]

@@ -7,8 +7,8 @@ those records of a class that its network names rightly, with their share of its
 class as its weight. Both factors follow from one sum: w s is the sum of its right predictions over
 the number of its records. Local updates are not optimised; here every method takes as many.
 
-A client's own knowledge stays in the mean. A class of which nobody else spoke teaches nothing: a
-client's own mean is no news to it.
+A client's own knowledge stays in the mean. A class without a row of another client has no target: a
+client has its own mean already.
 """
 
 from dataclasses import dataclass
@@ -43,5 +43,5 @@ class PLS(ClassMeansMethod):
         return Contribution(weights, teachable(class_means(predictions, right), self.labels))
 
     def teaching(self, everyone: Sums, others: Sums) -> FloatArray:
-        """The weighted mean of all, where another client had a say."""
+        """The weighted mean of all, where another client has a row."""
         return np.asarray(ensemble_predictions(everyone) * (others.count > 0)[:, None])

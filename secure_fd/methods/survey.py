@@ -1,8 +1,8 @@
-"""One sum before the first vote: the proxies that at least one client knows.
+"""Survey before the first vote: a sum that finds the proxies that at least one client knows.
 
-Where all clients abstain, an average of their votes still names a class. So each client first says
-of every proxy whether it is like its own records of each class that it holds (see
-`selection.familiarity`), and of which classes it can say so: one bit each. The server reads the
+Where all clients abstain, an average of their votes still names a class. So each client first sends
+one bit for each proxy and class, whether the proxy is like its own records of that class (see
+`selection.familiarity`), and one bit for each class, whether it can judge it. The server reads the
 sums alone, in clear and under masks.
 
 **Threshold.** A proxy is known if in any class at least a share t of the holders know it. Clients
@@ -31,10 +31,10 @@ alarms explain, so t falls. A binomial law of false alarms would not do, as they
 bits that ten clients with all classes of MNIST-5k send about another set's images, .95 % are false
 alarms; by that, three holders of one class would know .1 % of these images, but they know 8 %.
 
-**Gate.** If all proxies are of the clients' classes, the gate stays shut and every proxy teaches.
+**Gate.** If all proxies are of the clients' classes, all of them are used.
 Where sites are alike, of a class's own proxies as many are known as of its records, so that s is
 the mean of the largest R over .9. Where they differ that is too low; the larger of this and the
-estimate above counts. The gate also stays shut if too few proxies would be left to learn from; the
+estimate above counts. All are used as well if too few proxies would be left to learn from; the
 logger "secure_fd" then receives a warning.
 """
 
@@ -69,9 +69,12 @@ _LOG = logging.getLogger("secure_fd")
 class Known:
     """Result of a survey.
 
-    rates: [P] share of the holders that know a proxy, of the class where it is largest. error: of
-    `share`, one standard error. threshold: the rate from which on a proxy is known. beyond: share
-    of proxies of the clients' classes, estimated from what false alarms do not explain.
+    Attributes:
+        rates: [P] share of the holders that know a proxy, of the class where it is largest.
+        error: of `share`, one standard error.
+        threshold: the rate from which on a proxy is known.
+        beyond: share of proxies of the clients' classes, estimated from the excess over false
+            alarms.
 
     >>> found = Known(np.repeat([0.0, 1.0, 0.7], 50), error=0.02)
     >>> found.proxies[[0, 50, 100]].tolist(), found.gated
@@ -96,7 +99,7 @@ class Known:
 
     @property
     def too_few(self) -> bool:
-        """Whether there are unknown proxies, but without them too little would be left."""
+        """Whether there are unknown proxies, but too few known ones to learn from."""
         known = int((self.rates >= self.threshold).sum())
         return self._some_unknown and known < max(_FEWEST, _FEW * len(self.rates))
 
@@ -107,7 +110,7 @@ class Known:
 
     @property
     def proxies(self) -> NDArray[np.bool_]:
-        """[P] True where a proxy may teach."""
+        """[P] True where a proxy may be used for distillation."""
         return (self.rates >= self.threshold) | (not self.gated)
 
     @property
@@ -137,7 +140,7 @@ def _separated(rates: FloatArray) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The form of the sum: P C bits, then C for the classes of which a client can tell.
+    """The form of the sum: P C bits, then C for the classes that a client can judge.
 
     >>> from secure_fd.selection.familiarity import KnownProxies
     >>> asked = Survey(n_proxies=1, n_classes=2)
@@ -155,13 +158,13 @@ class Survey:
         return (self.n_proxies + 1) * self.n_classes
 
     def encode(self, familiar: KnownProxies | None) -> UnitArray:
-        """[length] bits; zeros of a client that cannot tell."""
+        """Return the [length] bits; zeros of a client that cannot judge."""
         if familiar is None:
             return np.zeros(self.length, dtype=np.uint64)
         return np.concatenate([familiar.known.reshape(-1), familiar.has_class]).astype(np.uint64)
 
     def record(self, index: int, seen: Seen, transcript: Transcript) -> bool:
-        """Keep a sum as the server saw it; False where it is of another form: votes, or counts."""
+        """Record a sum as the server saw it; False for a sum of another form: votes, or counts."""
         total = seen.result.total
         if len(total) != self.length:
             return False
@@ -170,9 +173,15 @@ class Survey:
         return True
 
     def known(self, total: UnitArray, contributors: int, records: Sequence[int]) -> Known:
-        """What the sums [length] of so many contributors say. records: by client, for the error.
+        """Find the known proxies.
 
-        PeerError where they are more than so many clients can give.
+        Args:
+            total: [length] sums.
+            contributors: to the sums.
+            records: of each client, for the standard error.
+
+        Raises:
+            PeerError: a sum is larger than so many clients can give.
         """
         bits = total.astype(np.float64).reshape(-1, self.n_classes)
         knowing, holders = bits[:-1], bits[-1]

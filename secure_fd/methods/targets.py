@@ -69,7 +69,7 @@ LEAST_COMPARED: Final = 32
 """A server could keep a single proxy to read what the network predicts there."""
 
 
-class Agreement:
+class AgreementTracker:
     """How often one client's network agreed with an ensemble before it was trained on it.
 
     The client compares its own predictions with the ensemble that it received. The value is zero

@@ -26,7 +26,7 @@ from secure_fd.methods.min_voters import Voters, check_min_voters
 from secure_fd.methods.policies import CountedVotes, VotePolicy
 from secure_fd.methods.registry import RECORD_UNIT_METHODS
 from secure_fd.methods.survey import BOUND, Known, Survey
-from secure_fd.methods.targets import Agreement, DistillationTargets
+from secure_fd.methods.targets import AgreementTracker, DistillationTargets
 from secure_fd.privacy.base import ClientMechanism
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.protocol.messages import (
@@ -207,7 +207,7 @@ class VoteClient(ClientRole):
         self._targets = DistillationTargets(
             self._proxies, setting.n_classes, remember=remember, class_balance=method.class_balance
         )
-        self._agreement = Agreement()
+        self._agreement = AgreementTracker()
         self._policy: VotePolicy | None = None
         self._guard: ClientMechanism | None = None
         self._units: UnitArray | None = None

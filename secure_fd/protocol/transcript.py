@@ -215,7 +215,7 @@ class SurveyRound:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VotersRound:
-    """The sum that says how many clients answer each proxy, see `methods.voters`.
+    """The sum that says how many clients answer each proxy, see `methods.min_voters`.
 
     uploads: by client, its bits [m] as the server read them, or None under masks. counts: [m] the
     sum. survivors: the clients in it.

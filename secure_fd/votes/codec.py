@@ -214,8 +214,8 @@ def one_hot(classes: Sequence[int] | IntArray, n_classes: int) -> FloatArray:
 _HEAD: Final = struct.Struct(">BI")
 
 
-class _Form(IntEnum):
-    """How the rows of kept proxies are written; each gives back what the server holds."""
+class EnsembleForm(IntEnum):
+    """Form of the rows of kept proxies in a message; each is exact, or as exact as networks."""
 
     CLASSES = 0
     """One-hot rows: the class, in as many bytes as the classes need."""
@@ -238,11 +238,11 @@ def ensemble_message(
     """
     rows, kept = ensemble.predictions[ensemble.kept], np.packbits(ensemble.kept)
     units = total.reshape(-1, codec.n_classes)[ensemble.kept]
-    form, values = _Form.FLOATS, np.asarray(rows)
+    form, values = EnsembleForm.FLOATS, np.asarray(rows)
     if (rows.max(axis=1, initial=0.0) == 1.0).all() and (rows.sum(axis=1) == 1.0).all():
-        form, values = _Form.CLASSES, rows.argmax(axis=1)
+        form, values = EnsembleForm.CLASSES, rows.argmax(axis=1)
     elif units.min(initial=0) >= 0 and np.array_equal(rows, _mean(units, codec)):
-        form, values = _Form.SUMS, np.asarray(units)
+        form, values = EnsembleForm.SUMS, np.asarray(units)
     written = values.astype(_type_of(form, codec, contributors))
     return _HEAD.pack(form, contributors) + kept.tobytes() + written.tobytes()
 
@@ -259,17 +259,17 @@ def read_ensemble(message: bytes, indices: IntArray, codec: KnowledgeCodec) -> E
     bits = np.frombuffer(message, np.uint8, flags, _HEAD.size)
     kept = np.unpackbits(bits, count=len(indices)).astype(np.bool_)
     body, kind = message[_HEAD.size + flags :], _type_of(form, codec, contributors)
-    shape = (int(kept.sum()), 1 if form == _Form.CLASSES else classes)
+    shape = (int(kept.sum()), 1 if form == EnsembleForm.CLASSES else classes)
     if len(body) != math.prod(shape) * kind.itemsize:
         raise PeerError(f"an ensemble of {shape[0]} rows has {len(body)} bytes in form {form}")
     values = np.frombuffer(body, kind).reshape(shape)
     rows = np.zeros((len(indices), classes))
-    if form == _Form.CLASSES:
+    if form == EnsembleForm.CLASSES:
         if values.max(initial=0) >= classes:
             raise PeerError(f"an ensemble names a class beyond {classes - 1}")
         rows[kept] = one_hot(values[:, 0].astype(np.int64), classes)
     else:
-        rows[kept] = _mean(values.astype(np.int64), codec) if form == _Form.SUMS else values
+        rows[kept] = _mean(values.astype(np.int64), codec) if form == EnsembleForm.SUMS else values
     if not np.isfinite(rows).all():
         raise PeerError("an ensemble holds a value that is not finite")
     return Ensemble(indices, rows, kept)
@@ -278,13 +278,13 @@ def read_ensemble(message: bytes, indices: IntArray, codec: KnowledgeCodec) -> E
 def _type_of(form: int, codec: KnowledgeCodec, contributors: int) -> "np.dtype[Any]":
     """Type of a value in the message; PeerError for an unknown form."""
     types = {
-        _Form.CLASSES: wire_type(codec.n_classes),
-        _Form.SUMS: wire_type(contributors * codec.levels),
-        _Form.FLOATS: np.dtype("<f4"),
+        EnsembleForm.CLASSES: wire_type(codec.n_classes),
+        EnsembleForm.SUMS: wire_type(contributors * codec.levels),
+        EnsembleForm.FLOATS: np.dtype("<f4"),
     }
     if form not in types:
         raise PeerError(f"an ensemble has the unknown form {form}")
-    return types[_Form(form)]
+    return types[EnsembleForm(form)]
 
 
 def _mean(units: UnitArray, codec: KnowledgeCodec) -> FloatArray:

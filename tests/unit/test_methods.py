@@ -15,7 +15,7 @@ from secure_fd.methods.fedavg import FedAvg, FedAvgClient
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.policies import CountedVotes, WeighedVotes
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.targets import LEAST_COMPARED, Agreement
+from secure_fd.methods.targets import LEAST_COMPARED, AgreementTracker
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.selectors import Selection
 from secure_fd.simulation.federation import Federation, participants_of
@@ -95,7 +95,7 @@ def test_a_network_may_name_classes_alone():
 
 
 def test_trust_is_what_the_network_knew_before_it_was_taught():
-    trust, silent = Agreement(), Agreement()
+    trust, silent = AgreementTracker(), AgreementTracker()
     assert trust.value == 0.0
     count = LEAST_COMPARED
     said, kept = np.eye(3)[np.arange(count + 1) % 3], np.arange(count + 1) < count
@@ -112,7 +112,7 @@ def test_trust_is_what_the_network_knew_before_it_was_taught():
 
 def test_a_server_that_keeps_few_lessons_reads_no_trust():
     """One kept proxy would tell what the network says about it."""
-    trust, count = Agreement(), LEAST_COMPARED
+    trust, count = AgreementTracker(), LEAST_COMPARED
     said = np.eye(3)[np.zeros(count, dtype=int)]
     for kept in (1, count - 1):
         trust.predicted(said)
