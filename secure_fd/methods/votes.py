@@ -203,6 +203,8 @@ class VoteClient(ClientRole):
         self._method, self._own = method, own
         self._proxies: Tensor = setting.public_proxies()
         self._terms = VoteTerms(method, setting)
+        self.draws = self._terms.draws
+        """The draws of its proxies."""
         remember = setting.schedule.remember
         self._targets = DistillationTargets(
             self._proxies, setting.n_classes, remember=remember, class_balance=method.class_balance
@@ -272,11 +274,6 @@ class VoteClient(ClientRole):
         self._terms.draws.recall(rest)
         self._last_counted = self._terms.draws.next_round - 1
         self._terms.surveyed = bool(memory[0])
-
-    @property
-    def draws(self) -> Draws:
-        """The draws of its proxies."""
-        return self._terms.draws
 
     @property
     def policy(self) -> VotePolicy:
