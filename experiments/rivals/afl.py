@@ -81,7 +81,7 @@ class AFL(PooledHeads):
 
 def gram_codec(terms: HeadTerms) -> FixedPoint:
     """Make the codec of a Gram matrix: an entry of phi phi^T is 2 / D at most."""
-    return replace(terms.means, limit=2.0 / terms.shape[0])
+    return replace(terms.codec, limit=2.0 / terms.shape[0])
 
 
 class AFLClient(HeadClient):
@@ -110,7 +110,7 @@ class AFLClient(HeadClient):
             count += len(labels)
         upper = gram[np.triu_indices(features)] / count
         number = self._own.number
-        sent = self.terms.means.encode(number, (sums / count).ravel())
+        sent = self.terms.codec.encode(number, (sums / count).ravel())
         return np.concatenate([self._gram.encode(number, upper), sent])
 
 
@@ -128,7 +128,7 @@ class AFLServer(HeadServer):
         cut = features * (features + 1) // 2
         got = yield Ask(index_subject(index), cut + self.terms.length, LEVELS)
         upper = self._gram.decode(got.total[:cut], got.survivors)
-        sums = self.terms.means.decode(got.total[cut:], got.survivors)
+        sums = self.terms.codec.decode(got.total[cut:], got.survivors)
         head = self._solve(upper, sums.reshape(self.terms.shape), got.survivors)
         return (yield from self.send(head, past_last=index))
 

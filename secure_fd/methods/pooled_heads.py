@@ -31,7 +31,7 @@ from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.methods.least_squares import LEAST, MOST, LeastSquares
 from secure_fd.methods.survey import BOUND, Known, Survey
 from secure_fd.privacy.guarantee import Guarantee
-from secure_fd.privacy.record import PooledRecordUnit, UnitCodec
+from secure_fd.privacy.record import PooledRecordUnit, sums_codec
 from secure_fd.protocol.messages import (
     Ask,
     ClientRole,
@@ -159,37 +159,34 @@ class HeadTerms:
         reference: the public features.
         solver: the inverse that makes heads of class sums; under noise, the one for noisy sums.
         n_classes: C.
-        means: codec of class sums, as means over a client's records.
-        units: codec of class sums under the record unit, which are integers with noise.
+        codec: of class sums; of integers with noise under the record unit.
+        noisy: whether there is a record unit.
         largest: records of the largest client, of which it holds back fewer.
     """
 
     reference: ProxyReference = field(repr=False)
     solver: RatioSolver = field(repr=False)
     n_classes: int
-    means: FixedPoint
-    units: UnitCodec | None
+    codec: FixedPoint
+    noisy: bool
     largest: int
 
     @classmethod
     def of(cls, features: ReferenceSettings, setting: Setting) -> "HeadTerms":
         """Derive the terms; the features are fitted once for all parties of a process."""
-        proxies, unit, records = setting.public_proxies(), setting.protection, setting.records
-        noisy = unit if isinstance(unit, PooledRecordUnit) else None
-        reference = shared_reference(proxies, noisy.features if noisy else features)
-        solver, units = reference.solver, None
-        if noisy:
-            units = UnitCodec(records, reference.n_features, noisy.own_room)
-        if noisy and noisy.level:
-            solver = noisy_solver(proxies, noisy.features, noisy.level)
+        proxies, records, n_classes = setting.public_proxies(), setting.records, setting.n_classes
+        unit = setting.protection
+        if isinstance(unit, PooledRecordUnit):
+            reference = shared_reference(proxies, unit.features)
+            solver = reference.solver
+            if unit.level:
+                solver = noisy_solver(proxies, unit.features, unit.level)
+            codec = sums_codec(records, reference.n_features, unit.own_room)
+            return cls(reference, solver, n_classes, codec, True, max(records))
+        reference = shared_reference(proxies, features)
         entry = float(np.sqrt(2.0 / reference.n_features))  # at most, and 2 the largest residual
-        means = FixedPoint(record_shares(records), (MOST - LEAST - 1) * entry, LEVELS)
-        return cls(reference, solver, setting.n_classes, means, units, max(records))
-
-    @property
-    def codec(self) -> FixedPoint | UnitCodec:
-        """Codec of the sums of this run."""
-        return self.units or self.means
+        codec = FixedPoint(record_shares(records), (MOST - LEAST - 1) * entry, LEVELS)
+        return cls(reference, reference.solver, n_classes, codec, False, max(records))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -330,7 +327,7 @@ class HeadClient(ClientRole):
             self.head = sent.astype(np.float64).reshape(self.terms.shape)
             if self._ratios is None:  # the first head that arrives: earlier rounds may have aborted
                 self._ratios = self.head
-                if self.terms.units is not None:
+                if self.terms.noisy:
                     self.known = in_distribution(self.terms.scores(self.head))
         elif kind == KNOWN and len(body) == -(-len(self.known) // 8):
             bits = np.frombuffer(body, dtype=np.uint8)
@@ -394,19 +391,19 @@ class HeadClient(ClientRole):
 
     def _class_sums(self) -> UnitArray:
         """Residual class sums in the form of the codec, under noise where there is a unit."""
-        terms, guard, units = self.terms, self._guard, self.terms.units
-        if guard is not None and units is not None:
+        terms, guard = self.terms, self._guard
+        if guard is not None:
             asked = head_message(self.head)
             released = guard.release_sums(self._residuals(), terms.shape, asked, self._announced)
             if not self.head.any():  # the first sum counts records, a residual does not
                 proxies = terms.reference.proxy_features
                 released = guard.heard(released, proxies, terms.n_classes)
-            return units.encode(released, noisy=guard.shares)
+            return terms.codec.shift(released, clip=not guard.shares)
         total = np.zeros(terms.shape)
         for features, residuals in self._residuals():
             total += features.T @ residuals
         mean = (total / len(self._own.data.train)).ravel()
-        return terms.means.encode(self._own.number, mean)
+        return terms.codec.encode(self._own.number, mean)
 
     def _survey(self) -> UnitArray:
         """Count and encode what this client knows; BudgetError beyond the agreed releases."""
@@ -447,7 +444,7 @@ class HeadServer(ServerRole):
         """Result of the survey."""
         self.head: FloatArray = np.zeros(terms.shape)
         self._search = LeastSquares(
-            terms.solver, terms.reference.proxy_features, terms.shape, noisy=terms.units is not None
+            terms.solver, terms.reference.proxy_features, terms.shape, noisy=terms.noisy
         )
 
     def round(self, index: int) -> ServerTurn:
@@ -455,7 +452,7 @@ class HeadServer(ServerRole):
 
         Under noise nothing is asked after the planned sums.
         """
-        if self.terms.units is not None and index > self._last:
+        if self.terms.noisy and index > self._last:
             return None
         codec = self.terms.codec
         got = yield Ask(index_subject(index), self.terms.length, codec.levels)

@@ -42,7 +42,8 @@ from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import MAX_SIGMA, Random, discrete_gaussian, room_for, unmet_by
 from secure_fd.secagg.graph import corrupt_of, threshold
 from secure_fd.secagg.session import NoiseTerms
-from secure_fd.votes.codec import FloatArray, IntArray, UnitArray
+from secure_fd.votes.codec import FloatArray, IntArray
+from secure_fd.votes.fixed_point import FixedPoint
 
 if TYPE_CHECKING:
     from secure_fd.selection.density_ratio import ReferenceSettings
@@ -254,48 +255,22 @@ class PooledShares:
         return room_for(total, self.plan.entries * self.plan.sums)
 
 
-@dataclass(frozen=True, slots=True)
-class UnitCodec:
-    """Pooled sums as they travel: moved up, so that none is negative but for noise.
+def sums_codec(records: Sequence[int], n_features: int, room: int = 0) -> FixedPoint:
+    """Make the codec of pooled sums, whose decoded value is the mean over all records.
 
-    records: by client, public. n_features: D. room: how far a client's own noise may move its sums,
-    where these are to be in range by themselves.
+    Args:
+        records: of each client, public.
+        n_features: D.
+        room: how far a client's own noise may move its sums, where these are to be in range by
+            themselves.
 
-    >>> codec = UnitCodec((2, 3), n_features=1000)
-    >>> sums = np.array([5 * UNITS // 100], dtype=np.int64)
-    >>> codec.decode(2 * codec.encode(sums, noisy=True), (0, 1)).round(4).tolist()
+    >>> codec, sums = sums_codec((2, 3), 1000), np.array([5 * UNITS // 100], dtype=np.int64)
+    >>> codec.decode(2 * codec.shift(sums, clip=False), (0, 1)).round(4).tolist()
     [0.0201]
     """
-
-    records: tuple[int, ...]
-    n_features: int
-    room: int = 0
-
-    @property
-    def limit(self) -> int:
-        """The most that an entry of a client's sums can be, without noise beyond the room."""
-        entry = math.ceil(math.sqrt(2 / self.n_features) * FEATURE_UNITS)
-        return max(self.records) * entry * RESIDUAL_UNITS + self.room
-
-    @property
-    def levels(self) -> int:
-        """The most that travels, without noise."""
-        return 2 * self.limit
-
-    def encode(self, sums: IntArray, *, noisy: bool) -> UnitArray:
-        """[m] sums in units, moved up.
-
-        noisy: whether noise may carry some out of range, as masks allow; else they end there.
-        """
-        if noisy:
-            return sums + self.limit
-        return (np.clip(sums, -self.limit, self.limit) + self.limit).astype(np.uint64)
-
-    def decode(self, total: UnitArray, survivors: Sequence[int]) -> FloatArray:
-        """[m] mean over the records of all clients in the sum."""
-        sums = total.astype(np.float64) - float(len(survivors) * self.limit)
-        scale = UNITS * shrink(self.n_features) * sum(self.records[k] for k in survivors)
-        return np.asarray(sums / scale)
+    entry = math.ceil(math.sqrt(2 / n_features) * FEATURE_UNITS)  # of a feature, at most
+    limit = max(records) * entry * RESIDUAL_UNITS + room
+    return FixedPoint(tuple(records), limit / (UNITS * shrink(n_features)), 2 * limit)
 
 
 # The guarantee.

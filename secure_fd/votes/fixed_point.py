@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.errors import LocalError
-from secure_fd.votes.codec import FloatArray, UnitArray, WordArray
+from secure_fd.votes.codec import FloatArray, IntArray, UnitArray, WordArray
 
 Values = NDArray[np.float64] | NDArray[np.float32]
 
@@ -32,7 +32,7 @@ class FixedPoint:
     Rounding moves a mean of K clients by at most half a step over their mean share.
 
     Attributes:
-        shares: weight of each client in (0, 1], public.
+        shares: weight of each client, public, such as its records over the largest client's.
         limit: of a weighted entry.
         levels: steps from -limit to limit.
 
@@ -62,6 +62,18 @@ class FixedPoint:
             )
         scaled = np.clip(self._scaled(client, values), -1.0, 1.0)
         return np.rint((scaled + 1.0) * (self.levels / 2)).astype(np.uint64)
+
+    def shift(self, values: IntArray, *, clip: bool) -> UnitArray:
+        """Encode weighted values [m] that are integers already, in steps from the middle.
+
+        Args:
+            values: in steps.
+            clip: whether they end at the limits; else noise in them may exceed these.
+        """
+        middle = self.levels // 2
+        if not clip:
+            return values + middle
+        return (np.clip(values, -middle, middle) + middle).astype(np.uint64)
 
     def decode(self, total: UnitArray, survivors: Sequence[int]) -> FloatArray:
         """Decode the sum [m] of these clients' integers: their weighted mean."""

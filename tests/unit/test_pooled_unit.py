@@ -28,13 +28,13 @@ from secure_fd.privacy.record import (
     PooledPlan,
     PooledRecordUnit,
     PooledShares,
-    UnitCodec,
     audible,
     feature_units,
     level_for,
     pooled_sums,
     rank_for,
     residual_units,
+    sums_codec,
 )
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum
@@ -140,14 +140,14 @@ def test_values_that_no_noise_covers_are_refused(bad):
 def test_a_codec_gives_back_the_mean_over_records():
     rng = np.random.default_rng(1)
     records, size = (7, 4), 50
-    codec, total, means = UnitCodec(records, size), np.zeros(size * 2, dtype=np.int64), []
+    codec, total, means = sums_codec(records, size), np.zeros(size * 2, dtype=np.int64), []
     for count in records:
         features = rng.standard_normal((count, size))
         features /= np.linalg.norm(features, axis=1, keepdims=True)
         features = np.clip(features, -((2 / size) ** 0.5), (2 / size) ** 0.5)
         labels = np.eye(2)[rng.integers(2, size=count)]
         sums = pooled_sums([(features, labels)], (size, 2)).values
-        sent = codec.encode(sums, noisy=True)
+        sent = codec.shift(sums, clip=False)
         assert 0 <= sent.min() <= sent.max() <= codec.levels
         total += sent
         means.append(features.T @ labels)
@@ -374,8 +374,8 @@ def test_uploads_are_in_range_whatever_the_noise(digits):
     """At epsilon .1 noise is many times what so few records can add; nothing is cut off."""
     unit = record_unit(digits, 0.1, honest=1, random=SeededRandom(0))
     run = local_run(digits, unit)
-    form = run.clients[0].half.terms.units
-    assert form.limit > 6 * math.sqrt(unit.plan.share_variance)
+    codec = run.clients[0].half.terms.codec
+    assert codec.levels / 2 > 6 * math.sqrt(unit.plan.share_variance)
     assert run.server.last is not None
 
 
