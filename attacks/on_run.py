@@ -56,7 +56,7 @@ from secure_fd.data.image_sets import own_shape
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.methods.dafkd import DaFKD
-from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.fedavg import AveragesParameters, FedAvg
 from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse
@@ -64,7 +64,7 @@ from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.training import models
-from secure_fd.training.recipes import SGD
+from secure_fd.training.recipes import Schedule
 
 _SEARCH = gmi.InversionSettings(steps=150, restarts=2)
 """Of the comparison. The suite searches longer, and finds as little."""
@@ -81,7 +81,7 @@ class Run:
     """What an attack needs of a run.
 
     data: who holds what, for the truth and for what is public of it. response: the mechanism of the
-    label unit, whose parameters everybody knows. optimiser: of a method that shares parameters.
+    label unit, whose parameters everybody knows. private: DP-SGD of shared parameters.
     adversarial: of a method that has a generator. noise: of pooled sums, what is public.
     """
 
@@ -89,7 +89,7 @@ class Run:
     transcript: Transcript = field(repr=False)
     seed: int
     response: RandomizedResponse | None = None
-    optimiser: SGD | PrivateSGD | None = None
+    private: PrivateSGD | None = None
     adversarial: AdversarialSettings | None = None
     noise: SumNoise | None = None
 
@@ -102,21 +102,10 @@ class Run:
             federation.transcript,
             seed,
             unit.mechanism if isinstance(unit, LabelUnit) else None,
-            optimiser_of(method),
+            method.private if isinstance(method, AveragesParameters) else None,
             method.adversarial if isinstance(method, DaFKD) else None,
             SumNoise.of(unit) if isinstance(unit, PooledRecordUnit) else None,
         )
-
-
-def optimiser_of(method: object) -> SGD | PrivateSGD | None:
-    """What clients of a method train the shared network by; None: by the schedule.
-
-    >>> optimiser_of(FedAvg()) is None
-    True
-    """
-    if isinstance(method, DaFKD):
-        return method.private
-    return method.private or method.sgd if isinstance(method, FedAvg) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,7 +201,13 @@ def _labels_in_clear(data: FederatedData, seed: int) -> float:
         architecture=partial(_linear, data.proxies.pixels[0].numel(), data.n_classes),
     )
     networks = [public.architecture(seed) for _ in data.clients]
-    run = Federation(participants_of(networks, data.clients), None, FedAvg(SGD(), 1), seed=seed)
+    run = Federation(
+        participants_of(networks, data.clients),
+        None,
+        FedAvg(),
+        schedule=Schedule(local_steps=1, proxy_steps=0),
+        seed=seed,
+    )
     run.fit(2)
     made = LabelDistribution()
     estimate = made.run(server_view(run.transcript, public), seed)
@@ -269,7 +264,7 @@ def _inverted_update(name: str, clear: AttackResult, run: Run) -> AttackResult:
     """With the protection of the run, whose own rounds must show updates at all."""
     if not run.transcript.parameters:
         raise MissingCapabilityError("missing an update: no parameters cross the boundary (server)")
-    private = run.optimiser if isinstance(run.optimiser, PrivateSGD) else None
+    private = run.private
     masks = run.transcript.parameters[-1].uploads is None
     result = clear
     if private and SET_UPS[name].batch > 1:

@@ -32,7 +32,7 @@ from secure_fd.protocol.messages import ServerRole, ServerTurn
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.training import models
-from secure_fd.training.recipes import SGD
+from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.fixed_point import record_shares
 
 Lie = Callable[[bytes], bytes]
@@ -132,7 +132,12 @@ def one_update(
     run = Federation(
         participants_of([architecture(seed) for _ in clients], clients),
         None,
-        FedAvg(SGD(recipe.learning_rate, recipe.batch), recipe.steps, private=spent, random=noise),
+        FedAvg(private=spent, random=noise),
+        schedule=Schedule(
+            local_steps=recipe.steps,
+            proxy_steps=0,
+            sgd=SGD(recipe.learning_rate, recipe.batch),
+        ),
         aggregation=MaskedSum(len(clients)) if masks else None,
         seed=seed,
     )

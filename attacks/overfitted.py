@@ -32,8 +32,8 @@ CLIENTS: Final = 4
 _OF_A_CLASS: Final = 3
 """Records of a client."""
 _HIDDEN: Final = 64
-_LESSON: Final = SGD(learning_rate=0.1, local_batch=16)
 STEPS: Final = 20
+_FEDAVG: Final = Schedule(local_steps=STEPS, proxy_steps=0, sgd=SGD(0.1, local_batch=16))
 ROUNDS: Final = 4
 _ALONE: Final = Schedule(
     warmup_steps=300,
@@ -65,8 +65,8 @@ def updates(
     private: PrivateSGD | None = None,
 ) -> View:
     """The server's view of FedAvg, all rounds kept."""
-    method = FedAvg(_LESSON, STEPS, private=private)
-    return _seen(public, challenges, method, _ALONE, ROUNDS, seed, masks=masks)
+    method = FedAvg(private=private)
+    return _seen(public, challenges, method, _FEDAVG, ROUNDS, seed, masks=masks)
 
 
 def votes(

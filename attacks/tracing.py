@@ -37,7 +37,7 @@ from attacks.scoring import score_scores
 from attacks.statistics import rank
 from attacks.view import View
 from secure_fd.errors import LocalError
-from secure_fd.methods.least_squares import LEAST, MOST
+from secure_fd.methods.least_squares import HIGHEST_ANSWER, LOWEST_ANSWER
 from secure_fd.votes.codec import IntArray
 
 FALSE_ALARMS: Final = 0.05
@@ -86,7 +86,7 @@ def residuals(
     >>> residuals(np.eye(2), np.array([0, 1]), np.zeros((2, 2)), shortened=True).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    wrong = np.eye(head.shape[1])[labels] - np.clip(features @ head, LEAST, MOST)
+    wrong = np.eye(head.shape[1])[labels] - np.clip(features @ head, LOWEST_ANSWER, HIGHEST_ANSWER)
     if not shortened:
         return np.asarray(wrong)
     return np.asarray(wrong / np.maximum(np.linalg.norm(wrong, axis=1, keepdims=True), 1.0))

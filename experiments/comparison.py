@@ -174,8 +174,9 @@ def _played(cell: Cell, baselines: "Mapping[str, Found]", progress: Progress) ->
 
 def run_of(terms: Terms, row: "RowRun") -> "Run":
     """A row as attacks take it."""
-    from attacks.on_run import Run, optimiser_of
+    from attacks.on_run import Run
     from experiments.runs import data_of, method_of
+    from secure_fd.methods.fedavg import AveragesParameters
 
     data = data_of(terms, row.seed)
     method = method_of(terms.run(row.spec, row.seed), data)
@@ -184,7 +185,7 @@ def run_of(terms: Terms, row: "RowRun") -> "Run":
         row.transcript,
         row.seed,
         row.response,
-        optimiser_of(method),
+        method.private if isinstance(method, AveragesParameters) else None,
         noise=row.noise,
     )
 

@@ -125,7 +125,8 @@ def parameters(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
     run = Federation(
         participants(records, seed),
         None,
-        FedAvg(_SCHEDULE.sgd, _FEDAVG_STEPS, private=private, random=SeededRandom(seed)),
+        FedAvg(private=private, random=SeededRandom(seed)),
+        schedule=Schedule(local_steps=_FEDAVG_STEPS, proxy_steps=0, sgd=_SCHEDULE.sgd),
         aggregation=secure(row, len(records), seed),
         seed=seed,
     )

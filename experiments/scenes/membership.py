@@ -186,8 +186,8 @@ def _fedavg(made: Prepared, row: Row, job: Job, members: Sequence[Participant], 
         batch = scale.schedule.sgd.local_batch
         private = PrivateSGD(job.epsilon, job.delta, scale.private_steps, batch=batch)
     # Six megabytes a run at full scale: the server keeps what it saw, and so does its attacker.
-    method = FedAvg(scale.schedule.sgd, scale.fedavg_steps, private=private)
-    runner = Federation(members, None, method, seed=own)
+    steps = Schedule(local_steps=scale.fedavg_steps, proxy_steps=0, sgd=scale.schedule.sgd)
+    runner = Federation(members, None, FedAvg(private=private), schedule=steps, seed=own)
     runner.transcript.keep_uploads = True
     runner.fit(scale.private_steps // scale.fedavg_steps)
     final = runner.models[0]

@@ -151,7 +151,12 @@ def _fedavg(
     run = Federation(
         participants_of(shared, clients),
         None,
-        FedAvg(SGD(recipe.learning_rate, recipe.batch), recipe.steps, private=private),
+        FedAvg(private=private),
+        schedule=Schedule(
+            local_steps=recipe.steps,
+            proxy_steps=0,
+            sgd=SGD(recipe.learning_rate, recipe.batch),
+        ),
         aggregation=MaskedSum(len(clients)) if row.masks else None,
         seed=seed,
     )

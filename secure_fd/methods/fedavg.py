@@ -35,7 +35,7 @@ from secure_fd.protocol.messages import (
 from secure_fd.protocol.transcript import Float32Array, ParameterRound, Seen, Transcript, uploads_of
 from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.training.models import flatten, load_flat
-from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.training.recipes import Schedule
 from secure_fd.training.trainer import Learner
 from secure_fd.votes.fixed_point import FixedPoint, record_shares
 
@@ -130,34 +130,24 @@ class AveragesParameters(Method):
 class FedAvg(AveragesParameters):
     """Local training from the global model, then the mean of the clients' parameters by records.
 
-    Momentum begins anew in each round. A client whose training diverges shares the model that it
-    was sent. The first client's parameters start the run.
-
-    Attributes:
-        sgd: by default the schedule's.
-        local_steps: of a round; by default as many as a distilling client takes in all.
+    A client takes as many local steps as a distilling client takes in all. Momentum begins anew in
+    each round. A client whose training diverges shares the model that it was sent. The first
+    client's parameters start the run.
 
     >>> FedAvg().name
     'FedAvg'
     """
 
-    sgd: SGD | None = None
-    local_steps: int | None = None
-
     title: ClassVar[str] = "FedAvg"
 
     def private_steps(self, schedule: Schedule) -> int:
         """Return the local steps of a round."""
-        return schedule.fedavg_steps if self.local_steps is None else self.local_steps
+        return schedule.fedavg_steps
 
     def client(self, setting: Setting, own: Own) -> "FedAvgClient":
         """Make the role of one client."""
-        schedule, budget = setting.schedule, self.budget(own)
-        steps = self.private_steps(schedule)
-        if self.sgd is not None:
-            schedule = replace(schedule, sgd=self.sgd)
-        codec = parameter_codec(record_shares(setting.records))
-        return FedAvgClient(own.number, self.learner(own, schedule, budget), codec, steps)
+        learner = self.learner(own, setting.schedule, self.budget(own))
+        return FedAvgClient(own.number, learner, parameter_codec(record_shares(setting.records)))
 
     def server(self, setting: Setting, initial: nn.Module) -> "FedAvgServer":
         """Make the server's role."""
@@ -219,9 +209,9 @@ class GlobalModelClient(ClientRole):
 class FedAvgClient(GlobalModelClient):
     """Takes local steps from the global model; shares its parameters, weighted by its records."""
 
-    def __init__(self, number: int, learner: Learner, codec: FixedPoint, steps: int) -> None:
+    def __init__(self, number: int, learner: Learner, codec: FixedPoint) -> None:
         super().__init__(learner)
-        self._number, self._codec, self._steps = number, codec, steps
+        self._number, self._codec = number, codec
         self.diverged = 0
         """Rounds in which its parameters were beyond what can be shared."""
 
@@ -230,7 +220,7 @@ class FedAvgClient(GlobalModelClient):
         self.begin_round(subject)
         self.load()
         self.learner.trainer.reset_momentum()
-        yield from self.learner.local(self._steps)
+        yield from self.learner.local(self.learner.schedule.fedavg_steps)
         shared = np.asarray(flatten(self.learner.model).cpu().numpy())
         if self.global_model is not None and not self._codec.fits(self._number, shared):
             self.diverged += 1

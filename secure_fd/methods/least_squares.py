@@ -8,7 +8,7 @@ from secure_fd.selection.density_ratio import RatioSolver
 from secure_fd.selection.familiarity import expected_in_class_ratio
 from secure_fd.votes.codec import FloatArray
 
-LEAST, MOST = -1.0, 2.0
+LOWEST_ANSWER, HIGHEST_ANSWER = -1.0, 2.0
 """Where a head's answer about a record is cut off: a residual is then at most 2."""
 _MOST_CUT_OFF: Final = 0.01
 """Share of proxies whose answers may be cut off."""
@@ -91,4 +91,4 @@ class LeastSquares:
 
 def _cut_off(answers: FloatArray) -> float:
     """Share of answers [P, C] beyond the limits, as rows."""
-    return float(((answers < LEAST) | (answers > MOST)).any(axis=1).mean())
+    return float(((answers < LOWEST_ANSWER) | (answers > HIGHEST_ANSWER)).any(axis=1).mean())

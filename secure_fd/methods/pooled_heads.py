@@ -28,7 +28,7 @@ from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, PeerError
 from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.methods.fedavg import model_bytes, read_model
-from secure_fd.methods.least_squares import LEAST, MOST, LeastSquares
+from secure_fd.methods.least_squares import HIGHEST_ANSWER, LOWEST_ANSWER, LeastSquares
 from secure_fd.methods.survey import BOUND, Known, Survey
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.record import PooledRecordUnit, sums_codec
@@ -185,7 +185,9 @@ class HeadTerms:
             return cls(reference, solver, n_classes, codec, True, max(records))
         reference = shared_reference(proxies, features)
         entry = float(np.sqrt(2.0 / reference.n_features))  # at most, and 2 the largest residual
-        codec = FixedPoint(record_shares(records), (MOST - LEAST - 1) * entry, LEVELS)
+        codec = FixedPoint(
+            record_shares(records), (HIGHEST_ANSWER - LOWEST_ANSWER - 1) * entry, LEVELS
+        )
         return cls(reference, reference.solver, n_classes, codec, False, max(records))
 
     @property
@@ -387,7 +389,7 @@ class HeadClient(ClientRole):
         """Features [n, D] of its records in parts, and the head's errors about them [n, C]."""
         head = self.head.astype(np.float32)
         for features, labels in self.own_records():
-            yield features, labels - np.clip(features @ head, LEAST, MOST)
+            yield features, labels - np.clip(features @ head, LOWEST_ANSWER, HIGHEST_ANSWER)
 
     def _class_sums(self) -> UnitArray:
         """Residual class sums in the form of the codec, under noise where there is a unit."""

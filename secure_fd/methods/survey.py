@@ -48,7 +48,7 @@ from numpy.typing import NDArray
 
 from secure_fd.errors import PeerError
 from secure_fd.protocol.transcript import Seen, SurveyRound, Transcript, uploads_of
-from secure_fd.selection.familiarity import ENOUGH, UNTYPICAL, KnownProxies
+from secure_fd.selection.familiarity import MOST_CHECKED, UNTYPICAL, KnownProxies
 from secure_fd.votes.codec import FloatArray, UnitArray
 
 BOUND = 1
@@ -190,7 +190,7 @@ class Survey:
         if not holders.any():
             return Known(np.ones(self.n_proxies), 0.0)
         held = holders > 0
-        asked = sum(min(count, ENOUGH) for count in records)
+        asked = sum(min(count, MOST_CHECKED) for count in records)
         parts = 1.0 / self.n_proxies + 1.0 / max(1, asked)
         error = math.sqrt(UNTYPICAL / (1.0 - UNTYPICAL) * parts)
         found = Known.of(knowing[:, held] / holders[held], error)

@@ -50,20 +50,13 @@ class Whitening:
 
     @classmethod
     def fit(cls, features: FloatArray, rank: int) -> "Whitening":
-        """Fit on [N, d]; rank is lowered where the rows span less.
-
-        The covariance X^T X / N and the Gram matrix X X^T / N share their eigenvalues, and X^T maps
-        eigenvectors of the second to those of the first: the smaller of the two is decomposed.
-        """
-        mean = features.mean(axis=0)
+        """Fit on [N, d]; rank is lowered where the rows span less."""
+        mean, count = features.mean(axis=0), len(features)
         centred = features - mean
-        count, wide = len(features), len(features) < features.shape[1]
-        gram = centred @ centred.T if wide else centred.T @ centred
-        values, vectors = np.linalg.eigh(gram / count)
+        values, vectors = np.linalg.eigh(centred.T @ centred / count)
         keep = np.argsort(values)[::-1][: min(rank, count - 1, len(values))]
         keep = keep[values[keep] > 1e-10 * values.max()]
-        basis = vectors[:, keep] / np.sqrt(values[keep])
-        return cls(mean, centred.T @ basis / np.sqrt(count * values[keep]) if wide else basis)
+        return cls(mean, vectors[:, keep] / np.sqrt(values[keep]))
 
     def __call__(self, features: Tensor) -> FloatArray:
         """Whiten feature vectors [N, d, 1, 1] to [N, r]."""

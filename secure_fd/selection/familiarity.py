@@ -30,9 +30,9 @@ BoolArray = NDArray[np.bool_]
 
 UNTYPICAL: Final = 0.1
 """Share of a class's own records that score too low to be known; so do as many of its proxies."""
-FEWEST: Final = 10
+FEWEST_RECORDS: Final = 10
 """Records of a class below which nothing is estimated from them."""
-ENOUGH: Final = 200
+MOST_CHECKED: Final = 200
 """Records of a class that are looked at: one left out costs a product with the inverse moment."""
 _IN_DISTRIBUTION: Final = 0.5
 """Least ratio, over the mean of its class. Chosen on seeds 0 to 2 of MNIST-5k, where it keeps out
@@ -90,8 +90,8 @@ class OwnRatios:
         for column, label in enumerate(client.classes):
             own, ratios = trained[label], [np.zeros((0, len(client.classes)))]
             if label in held_back:
-                ratios.append(reference.features(held_back[label][:ENOUGH]) @ head)
-            more = ENOUGH - sum(map(len, ratios))
+                ratios.append(reference.features(held_back[label][:MOST_CHECKED]) @ head)
+            more = MOST_CHECKED - sum(map(len, ratios))
             if more > 0 and len(own) > 1:
                 features = reference.features(own[:more])
                 # Without record x, M being the inverse moment, a head's ratio of its class is
@@ -108,7 +108,7 @@ class OwnRatios:
     @property
     def reliable(self) -> BoolArray:
         """[classes] of which there are records enough."""
-        return np.array([len(ratios) >= FEWEST for ratios in self.by_class], dtype=np.bool_)
+        return np.array([len(ratios) >= FEWEST_RECORDS for ratios in self.by_class], dtype=np.bool_)
 
     def known(self, ratios: FloatArray, classes: Sequence[int], n_classes: int) -> KnownProxies:
         """Compare ratios [P, classes] at proxies, each left out of H, with those at own records."""

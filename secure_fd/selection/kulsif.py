@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from secure_fd.errors import LocalError
 from secure_fd.votes.codec import FloatArray
 
 
@@ -38,8 +37,6 @@ class Kulsif:
     @classmethod
     def fit(cls, local: FloatArray, reference: FloatArray, beta: float, width: float) -> "Kulsif":
         """Solve equation (1) of the paper for local records [n_k, d] and reference [n_u, d]."""
-        if beta <= 0 or width <= 0:
-            raise LocalError(f"KuLSIF needs beta > 0 and width > 0, not {beta} and {width}")
         n_u, n_k = len(reference), len(local)
         k11 = gaussian_kernel(reference, reference, width)
         k12 = gaussian_kernel(reference, local, width)

@@ -39,7 +39,7 @@ from secure_fd.privacy.label import LabelUnit
 from secure_fd.protocol.transcript import ParameterRound, Transcript
 from secure_fd.simulation.build import fresh_networks
 from secure_fd.simulation.federation import Federation, participants_of
-from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.training.recipes import Schedule
 from tests.attack_games import digits, perceptron
 
 CHANCE = 4 * 0.037
@@ -139,7 +139,7 @@ def data() -> FederatedData:
 @pytest.mark.parametrize(
     ("method", "rounds", "words"),
     [
-        (FedAvg(SGD(0.1, 10), 2), 3, UPDATES),
+        (FedAvg(), 3, UPDATES),
         (FedMD("soft"), 1, VOTES),
         (PooledHeads(0), 1, "class sums"),
     ],

@@ -92,7 +92,7 @@ def dead_model(data: FederatedData, *, bound: bool) -> Read:
     n, told = weight + bias, flatten(first).numpy()
     lie = dead_layer(n, bias)
     dead = read_model(lie(model_bytes(told)), len(told))[:n]
-    made, sums, reports = lied(data, FedAvg(local_steps=5), lie, bound=bound)
+    made, sums, reports = lied(data, FedAvg(), lie, bound=bound)
     codec = parameter_codec(record_shares([len(client.train) for client in data.clients]))
     means = {r.index: r.parameters for r in made.transcript.parameters}
     after, shares = means.get(AT + 1), codec.shares

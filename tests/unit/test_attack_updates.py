@@ -39,7 +39,7 @@ from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityEr
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.training.models import Standardise, flatten
-from secure_fd.training.recipes import SGD
+from secure_fd.training.recipes import SGD, Schedule
 from tests.attack_games import perceptron
 
 SIDE, CLASSES = 8, 3
@@ -87,7 +87,12 @@ def run(architecture: str, recipe: Recipe, per_client: int = 12, rounds: int = 2
     fedavg = Federation(
         participants_of([public(architecture).architecture(5) for _ in clients], data),
         None,
-        FedAvg(SGD(recipe.learning_rate, recipe.batch), recipe.steps),
+        FedAvg(),
+        schedule=Schedule(
+            local_steps=recipe.steps,
+            proxy_steps=0,
+            sgd=SGD(recipe.learning_rate, recipe.batch),
+        ),
     )
     fedavg.fit(rounds)
     return server_view(fedavg.transcript, public(architecture))

@@ -44,7 +44,7 @@ from tests.small_federation import SMALL, Faults, faults, federation, networks, 
 
 RIVALS = AdversarialSettings(hidden=16, discriminator=16, sums=2, steps=2)
 CASES: Mapping[str, Callable[[FederatedData], Method]] = {
-    "fedavg": lambda _: FedAvg(SGD(0.1, local_batch=16), 2),
+    "fedavg": lambda _: FedAvg(),
     "independent": lambda _: Independent(),
     "fedmd": lambda _: FedMD("soft"),
     "fedmd hard": lambda _: FedMD("hard"),

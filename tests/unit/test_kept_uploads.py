@@ -13,7 +13,7 @@ from secure_fd.protocol.transcript import ParameterRound, Transcript
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation, participants_of
-from secure_fd.training.recipes import SGD
+from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.wire import Stage
 from tests.small_federation import faults, networks
 
@@ -32,7 +32,8 @@ def shared(
     made = Federation(
         participants_of(networks(len(data.clients)), data.clients),
         None,
-        FedAvg(SGD(0.05, 20), 3),
+        FedAvg(),
+        schedule=Schedule(local_steps=3, proxy_steps=0, sgd=SGD(0.05, 20)),
         aggregation=aggregation,
         dropouts=faults({1: {0: Stage.PREPARE}}) if away else None,
         device=torch.device("cpu"),

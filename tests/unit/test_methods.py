@@ -20,7 +20,7 @@ from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.selectors import Selection
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.training.models import flatten
-from secure_fd.training.recipes import SGD
+from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.training.trainer import Trainer
 from secure_fd.votes.codec import (
     Ensemble,
@@ -196,14 +196,18 @@ def test_what_clients_learn_from(digits, remember, monkeypatch):
 # FedAvg's average.
 
 
+def local(sgd: SGD, steps: int) -> Schedule:
+    return Schedule(local_steps=steps, proxy_steps=0, sgd=sgd)
+
+
 def test_fedavg_weighs_the_clients_of_the_sum_by_their_records(digits, monkeypatch):
     """Without a step of training the average of different networks is known in advance."""
     sizes = (5, 20, 9, 7)
     data = [first(digits.clients[0], size) for size in sizes]
     models = networks(4)
     plan = faults({0: {1: Stage.UNMASK, 2: Stage.INPUT, 3: Stage.PREPARE}})
-    still = FedAvg(SGD(learning_rate=0.0), 1)
-    made = Federation(participants_of(models, data), None, still, dropouts=plan, device=CPU)
+    terms = {"schedule": local(SGD(learning_rate=0.0), 1), "dropouts": plan, "device": CPU}
+    made = Federation(participants_of(models, data), None, FedAvg(), **terms)
     start = flatten(models[0]).numpy().copy()
     monkeypatch.setattr(FedAvgClient, "load", lambda _: None)  # clients keep their own
     other = flatten(models[1]).numpy().copy()
@@ -216,7 +220,7 @@ def test_fedavg_weighs_the_clients_of_the_sum_by_their_records(digits, monkeypat
 
 def test_fedavg_s_clients_start_from_the_global_model(digits):
     """Networks of different initial weights: only the first client's start the run."""
-    made = federation(digits, FedAvg(SGD(learning_rate=0.0), 2))
+    made = federation(digits, FedAvg(), schedule=local(SGD(learning_rate=0.0), 2))
     start = flatten(networks(4)[0]).numpy()
     list(made.rounds(2))
     for seen in made.transcript.parameters:
@@ -224,7 +228,9 @@ def test_fedavg_s_clients_start_from_the_global_model(digits):
 
 
 def test_a_client_that_diverges_shares_what_it_was_sent(digits):
-    made, well = (federation(digits, FedAvg(SGD(rate), 11)) for rate in (1e30, 0.1))
+    made, well = (
+        federation(digits, FedAvg(), schedule=local(SGD(rate), 11)) for rate in (1e30, 0.1)
+    )
     start = flatten(made.models[0]).numpy().copy()
     for one, diverged in ((made, 2), (well, 0)):
         run(one)
@@ -237,7 +243,8 @@ def test_momentum_begins_anew_after_averaging(digits, monkeypatch):
 
     def ends(momentum: float) -> FloatArray:
         sgd = SGD(learning_rate=0.1, momentum=momentum)
-        return run(federation(digits, FedAvg(sgd, 1))).global_parameters.astype(np.float64)
+        made = run(federation(digits, FedAvg(), schedule=local(sgd, 1)))
+        return made.global_parameters.astype(np.float64)
 
     rested = ends(0.5)
     monkeypatch.setattr(Trainer, "reset_momentum", lambda _: None)
@@ -245,7 +252,7 @@ def test_momentum_begins_anew_after_averaging(digits, monkeypatch):
     # Nesterov's first step is (1 + momentum) plain ones.
     monkeypatch.undo()
     sgd = SGD(learning_rate=0.1 * 1.5)
-    plain = run(federation(digits, FedAvg(sgd, 1)))
+    plain = run(federation(digits, FedAvg(), schedule=local(sgd, 1)))
     assert np.abs(rested - plain.global_parameters).max() < 1e-5
     assert np.abs(carried - plain.global_parameters).max() > 1e-4
 

@@ -196,8 +196,8 @@ def test_the_table_of_names_knows_which_methods_share_parameters():
 
 def test_dp_sgd_is_planned_for_the_steps_that_a_method_takes():
     """Three local steps of its own, not the schedule's eleven."""
-    made = FedAvg(local_steps=3).trained_privately(4.0, 1e-5, 10, Schedule())
-    assert made == FedAvg(private=PrivateSGD(4.0, 1e-5, 30), local_steps=3)
+    made = FedAvg().trained_privately(4.0, 1e-5, 10, Schedule(local_steps=1, proxy_steps=2))
+    assert made == FedAvg(private=PrivateSGD(4.0, 1e-5, 30))
 
 
 def test_logits_are_refused_and_not_clipped():

@@ -74,24 +74,6 @@ def test_rank_falls_to_what_the_proxies_span():
     assert Whitening.fit(flat, 100).basis.shape[1] == 1
 
 
-def mapped(whitening: Whitening, rows: np.ndarray) -> np.ndarray:
-    return whitening(torch.from_numpy(rows)[:, :, None, None])
-
-
-def test_few_proxies_of_many_features_are_whitened_by_their_gram_matrix():
-    """The same subspace and scale as from the covariance, up to the signs of its axes."""
-    raw = np.random.default_rng(0).normal(size=(40, 60)) * np.linspace(0.2, 3, 60)
-    few = Whitening.fit(raw, 15)
-    centred = raw - raw.mean(axis=0)
-    values, vectors = np.linalg.eigh(centred.T @ centred / 40)
-    wanted = vectors[:, ::-1][:, :15] / np.sqrt(values[::-1][:15])
-    assert np.allclose(np.abs(few.basis), np.abs(wanted), atol=1e-9)
-    assert np.allclose(mapped(few, raw).T @ mapped(few, raw) / 40, np.eye(15), atol=1e-9)
-    assert Whitening.fit(raw, 100).basis.shape == (60, 39)
-    unseen = np.random.default_rng(1).normal(size=(5, 60))
-    assert np.allclose(np.abs(mapped(few, unseen)), np.abs((unseen - raw.mean(axis=0)) @ wanted))
-
-
 def test_features_are_whitened_as_they_are():
     """[N, d, 1, 1] passes no filter: the same as the whitening of [N, d] alone."""
     given = torch.rand(200, 50, 1, 1, generator=torch.Generator().manual_seed(2))

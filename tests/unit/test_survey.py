@@ -20,7 +20,7 @@ from secure_fd.privacy.label import LabelUnit
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.density_ratio import ProxyReference, class_means
-from secure_fd.selection.familiarity import FEWEST, UNTYPICAL, KnownProxies, OwnRatios
+from secure_fd.selection.familiarity import FEWEST_RECORDS, UNTYPICAL, KnownProxies, OwnRatios
 from secure_fd.selection.selectors import ProxyRatioSelector
 from secure_fd.simulation.federation import Federation
 from secure_fd.wire import Stage
@@ -83,7 +83,7 @@ def test_nine_tenths_of_the_proxies_of_a_class_are_known_and_few_others():
 
 def test_few_records_tell_nothing():
     client = mnist5k("iid").clients[0]
-    few = torch.tensor(np.flatnonzero(client.train.labels.numpy() == 3)[: FEWEST - 1])
+    few = torch.tensor(np.flatnonzero(client.train.labels.numpy() == 3)[: FEWEST_RECORDS - 1])
     many = torch.tensor(np.flatnonzero(client.train.labels.numpy() == 4))
     some = ClientData(
         client.train[torch.cat([few, many])], client.train[torch.zeros(0, dtype=torch.int64)], 10
