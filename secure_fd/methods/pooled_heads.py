@@ -28,7 +28,11 @@ from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, PeerError
 from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.methods.fedavg import model_bytes, read_model
-from secure_fd.methods.least_squares import HIGHEST_ANSWER, LOWEST_ANSWER, LeastSquares
+from secure_fd.methods.least_squares import (
+    HIGHEST_ANSWER,
+    LOWEST_ANSWER,
+    LeastSquares,
+)
 from secure_fd.methods.survey import BOUND, Known, Survey
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.record import PooledRecordUnit, sums_codec
