@@ -30,6 +30,7 @@ from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.methods.least_squares import (
     HIGHEST_ANSWER,
+    LARGEST_RESIDUAL,
     LOWEST_ANSWER,
     LeastSquares,
 )
@@ -188,10 +189,8 @@ class HeadTerms:
             codec = sums_codec(records, reference.n_features, unit.own_room)
             return cls(reference, solver, n_classes, codec, True, max(records))
         reference = shared_reference(proxies, features)
-        entry = float(np.sqrt(2.0 / reference.n_features))  # at most, and 2 the largest residual
-        codec = FixedPoint(
-            record_shares(records), (HIGHEST_ANSWER - LOWEST_ANSWER - 1) * entry, LEVELS
-        )
+        entry = float(np.sqrt(2.0 / reference.n_features))  # of a feature, at most
+        codec = FixedPoint(record_shares(records), LARGEST_RESIDUAL * entry, LEVELS)
         return cls(reference, reference.solver, n_classes, codec, False, max(records))
 
     @property
