@@ -86,9 +86,9 @@ def prepare(data_dir: Path | None, cells: list[Cell], _: study.Progress) -> tupl
 def measure(_: Path | None, cell: Cell, made: tuple[Any, Any], __: study.Progress) -> study.Result:
     """Shares of foreign and own proxies that teach in one round about all, and how rightly."""
     (data, own), start = made, time.process_time()
-    from experiments.variants import WithoutSurvey  # imports torch
+    from experiments.variants import EvenClasses, WithoutSurvey  # imports torch
 
-    twin = WithoutSurvey(selector=fd.ProxyRatioSelector(prior=0.0))
+    twin = WithoutSurvey(selector=EvenClasses())
     method = fd.SelectiveFD() if cell.row == "survey" else twin
     once = fd.Recipe(1, fd.Schedule(0, 0, 0, proxies_per_round=len(own)))
     run = fd.simulate(data, method=method, recipe=once, seed=cell.seed)

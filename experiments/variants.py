@@ -13,7 +13,7 @@ from secure_fd.methods.base import Own, Setting
 from secure_fd.methods.policies import CountedVotes, VotePolicy, WeighedVotes
 from secure_fd.methods.pooled_heads import HeadClient, HeadTerms, PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.selection.selectors import Selection
+from secure_fd.selection.selectors import ProxyRatioSelector, Selection
 from secure_fd.votes.codec import FloatArray
 
 
@@ -70,6 +70,14 @@ class AllClasses(SelectiveFD):
         """Return the votes that a selection allows."""
         votes = cast(CountedVotes, super().policy_of(found, n_classes))
         return replace(votes, allowed=None)
+
+
+class EvenClasses(ProxyRatioSelector):
+    """Takes all classes for equally common among the proxies."""
+
+    __slots__ = ()
+
+    prior: ClassVar[float] = 0.0
 
 
 class WithoutSurvey(SelectiveFD):

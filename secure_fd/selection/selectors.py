@@ -148,8 +148,6 @@ class ProxyRatioSelector(ClientSelector):
         quantile: the paper's tau_client, a quantile of the ratio on held-back records; by default
             Otsu's method splits the proxies' own scores.
         reference: sizes of the public feature map.
-        prior: exponent in [0, 1] of a class's share among the proxies, which the client estimates,
-            in the evidence for it; 0 takes all classes for equally common.
 
     >>> ProxyRatioSelector(quantile=0.1).quantile
     0.1
@@ -159,13 +157,14 @@ class ProxyRatioSelector(ClientSelector):
 
     quantile: float | None = None
     reference: ReferenceSettings = field(default_factory=ReferenceSettings)
-    prior: float = 0.5
+
+    prior: ClassVar[float] = 0.5
+    """Exponent of a class's share among the proxies, which the client estimates, in the evidence
+    for it; 0 takes all classes for equally common."""
 
     def __post_init__(self) -> None:
         if self.quantile is not None:
             check_quantile(self.quantile)
-        if not 0 <= self.prior <= 1:
-            raise ConfigurationError("prior", self.prior, "use a number from 0 to 1")
 
     def fit(self, client: ClientData, proxies: Tensor) -> "FittedProxyRatio":
         """Fit ratios on the training records; thresholds and shares of classes on own records."""

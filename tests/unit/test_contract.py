@@ -209,7 +209,7 @@ REFUSED: tuple[tuple[Callable[..., object], dict[str, object]], ...] = (
     *((SelectiveFD, {"server_threshold": value}) for value in (0.0, -1.0, 2.5, math.nan)),
     (SelectiveFD, {"bits": 0, "labels": "hard"}),
     (SelectiveFD, {"bits": 13, "labels": "hard"}),
-    *((ProxyRatioSelector, {"prior": value}) for value in (-0.1, 1.1)),
+    *((ProxyRatioSelector, {"quantile": value}) for value in (-0.1, 1.1)),
     *((KulsifSelector, {"share": value}) for value in (0.0, 1.0, -0.1, math.nan)),
     *((SGD, {"learning_rate": value}) for value in (-0.1, math.nan)),
     (SGD, {"local_batch": 0}),

@@ -15,7 +15,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from experiments.variants import WithoutSurvey
+from experiments.variants import EvenClasses, WithoutSurvey
 from secure_fd.data.federated import FederatedData
 from secure_fd.methods.base import Method
 from secure_fd.methods.ds_fl import DSFL
@@ -27,7 +27,6 @@ from secure_fd.methods.pls import PLS
 from secure_fd.methods.votes import VoteClient
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings
-from secure_fd.selection.selectors import ProxyRatioSelector
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
@@ -46,7 +45,7 @@ PLAN = faults(
 FAST = replace(
     BRIEF, anneal_over=6, sgd=SGD(0.05, 16, 16, own_batch=4, momentum=0.9, smoothing=0.1)
 )
-SELECTOR = ProxyRatioSelector(reference=ReferenceSettings(n_features=2000), prior=0.0)
+SELECTOR = EvenClasses(reference=ReferenceSettings(n_features=2000))
 BEFORE = partial(WithoutSurvey, selector=SELECTOR, bits=6)
 """Selective-FD without a survey, an estimated prior, and weights of rare classes."""
 RUNS: Mapping[str, tuple[Method, Schedule]] = {
