@@ -306,11 +306,7 @@ def _unmasked(view: View, recipe: Recipe) -> dict[int, Float32Array]:
         client: read_unmasked(words, n_clients, codec.levels, length)
         for client, words in newest.payloads.items()
     }
-    return {
-        k: codec.decode(values, (k,)).astype(np.float32)
-        for k, values in read.items()
-        if values is not None
-    }
+    return codec.decode_each({k: v for k, v in read.items() if v is not None}) or {}
 
 
 def _before(view: View) -> Float32Array:

@@ -318,17 +318,10 @@ class DaFKDServer(ServerRole):
         clients, levels = terms.setting.n_clients, terms.networks.levels
         if exchange < terms.method.adversarial.sums:
             read = uploads_of(seen, clients, levels, 0, terms.length(exchange))
-            generators, networks = (
-                None
-                if read is None
-                else {k: codec.decode(v[part], (k,)).astype(np.float32) for k, v in read.items()}
-                for codec, part in (
-                    (terms.generators, slice(terms.generator)),
-                    (terms.networks, slice(terms.generator, None)),
-                )
-            )
+            generators = terms.generators.decode_each(read, slice(terms.generator))
             transcript.generator = GeneratorRound(index, generators, _flat(self._averaged))
             if terms.is_last(exchange):
+                networks = terms.networks.decode_each(read, slice(terms.generator, None))
                 parameters = _flat(self._network)
                 transcript.add_parameters(ParameterRound(index, networks, {}, parameters))
         elif self._ensemble is not None:

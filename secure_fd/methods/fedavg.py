@@ -266,10 +266,9 @@ class FedAvgServer(ServerRole):
 
     def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
         """Add the round as the server saw it."""
-        codec, uploads = self._codec, None
+        codec = self._codec
         read = uploads_of(seen, len(codec.shares), codec.levels, 0, len(self._parameters))
-        if read is not None:
-            uploads = {k: codec.decode(v, (k,)).astype(np.float32) for k, v in read.items()}
+        uploads = codec.decode_each(read)
         transcript.add_parameters(
             ParameterRound(index, uploads, dict(seen.payloads), self._parameters)
         )

@@ -490,13 +490,10 @@ class HeadServer(ServerRole):
         if self._recorded > 1:  # a survey, or counts of right answers, which are left out
             self.terms.survey.record(index, seen, transcript)
             return
-        codec, got, uploads = self.terms.codec, seen.result, None
+        codec, got = self.terms.codec, seen.result
         read = uploads_of(seen, self._setting.n_clients, codec.levels, 0, len(got.total))
         last = slice(-self.terms.length, None)
-        if read is not None:
-            uploads = {
-                k: codec.decode(values[last], (k,)).astype(np.float32) for k, values in read.items()
-            }
+        uploads = codec.decode_each(read, last)
         sent = self.head.ravel().astype(np.float32)
         total = codec.decode(got.total[last], got.survivors).astype(np.float32)
         transcript.heads.append(ParameterRound(index, uploads, {}, sent, total))

@@ -1,6 +1,6 @@
 """Fixed-point codec of real vectors whose weighted mean the server learns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -80,6 +80,14 @@ class FixedPoint:
         summed = total.astype(np.float64) * (2 / self.levels) - len(survivors)
         weight = sum(self.shares[client] for client in survivors)
         return np.asarray(summed * self.limit / weight)
+
+    def decode_each(
+        self, uploads: Mapping[int, UnitArray] | None, part: slice = slice(None)
+    ) -> dict[int, NDArray[np.float32]] | None:
+        """Decode a part of each client's integers; None if no client's are readable."""
+        if uploads is None:
+            return None
+        return {k: self.decode(v[part], (k,)).astype(np.float32) for k, v in uploads.items()}
 
     def _scaled(self, client: int, values: Values) -> FloatArray:
         return values.astype(np.float64) * (self.shares[client] / self.limit)
