@@ -43,6 +43,11 @@ _SETTINGS: Final = (
 _SCHEMA: Final = (
     "CREATE TABLE state (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
     "CREATE TABLE entries (number INTEGER PRIMARY KEY, body BLOB NOT NULL, chain BLOB NOT NULL)",
+    # The chain does not show that the newest entries were deleted.
+    "CREATE TRIGGER no_update BEFORE UPDATE ON entries "
+    "BEGIN SELECT RAISE(ABORT, 'entries are only added'); END",
+    "CREATE TRIGGER no_delete BEFORE DELETE ON entries "
+    "BEGIN SELECT RAISE(ABORT, 'entries are only added'); END",
 )
 _PUT: Final = "INSERT INTO state VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = ?"
 UNFINISHED: Final = "it was never finished and nothing was released under it: remove it"

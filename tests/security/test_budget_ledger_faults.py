@@ -3,16 +3,19 @@
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from secure_fd import storage
 from secure_fd.errors import LocalError
 from secure_fd.privacy.events import Gaussian, Response
 from secure_fd.privacy.ledger import BudgetLedger, Total
@@ -237,6 +240,34 @@ def test_a_damaged_file_is_refused_or_says_the_same(whole, monkeypatch):
     monkeypatch.setattr("secure_fd.privacy.ledger.Store", Trusting)
     twin = [after_damage(whole, changed) for changed in flipped(data)]
     assert len(set(map(repr, twin))) > 2  # it believes other answers
+
+
+LAST = "DELETE FROM entries WHERE number = (SELECT max(number) FROM entries)"
+GUARDS = ("DROP TRIGGER no_update", "DROP TRIGGER no_delete")
+
+
+def _run(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        for statement in statements:
+            database.execute(statement)
+
+
+@pytest.mark.parametrize("statement", [LAST, "UPDATE entries SET number = number + 1"])
+def test_what_was_booked_is_neither_deleted_nor_changed(whole, statement):
+    with pytest.raises(sqlite3.IntegrityError, match="entries are only added"):
+        _run(whole, statement)
+    _run(whole, *GUARDS, LAST)
+    with pytest.raises(LocalError, match="no file of this kind and format"):
+        BudgetLedger.open(whole, DATA)
+
+
+def test_twin_without_these_guards_forgets_its_newest_booking(whole, monkeypatch):
+    before = state(whole)
+    _run(whole, *GUARDS, LAST)
+    plain = tuple(each for each in storage._SCHEMA if "TRIGGER" not in each)
+    monkeypatch.setattr(storage, "_SCHEMA", plain)
+    after = state(whole)
+    assert len(after[1]) == len(before[1]) - 1
 
 
 def test_a_shortened_file_is_refused(whole):
