@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
+from cryptography import x509
 from msgspec import Meta, Struct
 
 from secure_fd.crypto.keys import IdentityPublic
@@ -60,6 +61,7 @@ class SiteEntry(Struct, frozen=True, forbid_unknown_fields=True):
     records: Annotated[int, Meta(ge=1, le=10**9)]
 
     def __post_init__(self) -> None:
+        _check_printable("name", self.name)
         if self.name == SIMULATION:
             raise ConfigurationError("name", self.name, "this name is for simulations: use another")
 
@@ -125,6 +127,14 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     def __post_init__(self) -> None:
         if not 0 < int(self.address.rpartition(":")[2]) < 1 << 16:
             raise ConfigurationError("address", self.address, _ALLOWED["address"])
+        try:
+            x509.load_pem_x509_certificate(self.certificate.encode())
+        except ValueError as error:
+            shown = _short(self.certificate)
+            raise ConfigurationError("certificate", shown, _ALLOWED["certificate"]) from error
+        _check_printable("name", self.name)
+        for name in self.classes:
+            _check_printable("classes", name)
         _refuse_repeated("classes", self.classes)
         _refuse_repeated("sites", [site.name for site in self.sites])
         name = self.terms.image_set
@@ -225,6 +235,12 @@ def _short(value: object) -> object:
         return value if len(repr(value)) <= _MOST_SHOWN else f"a long {type(value).__name__}"
     except ValueError:  # an integer of more digits than Python writes
         return "a long number"
+
+
+def _check_printable(field: str, name: str) -> None:
+    """Refuse what no reader sees: two names then look alike, and a ledger takes no such name."""
+    if not name.isprintable():
+        raise ConfigurationError(field, name, _ALLOWED["name"])
 
 
 def _refuse_repeated(field: str, values: Sequence[Hashable]) -> None:

@@ -176,7 +176,7 @@ LINES = {
     "format": ("1", "true", "1.0"),
     "name": ('""', '"a\\u0007"', f'"{"x" * 201}"'),
     "address": ('"nowhere"', '"host:99999"', '"host:-1"'),
-    "certificate": ('"none"',),
+    "certificate": ('"none"', r'"-----BEGIN CERTIFICATE-----\nnone"'),
     "classes": (
         "[]",
         '["cat"]',
@@ -239,10 +239,14 @@ def test_a_name_in_any_script_is_read_as_it_was_written(roster, name):
     assert (found.name, found.sites) == (name, again.sites)
 
 
-@pytest.mark.parametrize("name", ["", "\x7f", "\ud800", "two\nlines", "x" * 201, "simulation", 3])
+UNSEEN = ["\x7f", "\ud800", "two\nlines", "a\u200b", "\u202ea", "a\ufeff", "a\xa0"]
+
+
+@pytest.mark.parametrize("name", ["", *UNSEEN, "x" * 201, "simulation", 3])
 def test_a_name_that_cannot_be_printed_is_refused(name):
+    card = {"name": name, "identity": "A" * 43 + "=", "records": 20}
     with refuses("name"):
-        render_site(SiteEntry(name, bytes(32), 20))
+        checked("card", card, SiteEntry)
 
 
 FEW = render_site(SiteEntry("few", bytes(32), 3))

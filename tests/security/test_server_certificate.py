@@ -1,0 +1,104 @@
+"""The certificate of a roster is pinned: a site talks to no other server."""
+
+import datetime
+import socket
+import ssl
+import threading
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from secure_fd.deployment import keys
+
+HOST = "sums.example.org"
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A server, and the folder with its files."""
+    server = keys.NewServer(HOST)
+    server.store(tmp_path / "server")
+    return server, tmp_path / "server"
+
+
+def _meets(pinned: str, files: tuple[Path, Path], name: str = HOST) -> None:
+    """A site that pins a certificate meets the server of these files under a name."""
+    offered, expected = (ssl.SSLContext(kind) for kind in (
+        ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))  # fmt: skip
+    offered.load_cert_chain(*files)
+    expected.load_verify_locations(cadata=pinned)
+    near, far = socket.socketpair()
+    far.settimeout(5)
+
+    def answer() -> None:
+        try:
+            offered.wrap_socket(far, server_side=True).close()
+        except (ssl.SSLError, OSError):
+            far.close()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        expected.wrap_socket(near, server_hostname=name).close()
+    finally:
+        near.close()
+        thread.join()
+
+
+@pytest.mark.parametrize("name", [HOST, "localhost", "127.0.0.1"])
+def test_the_pinned_server_is_met_under_its_names(made, name):
+    server, home = made
+    _meets(server.certificate, keys.tls_files(home), name)
+
+
+@pytest.mark.parametrize("name", ["example.org", "other.example.org", "127.0.0.2"])
+def test_it_is_refused_under_another_name(made, name):
+    server, home = made
+    with pytest.raises(ssl.SSLCertVerificationError, match="match"):
+        _meets(server.certificate, keys.tls_files(home), name)
+
+
+def test_another_server_of_that_name_is_refused(made, tmp_path):
+    server, _ = made
+    keys.NewServer(HOST).store(tmp_path / "another")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        _meets(server.certificate, keys.tls_files(tmp_path / "another"))
+
+
+def test_the_servers_key_vouches_for_no_other_certificate(made, tmp_path):
+    """The certificate signs itself alone: it is no authority."""
+    server, home = made
+    own = serialization.load_pem_private_key(keys.tls_files(home)[1].read_bytes(), None)
+    assert isinstance(own, ec.EllipticCurvePrivateKey)
+    issuer = x509.load_pem_x509_certificate(server.certificate.encode()).subject
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "child")])
+    child = (
+        x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(HOST)]), critical=True)
+        .sign(own, hashes.SHA256())
+    )
+    files = tmp_path / "child.pem", tmp_path / "child.key"
+    files[0].write_text(
+        child.public_bytes(serialization.Encoding.PEM).decode() + server.certificate
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    files[1].write_bytes(secret)
+    with pytest.raises(ssl.SSLCertVerificationError, match="invalid CA"):
+        _meets(server.certificate, files)
+
+
+def test_its_files_are_for_their_owner_alone(made):
+    _, home = made
+    assert home.stat().st_mode & 0o777 == 0o700
+    for path in (*keys.tls_files(home), home / "state"):
+        assert path.stat().st_mode & 0o777 == 0o600
