@@ -1,5 +1,6 @@
 """Values of one type as bytes (MessagePack), checked against the type when they are read."""
 
+from collections.abc import Iterator
 from operator import index
 from typing import Any, Generic, TypeVar
 
@@ -8,6 +9,20 @@ import msgspec
 from secure_fd.errors import SecureFDError
 
 Value = TypeVar("Value")
+
+
+class SecretStruct(msgspec.Struct):
+    """Base of structs with secrets: neither their text nor Rich's, as in tracebacks, shows any.
+
+    >>> SecretStruct()
+    <SecretStruct: secret>
+    """
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: secret>"
+
+    def __rich_repr__(self) -> Iterator[str]:
+        yield "secret"
 
 
 class Codec(Generic[Value]):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
 
-from secure_fd.codec import Codec
+from secure_fd.codec import Codec, SecretStruct
 from secure_fd.crypto import keys as crypto
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.prio3.session import VotePurpose, VoteRound, VoteSession
@@ -42,13 +42,10 @@ class Between(IntEnum):
     VERIFIED = 67
 
 
-class _Body(msgspec.Struct, array_like=True):
-    """A message without its header. Its text shows no share."""
+class _Body(SecretStruct, array_like=True):
+    """A message without its header."""
 
     kind: ClassVar[IntEnum]
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: secret>"
 
 
 class Report(_Body):

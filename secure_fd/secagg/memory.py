@@ -8,10 +8,10 @@ to seal nothing twice under one key, and to go on in the same set-up with the ne
 from collections.abc import Callable
 from typing import Annotated, Final, Literal, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta, field
 
-from secure_fd.codec import Codec
-from secure_fd.crypto.keys import KEY_BYTES, SecretHolder
+from secure_fd.codec import Codec, SecretStruct
+from secure_fd.crypto.keys import KEY_BYTES
 from secure_fd.errors import LocalError
 from secure_fd.secagg.channel import STATE_BYTES
 from secure_fd.secagg.session import Group, Session
@@ -27,7 +27,7 @@ Agreed: TypeAlias = tuple[tuple[_Number, ...], _Hash, _Hash]
 """Members, view and seed of a group."""
 
 
-class PartyMemory(Struct, frozen=True, array_like=True):
+class PartyMemory(SecretStruct, frozen=True, array_like=True):
     """Memory of a party, as it is written: it holds keys.
 
     Attributes:
@@ -45,12 +45,10 @@ class PartyMemory(Struct, frozen=True, array_like=True):
     used: bool
     agreed: Agreed | None
     setups: _Number = 0
-    channels: dict[_Number, _State] = {}
-    inputs: dict[_Number, _Key] = {}
+    channels: dict[_Number, _State] = field(default_factory=dict)
+    inputs: dict[_Number, _Key] = field(default_factory=dict)
     barred: tuple[_Number, ...] = ()
     label: Literal["secure-fd memory 5"] = "secure-fd memory 5"
-
-    __repr__ = SecretHolder.__repr__
 
     def encode(self) -> bytes:
         """Return the bytes of a file that only its owner reads."""

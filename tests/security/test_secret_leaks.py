@@ -10,13 +10,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from rich.pretty import pretty_repr
 
 from secure_fd.crypto import keys as prg
 from secure_fd.crypto import shamir
 from secure_fd.crypto.keys import AgreementKey, Sealer, insecure_bytes
+from secure_fd.deployment.recovery import _StoredSum
 from secure_fd.errors import LocalError, PeerError, SecureFDError
+from secure_fd.prio3.messages import Report
+from secure_fd.privacy.ledger import _Answer
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.masks import RoundSecrets
+from secure_fd.secagg.memory import PartyMemory
 from secure_fd.secagg.setup import ClientSetup
 from secure_fd.secure_sum.masked import MaskedSum
 from tests.secagg_cohort import Cohort, Round, Stage, round_of
@@ -197,3 +202,16 @@ def test_what_holds_secrets_cannot_be_pickled_or_copied(protocol):
             with pytest.raises(LocalError, match="cannot be pickled or copied"):
                 copied(holder)
         assert not hasattr(holder, "__dict__")
+
+
+def test_structs_with_secrets_show_none_in_a_traceback_of_rich():
+    secret = b"a secret of a party"
+    kept = (
+        Report(b"", b"", b"", b"", secret),
+        PartyMemory(b"", -1, used=False, agreed=None, channels={1: secret}),
+        _Answer(b"", secret),
+        _StoredSum(opened=True, why="", words=secret),
+    )
+    for text in (*map(repr, kept), *map(pretty_repr, kept)):
+        assert "secret of" not in text
+        assert "secret" in text
