@@ -91,7 +91,13 @@ class LaneLayout:
         return -(-length // self.lanes)
 
     def pack(self, values: UnitArray) -> WordArray:
-        """Values [m] -> words [ceil(m / lanes)]; LocalError for a value beyond bound and room."""
+        """Values [m] -> words [ceil(m / lanes)]; LocalError for a value beyond bound and room.
+
+        LocalError for another type, too: the bits of a float would be read as an integer.
+        """
+        wanted = np.dtype(np.int64 if self.room else np.uint64)
+        if values.dtype != wanted:
+            raise LocalError(f"values must be {wanted}, not {values.dtype}")
         if values.size and int(values.max()) > self.bound + self.room:
             raise LocalError(f"a value exceeds the agreed bound of {self.bound}{self._noisy}")
         if values.size and int(values.min()) < -self.room:

@@ -71,6 +71,14 @@ def test_a_value_above_the_bound_is_refused_and_not_named():
     assert "60001" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("room", "kind"), [*((0, kind) for kind in ("i8", "f8", "i4", "?")), (1, "u8"), (1, "f8")]
+)
+def test_only_integers_are_packed_signed_where_there_is_room(room, kind):
+    with pytest.raises(LocalError, match="must be int64" if room else "must be uint64"):
+        LaneLayout(3, 1, room).pack(np.zeros(4, kind))
+
+
 def test_a_lane_above_clients_times_bound_voids_the_sum():
     layout = LaneLayout(10, 1)
     assert layout.unpack(words_of(10), 1).tolist() == [10]
