@@ -105,6 +105,7 @@ class StandInForMasks(SumPromise):
     """Says that it hides, as a masked sum does, and sums nothing: masks are not what is audited."""
 
     name = "stand-in"
+    hides = True
     guarantee = "none: the auditor adds up what clients send"
 
     def __init__(self, n_clients: int) -> None:

@@ -109,7 +109,7 @@ class SumPromise:
     """The cohort, numbered from 0."""
     guarantee: str
     """The server's view, the trusted parties and the assumptions, in one sentence."""
-    hides: bool = True
+    hides: bool = False
     """True if the server sees sums only; noise that clients share is enough only then."""
     corrupt: int = 0
     """The clients that its guarantee takes to be corrupt, at most, beside the server."""

@@ -291,6 +291,7 @@ class HomomorphicSum(SecureSum, crypto.SecretHolder):
     )
 
     name = "he"
+    hides = True
     guarantee = (
         "Clients 0, 1 and 2 hold the keys, handed to all where the server cannot read, and open "
         "one sum a round in turn. A server, even one that lies, with any of the other clients, "

@@ -62,6 +62,7 @@ class RosterMasks(SumPromise):
     """Promise of the masked sum of a roster, as it is known before the set-up: all clients join."""
 
     name = "masks"
+    hides = True
 
     def __init__(self, session: Session) -> None:
         group = Group(session, tuple(session.roster), b"", bytes(SEED_BYTES))
@@ -135,6 +136,7 @@ class MaskedSum(SecureSum, SecretHolder):
     )
 
     name = "masks"
+    hides = True
 
     def __init__(
         self,

@@ -99,7 +99,6 @@ class PlainSum(SecureSum):
     """
 
     name = "plain"
-    hides = False
     guarantee = (
         "None: the server reads every client's values, and adds them up as it is trusted to do."
     )

@@ -43,6 +43,7 @@ class Prio3Sum(SecureSum, SecretHolder):
     __slots__ = ("_clients", "_server", "corrupt", "n_clients", "session")
 
     name = "prio3"
+    hides = True
     guarantee = (
         "A server, even one that lies, learns sums of at least a majority of the clients and no "
         "more about any one vote than they give away, and so does the helper, as long as the two "

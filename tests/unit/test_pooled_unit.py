@@ -37,6 +37,7 @@ from secure_fd.privacy.record import (
     sums_codec,
 )
 from secure_fd.privacy.samplers import SeededRandom
+from secure_fd.secure_sum.base import SumPromise
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.density_ratio import (
@@ -307,6 +308,14 @@ def test_sums_in_clear_and_other_fleets_are_refused(digits):
     with pytest.raises(ConfigurationError, match=r"the sum has 10"):
         record_unit(digits).check_sum(MaskedSum(10))
     record_unit(digits, math.inf).check_sum(PlainSum(4))
+
+
+def test_a_sum_that_does_not_say_that_it_hides_is_in_clear(digits):
+    class Silent(SumPromise):
+        name, n_clients, guarantee = "silent", 4, ""
+
+    with pytest.raises(ConfigurationError, match=r"'silent' .*hides in the sum only: use masks"):
+        record_unit(digits).check_sum(Silent())
 
 
 def test_a_sum_that_stands_more_corrupt_clients_than_the_noise_is_refused(digits):
