@@ -1,6 +1,5 @@
 """Values of one type as bytes (MessagePack), checked against the type when they are read."""
 
-from collections.abc import Iterator
 from operator import index
 from typing import Any, Generic, TypeVar
 
@@ -11,18 +10,20 @@ from secure_fd.errors import SecureFDError
 Value = TypeVar("Value")
 
 
-class SecretStruct(msgspec.Struct):
+class SecretText:
     """Base of structs with secrets: neither their text nor Rich's, as in tracebacks, shows any.
 
-    >>> SecretStruct()
-    <SecretStruct: secret>
+    >>> SecretText()
+    <SecretText: secret>
     """
+
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: secret>"
 
-    def __rich_repr__(self) -> Iterator[str]:
-        yield "secret"
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("secret", ...)]
 
 
 class Codec(Generic[Value]):

@@ -17,8 +17,9 @@ from typing import Final
 
 import numpy as np
 import torch
+from msgspec import Struct
 
-from secure_fd.codec import Codec, SecretStruct
+from secure_fd.codec import Codec, SecretText
 from secure_fd.crypto.keys import AgreementKey
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.protocol.server import Server
@@ -30,7 +31,7 @@ from secure_fd.storage import Store
 from secure_fd.wire import Sum
 
 
-class _StoredSum(SecretStruct, frozen=True, array_like=True):
+class _StoredSum(SecretText, Struct, frozen=True, array_like=True):
     """A sum on disk. opened: whether it may have been read. why: it was aborted, or empty."""
 
     opened: bool

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import msgspec
 
-from secure_fd.codec import Codec, SecretStruct
+from secure_fd.codec import Codec, SecretText
 from secure_fd.crypto import keys as crypto
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.prio3.session import VotePurpose, VoteRound, VoteSession
@@ -42,7 +42,7 @@ class Between(IntEnum):
     VERIFIED = 67
 
 
-class _Body(SecretStruct, array_like=True):
+class _Body(SecretText, msgspec.Struct, array_like=True):
     """A message without its header."""
 
     kind: ClassVar[IntEnum]

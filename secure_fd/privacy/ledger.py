@@ -26,7 +26,7 @@ from typing import Final, Self, TypeAlias
 
 from msgspec import Struct
 
-from secure_fd.codec import Codec, SecretStruct
+from secure_fd.codec import Codec, SecretText
 from secure_fd.crypto.keys import SecretHolder, fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, SecureFDError
 from secure_fd.privacy.accountants import sampled_cost
@@ -164,7 +164,7 @@ class _Booked(Struct, frozen=True, tag=True):
     key: bytes
 
 
-class _Answer(SecretStruct, frozen=True, tag=True):
+class _Answer(SecretText, Struct, frozen=True, tag=True):
     key: bytes
     answer: bytes
 

@@ -8,9 +8,9 @@ to seal nothing twice under one key, and to go on in the same set-up with the ne
 from collections.abc import Callable
 from typing import Annotated, Final, Literal, TypeAlias
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 
-from secure_fd.codec import Codec, SecretStruct
+from secure_fd.codec import Codec, SecretText
 from secure_fd.crypto.keys import KEY_BYTES
 from secure_fd.errors import LocalError
 from secure_fd.secagg.channel import STATE_BYTES
@@ -27,7 +27,7 @@ Agreed: TypeAlias = tuple[tuple[_Number, ...], _Hash, _Hash]
 """Members, view and seed of a group."""
 
 
-class PartyMemory(SecretStruct, frozen=True, array_like=True):
+class PartyMemory(SecretText, Struct, frozen=True, array_like=True):
     """Memory of a party, as it is written: it holds keys.
 
     Attributes:
