@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from secure_fd.crypto.keys import (
+    SERVER,
     SIGNATURE_BYTES,
     AgreementKey,
     IdentityKey,
@@ -30,7 +31,6 @@ from secure_fd.secagg.messages import (
     Relayed,
     SignedJoin,
     commit,
-    encode_cohort,
     encode_members,
 )
 from secure_fd.secagg.server import ServerRound
@@ -48,6 +48,7 @@ from secure_fd.secagg.session import (
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from secure_fd.secure_sum.masked import MaskedClient, MaskedServer, set_up
 from secure_fd.votes.codec import IntArray, WordArray
+from secure_fd.wire import frame
 from tests.sparse import SparseSession
 
 TERMS = RoundTerms(index=3, length=40, bound=4)
@@ -245,7 +246,7 @@ def assert_dead(machine: ClientRound) -> None:
     """No input brings it back, and it holds neither key nor words."""
     assert machine.state is ClientState.ABORTED
     assert machine._held is None
-    honest = encode_cohort(b"\0", b"", machine.scope.place)
+    honest = frame(MessageType.COHORT, machine.scope.place, SERVER, b"\0")
     for attempt in (
         machine.start,
         lambda: machine.receive(honest),
@@ -326,7 +327,7 @@ def cohort_message(
     """COHORT, with these lines."""
     body = b"".join(relayed[peer].key + relayed[peer].sealed for peer in sorted(relayed))
     members = machine._enrolment.group.members
-    return messages.encode_cohort(encode_set(cohort, members), body, machine.scope.place)
+    return frame(MessageType.COHORT, machine.scope.place, SERVER, encode_set(cohort, members), body)
 
 
 def survivors_message(

@@ -135,7 +135,7 @@ class ClientRound(ClientMachine[_RoundHeld]):
             held.prepared = self._client.prepare(self.scope.terms.index, self._enrolment)
         sent, held.prepared.unconfirmed = held.prepared.unconfirmed, None
         self.state, self._held = ClientState.PREPARED, held
-        return b"" if sent is None else messages.encode_prepare(sent, self.place, self.number)
+        return b"" if sent is None else self._message(MessageType.PREPARE, sent.encode())
 
     def withdraw(self) -> bool:
         """End the round without an input, for another set-up; return whether none was masked.
@@ -221,8 +221,7 @@ class ClientRound(ClientMachine[_RoundHeld]):
         if signatures:
             raise PeerError("signatures of a cohort came although some of it is missing")
         signature = self._client.sign(self._signed_text(self.number, held))
-        message = messages.encode_consistent(signature, self.place, self.number)
-        return message, ClientState.SIGNED
+        return self._message(MessageType.CONSISTENT, signature), ClientState.SIGNED
 
     def _answer_signatures(self, data: bytes, held: _RoundHeld) -> tuple[bytes, ClientState]:
         signatures = messages.decode_signatures(data, self._enrolment.group, self.place)
@@ -280,7 +279,7 @@ class ClientRound(ClientMachine[_RoundHeld]):
         ]
         self.gave = True
         self._client.confirm(self._enrolment)
-        return messages.encode_unmask(shares, self.place, self.number)
+        return self._message(MessageType.UNMASK, *shares)
 
     answers: ClassVar = {
         (ClientState.PREPARED, MessageType.COHORT): _answer_cohort,

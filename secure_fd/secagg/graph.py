@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Final
 
 from secure_fd.crypto.keys import Keystream, derive_key, fields
-from secure_fd.errors import ConfigurationError
 
 COMPLETE_UP_TO: Final = 300
 """Clients beyond which a k-regular graph is used. A complete one stands a third of corrupt clients,
@@ -32,9 +31,8 @@ def neighbours(members: Sequence[int], degree: int, seed: bytes) -> dict[int, tu
 
     members: distinct client numbers. degree: n - 1 or more gives the complete graph; below,
     at least 2, and even unless n is. seed: 32 bytes that no party could choose, and that was
-    unknown when the members were fixed. ConfigurationError for anything else.
+    unknown when the members were fixed.
     """
-    _check(members, degree, seed)
     ordered, n = sorted(members), len(members)
     if degree >= n - 1:
         return {member: (*ordered[:at], *ordered[at + 1 :]) for at, member in enumerate(ordered)}
@@ -104,18 +102,6 @@ def default_degree(n: int, roster: int | None = None) -> int:
         return n - 1
     allowed = (degree for degree in range(2, n - 1) if degree % 2 == 0 or n % 2 == 0)
     return next((degree for degree in allowed if _bounds_hold(n, degree, roster or n)), n - 1)
-
-
-def _check(members: Sequence[int], degree: int, seed: bytes) -> None:
-    n, distinct = len(members), len(set(members))
-    if distinct != n:
-        raise ConfigurationError("members", f"{n - distinct} repeated", "each must stand once")
-    if degree < n - 1 and (degree < 2 or degree * n % 2):
-        raise ConfigurationError(
-            "degree", degree, f"{n} members allow 2 or more, even unless the members are"
-        )
-    if len(seed) != SEED_BYTES:
-        raise ConfigurationError("seed", f"{len(seed)} bytes", f"it has {SEED_BYTES} bytes")
 
 
 def _shuffled(items: Sequence[int], stream: Keystream) -> list[int]:

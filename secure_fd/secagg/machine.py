@@ -26,7 +26,7 @@ from secure_fd.secagg.session import (
     Session,
     message_type,
 )
-from secure_fd.wire import Place
+from secure_fd.wire import Place, frame
 
 
 class ClientState(Enum):
@@ -119,6 +119,9 @@ class ClientMachine(SecretHolder, Generic[Held]):
             self._held = held
         self.accepted.add(SERVER, data)
         return reply
+
+    def _message(self, kind: MessageType, *parts: bytes) -> bytes:
+        return frame(kind, self.place, self.number, *parts)
 
     def _begin(self) -> Held:
         """Leave READY; LocalError in any other state."""

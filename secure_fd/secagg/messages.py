@@ -185,12 +185,6 @@ def keys_bytes(session: Session) -> int:
     return PUBLIC_BYTES + (CAPSULE_PUBLIC_BYTES if session.hybrid else 0)
 
 
-def encode_join(join: SignedJoin, session: Session) -> bytes:
-    """SignedJoin -> message."""
-    body = (join.keys, join.commitment, join.signature)
-    return frame(MessageType.JOIN, session.place, join.client, *body)
-
-
 def decode_join(data: bytes, session: Session, sender: int) -> SignedJoin:
     """Message -> join; its signature is not checked here."""
     sizes = keys_bytes(session), _HASH_BYTES, SIGNATURE_BYTES
@@ -216,11 +210,6 @@ def decode_members(data: bytes, session: Session) -> tuple[Member, ...]:
     lines, rest = _read_lines(body, tuple(session.roster), _MEMBER, kind)
     _read_rest(rest, (), 0, kind)
     return tuple(Member(k, *_split(line, _HASH_BYTES, _HASH_BYTES)) for k, line in lines.items())
-
-
-def encode_reveal(reveal: Reveal, session: Session, client: int) -> bytes:
-    """Reveal -> message."""
-    return frame(MessageType.REVEAL, session.place, client, reveal.nonce, reveal.signature)
 
 
 def decode_reveal(data: bytes, session: Session, sender: int) -> Reveal:
@@ -253,19 +242,9 @@ def decode_agreed(
     return tuple(lines), tuple(reveals), tuple(keys.values())
 
 
-def encode_capsules(capsules: Sequence[bytes], session: Session, client: int) -> bytes:
-    """A client's capsules -> message."""
-    return frame(MessageType.CAPSULES, session.place, client, *capsules)
-
-
 def decode_capsules(data: bytes, session: Session, sender: int, count: int) -> tuple[bytes, ...]:
     """Message -> `count` capsules."""
     return _read(data, session.place, sender, MessageType.CAPSULES, *[CAPSULE_BYTES] * count)
-
-
-def encode_relayed(present: bytes, capsules: Sequence[bytes], session: Session) -> bytes:
-    """Whose capsules came, an encoded set, and those for one client -> message."""
-    return frame(MessageType.CAPSULES, session.place, SERVER, present, *capsules)
 
 
 def decode_relayed(
@@ -364,20 +343,10 @@ def survivor_text(
     return label + fields(group.view, cohort, survivors)
 
 
-def encode_prepare(prepare: Prepare, place: Place, client: int) -> bytes:
-    """Prepare -> message."""
-    return frame(MessageType.PREPARE, place, client, prepare.encode())
-
-
 def decode_prepare(data: bytes, place: Place, sender: int, neighbours: int) -> Prepare:
     """Message -> prepare."""
     size = sum(_prepare_sizes(neighbours))
     return _prepare(body_of(data, place, sender, MessageType.PREPARE, size), neighbours)
-
-
-def encode_cohort(cohort: bytes, relayed: bytes, place: Place) -> bytes:
-    """The round's cohort, an encoded set, and what a client's neighbours in it prepared."""
-    return frame(MessageType.COHORT, place, SERVER, cohort, relayed)
 
 
 def decode_cohort(
@@ -470,11 +439,6 @@ def decode_survivors(data: bytes, group: Group, place: Place) -> tuple[tuple[int
     return tuple(survivors), _signatures(rest, group, kind)
 
 
-def encode_consistent(signature: bytes, place: Place, client: int) -> bytes:
-    """Survivor signature -> message."""
-    return frame(MessageType.CONSISTENT, place, client, signature)
-
-
 def decode_consistent(data: bytes, place: Place, sender: int) -> bytes:
     """Message -> survivor signature; it is not checked here."""
     return _read(data, place, sender, MessageType.CONSISTENT, SIGNATURE_BYTES)[0]
@@ -496,11 +460,6 @@ def _signatures(body: memoryview, group: Group, kind: MessageType) -> Signatures
     signatures, rest = _read_lines(body, group.committee, SIGNATURE_BYTES, kind)
     _read_rest(rest, (), 0, kind)
     return signatures
-
-
-def encode_unmask(shares: Sequence[bytes], place: Place, client: int) -> bytes:
-    """One share for each secret asked for, in the order of their owners -> message."""
-    return frame(MessageType.UNMASK, place, client, *shares)
 
 
 def decode_unmask(data: bytes, place: Place, sender: int, owners: int) -> bytes:

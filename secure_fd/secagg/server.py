@@ -25,7 +25,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from secure_fd.crypto.keys import AgreementKey, Authenticator, SecretHolder
+from secure_fd.crypto.keys import SERVER, AgreementKey, Authenticator, SecretHolder
 from secure_fd.errors import GarbledSumError, LocalError, MissingClientError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.machine import Accepted, Closed, Party, ServerMachine, ServerState
@@ -43,7 +43,7 @@ from secure_fd.secagg.session import (
 from secure_fd.secagg.setup import ServerSetup, input_authenticator
 from secure_fd.secagg.unmasking import Unmasking
 from secure_fd.votes.codec import UnitArray
-from secure_fd.wire import Stage, Sum
+from secure_fd.wire import Stage, Sum, frame
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -152,7 +152,7 @@ class ServerRound(ServerMachine):
         self._prepared = {client: self._prepared[client] for client in cohort}
         there = encode_set(cohort, self._group.members)
         outbound = {
-            client: messages.encode_cohort(there, relayed, self.place)
+            client: frame(MessageType.COHORT, self.place, SERVER, there, relayed)
             for client, relayed in self._routes.relay(self._prepared).items()
         }
         return outbound, ServerState.INPUT

@@ -46,6 +46,7 @@ from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.machine import ClientMachine, ClientState, Closed, ServerMachine, ServerState
 from secure_fd.secagg.masks import Prepared
 from secure_fd.secagg.session import Group, MessageType, Session, encode_set
+from secure_fd.wire import frame
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -132,7 +133,8 @@ class ClientSetup(ClientMachine[_SetupHeld]):
     def start(self) -> bytes:
         """Open the set-up with a JOIN; LocalError if it is open already."""
         self._held, self.state = self._begin(), ClientState.JOINED
-        return messages.encode_join(self._join, self.session)
+        join = self._join
+        return self._message(MessageType.JOIN, join.keys, join.commitment, join.signature)
 
     def _answer_members(self, data: bytes, held: _SetupHeld) -> tuple[bytes, ClientState]:
         held.listed = messages.decode_members(data, self.session)
@@ -144,7 +146,8 @@ class ClientSetup(ClientMachine[_SetupHeld]):
         reveal = messages.Reveal.signed(
             self.session, self.number, held.view, held.nonce, self._identity
         )
-        return messages.encode_reveal(reveal, self.session, self.number), ClientState.REVEALED
+        message = self._message(MessageType.REVEAL, reveal.nonce, reveal.signature)
+        return message, ClientState.REVEALED
 
     def _check_number(self, members: int) -> None:
         least = self.session.least_members
@@ -180,8 +183,7 @@ class ClientSetup(ClientMachine[_SetupHeld]):
         for peer, secret in held.secrets.items():
             info = _capsule_info(held.group, held.agreed[peer], self.number, peer)
             sent.append(self._seal(held.peer_keys[peer][PUBLIC_BYTES:], secret, info))
-        message = messages.encode_capsules(sent, self.session, self.number)
-        return message, ClientState.SENT_CAPSULES
+        return self._message(MessageType.CAPSULES, *sent), ClientState.SENT_CAPSULES
 
     def _answer_capsules(self, data: bytes, held: _SetupHeld) -> tuple[bytes, ClientState]:
         """A client that sent none has left. A capsule that does not open is as good as none."""
@@ -327,7 +329,8 @@ class ServerSetup(ServerMachine):
                 relayed[peer].append(capsule)
         there = encode_set(sent, members)
         return {
-            client: messages.encode_relayed(there, relayed[client], self.session) for client in sent
+            client: frame(MessageType.CAPSULES, self.place, SERVER, there, *relayed[client])
+            for client in sent
         }, ServerState.DONE
 
     def _require(self, seen: Collection[int], what: str) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -28,7 +29,7 @@ from secure_fd.secagg.session import MessageType, body_of, decode_set, encode_se
 from secure_fd.votes.codec import IntArray, WordArray
 from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import HEADER_BYTES as HEADER
-from secure_fd.wire import frame
+from secure_fd.wire import Place, frame
 from tests.fuzz.honest import PLAIN, Honest
 from tests.secagg_cohort import verify_input
 
@@ -75,6 +76,10 @@ def decoder(
     return Target(name, run, seeds)
 
 
+def up(kind: MessageType, place: Place, *parts: bytes) -> bytes:
+    return frame(kind, place, 1, *parts)
+
+
 def relayed(peers: Mapping[int, rounds.Relayed]) -> bytes:
     return b"".join(peer.key + peer.sealed for peer in peers.values())
 
@@ -82,11 +87,14 @@ def relayed(peers: Mapping[int, rounds.Relayed]) -> bytes:
 def setup_decoders(at: Honest, name: str) -> list[Target]:
     """Of one session; client 1 speaks, or is spoken to."""
     session = at.session
+    capsules = partial(frame, MessageType.CAPSULES, session.place, SERVER)
     return [
         decoder(
             f"{name} decode_join",
             lambda data: setups.decode_join(data, session, 1),
-            lambda join: setups.encode_join(join, session),
+            lambda join: up(
+                MessageType.JOIN, session.place, join.keys, join.commitment, join.signature
+            ),
             at.sent("JOIN", 1),
         ),
         decoder(
@@ -98,7 +106,7 @@ def setup_decoders(at: Honest, name: str) -> list[Target]:
         decoder(
             f"{name} decode_reveal",
             lambda data: setups.decode_reveal(data, session, 1),
-            lambda reveal: setups.encode_reveal(reveal, session, 1),
+            lambda reveal: up(MessageType.REVEAL, session.place, reveal.nonce, reveal.signature),
             at.sent("REVEAL", 1),
         ),
         decoder(
@@ -113,18 +121,16 @@ def setup_decoders(at: Honest, name: str) -> list[Target]:
         decoder(
             f"{name} decode_capsules",
             lambda data: setups.decode_capsules(data, session, 1, 2),
-            lambda capsules: setups.encode_capsules(capsules, session, 1),
-            setups.encode_capsules([bytes(CAPSULE_BYTES)] * 2, session, 1),
+            lambda capsules: up(MessageType.CAPSULES, session.place, *capsules),
+            up(MessageType.CAPSULES, session.place, bytes(2 * CAPSULE_BYTES)),
         ),
         decoder(
             f"{name} decode_relayed",
             lambda data: setups.decode_relayed(data, at.group, 2),
-            lambda found: setups.encode_relayed(
-                encode_set(found[0], at.members), tuple(found[1].values()), session
-            ),
-            setups.encode_relayed(encode_set(at.members, at.members), [bytes(1168)] * 2, session),
-            setups.encode_relayed(encode_set([1, 2, 3], at.members), [bytes(1168)], session),
-            setups.encode_relayed(b"\0", [], session),
+            lambda found: capsules(encode_set(found[0], at.members), *found[1].values()),
+            capsules(encode_set(at.members, at.members), bytes(2 * 1168)),
+            capsules(encode_set([1, 2, 3], at.members), bytes(1168)),
+            capsules(b"\0"),
         ),
     ]
 
@@ -198,13 +204,15 @@ def round_decoders(at: Honest) -> list[Target]:
         decoder(
             "decode_prepare",
             lambda data: rounds.decode_prepare(data, place, 1, k),
-            lambda prepare: rounds.encode_prepare(prepare, place, 1),
+            lambda prepare: up(MessageType.PREPARE, place, prepare.encode()),
             at.sent("PREPARE", 1),
         ),
         decoder(
             "decode_cohort",
             lambda data: rounds.decode_cohort(data, group, place, 1),
-            lambda found: rounds.encode_cohort(here(found[0]), relayed(found[1]), place),
+            lambda found: frame(
+                MessageType.COHORT, place, SERVER, here(found[0]), relayed(found[1])
+            ),
             at.sent("COHORT", SERVER),
         ),
         decoder(
@@ -235,8 +243,8 @@ def round_decoders(at: Honest) -> list[Target]:
         decoder(
             "decode_consistent",
             lambda data: rounds.decode_consistent(data, place, 1),
-            lambda mark: rounds.encode_consistent(mark, place, 1),
-            rounds.encode_consistent(marks[1:65], place, 1),
+            lambda mark: up(MessageType.CONSISTENT, place, mark),
+            up(MessageType.CONSISTENT, place, marks[1:65]),
         ),
         decoder(
             "decode_signatures",
@@ -247,7 +255,7 @@ def round_decoders(at: Honest) -> list[Target]:
         decoder(
             "decode_unmask",
             lambda data: rounds.decode_unmask(data, place, 1, k + 1),
-            lambda shares: rounds.encode_unmask([shares], place, 1),
+            lambda shares: up(MessageType.UNMASK, place, shares),
             at.sent("UNMASK", 1),
         ),
         decoder(

@@ -461,7 +461,7 @@ def other_sign(*arguments: Any) -> object:
 
 def roots_only(self: ClientRound, held: _RoundHeld) -> bytes:
     roots = [held.shares[owner].root for owner in sorted(held.shares)]
-    return messages.encode_unmask(roots, self.scope.place, self.number)
+    return self._message(MessageType.UNMASK, *roots)
 
 
 TWINS = {

@@ -9,12 +9,19 @@ from collections.abc import Mapping
 
 import pytest
 
-from secure_fd.crypto.keys import PUBLIC_BYTES, Purpose, quantum_safe_available, seal_capsule
+from secure_fd.crypto.keys import (
+    PUBLIC_BYTES,
+    SERVER,
+    Purpose,
+    quantum_safe_available,
+    seal_capsule,
+)
 from secure_fd.errors import PeerError
-from secure_fd.secagg import messages, setup
+from secure_fd.secagg import setup
 from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.session import Group, encode_set
+from secure_fd.secagg.session import Group, MessageType, encode_set
 from secure_fd.secagg.setup import ClientSetup
+from secure_fd.wire import frame
 from tests.secagg_cohort import ALL, Cohort, SetUp
 from tests.secagg_lying_server import LyingServer
 
@@ -34,7 +41,7 @@ def swapped(machine: ClientSetup, group: Group) -> bytes:
     public = machine._held.public[PUBLIC_BYTES:]
     made = [seal_capsule(public, SECRET, public_info(group, peer)) for peer in OTHERS]
     there = encode_set(group.members, group.members)
-    return messages.encode_relayed(there, made, group.session)
+    return frame(MessageType.CAPSULES, group.session.place, SERVER, there, *made)
 
 
 def enrolled_with_swapped_capsules(cohort: Cohort) -> dict[int, bytes]:

@@ -13,6 +13,8 @@ from secure_fd.crypto import shamir
 from secure_fd.errors import GarbledSumError, LocalError, MissingClientError
 from secure_fd.secagg import messages
 from secure_fd.secagg.machine import ServerState
+from secure_fd.secagg.session import MessageType
+from secure_fd.wire import frame
 from tests.secagg_cohort import (
     LATER,
     TERMS,
@@ -98,7 +100,7 @@ def test_shares_of_roots_where_seeds_are_due_are_wrong_ones():
     assert held is not None
     roots = [held.shares[owner].root for owner in sorted(held.shares)]
     shares = current.answer(inbound)
-    shares[1] = messages.encode_unmask(roots, current.server.scope.place, 1)
+    shares[1] = frame(MessageType.UNMASK, current.server.scope.place, 1, *roots)
     with pytest.raises(GarbledSumError, match="client 0's secret restore another one"):
         current.deliver(shares, without=(3,))
     assert_void(current, cohort)
