@@ -2,12 +2,9 @@
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 from experiments.rivals.afl import AFL
 from experiments.rivals.by_network import SelectiveByNetwork
@@ -222,8 +219,6 @@ REFUSED: tuple[tuple[Callable[..., object], dict[str, object]], ...] = (
     (EdgeFD, {"quantile": 0.0}),
     (SelectiveByNetwork, {"quantile": 1.5}),
     (SelectiveByNetwork, {"server_threshold": 0.0}),
-    (partial(FedED, "soft", torch.zeros(6, 1, 4, 4), nn.Linear(16, 2)), {"warmup": -1}),
-    (partial(FedED, "soft", torch.zeros(6, 1, 4, 4), nn.Linear(16, 2)), {"steps": 0}),
 )
 
 
