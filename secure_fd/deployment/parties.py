@@ -95,7 +95,7 @@ class Agreement:
     def client(self, number: int, half: ClientRole, sums: SumClient, file: Store | None) -> Client:
         """A site's party."""
         roster, noise = self.roster, self.parts.protection.noise_terms
-        return Client(number, roster.session.id, roster.server, half, sums, noise, None, file)
+        return Client(number, roster.session.id, roster.server, half, sums, noise, file)
 
     def server(self, half: ServerRole, sums: SumServer, key: IdentityKey) -> Server:
         """The server's party. key: ConfigurationError where the roster pins another."""

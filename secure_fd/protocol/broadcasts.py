@@ -12,46 +12,17 @@ signature and, in each client, one check.
 
 import hashlib
 import struct
-from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Final
 
 from secure_fd.crypto.keys import SERVER, SIGNATURE_BYTES, IdentityKey, IdentityPublic, fields
 from secure_fd.errors import PeerError
-from secure_fd.wire import HEADER_BYTES, Kind, Place, frame, read_header
+from secure_fd.wire import HEADER_BYTES, Kind, Place, frame
 
 _POSITION: Final = struct.Struct(">I")
 _SIGNED_FROM: Final = HEADER_BYTES + _POSITION.size
 BROADCAST_BYTES: Final = _SIGNED_FROM + SIGNATURE_BYTES
 """Bytes of a broadcast beside its body."""
 _LABEL: Final = b"secure-fd broadcast"
-
-
-@dataclass(frozen=True, slots=True)
-class SignedDigest:
-    """The server's word for all that it told up to one broadcast.
-
-    session: 32 bytes. position: of the broadcast, from 0. digest: the running hash after it.
-
-    >>> import os
-    >>> key = IdentityKey.generate(os.urandom)
-    >>> word = SignedDigest.sign(key, bytes(32), 0, bytes(32))
-    >>> word.check(key.public)
-    """
-
-    session: bytes
-    position: int
-    digest: bytes
-    signature: bytes = field(repr=False)
-
-    @classmethod
-    def sign(cls, key: IdentityKey, session: bytes, position: int, digest: bytes) -> Self:
-        """Of the server that holds `key`."""
-        return cls(session, position, digest, key.sign(_text(session, position, digest)))
-
-    def check(self, key: IdentityPublic) -> None:
-        """PeerError unless the server that `key` belongs to signed this."""
-        text = _text(self.session, self.position, self.digest)
-        key.verify(self.signature, text, f"broadcast {self.position}")
 
 
 def _text(session: bytes, position: int, digest: bytes) -> bytes:
@@ -96,8 +67,7 @@ class Teller(Told):
     >>> import os
     >>> key = IdentityKey.generate(os.urandom)
     >>> teller, listener = Teller(bytes(32), key), Listener(bytes(32), key.public)
-    >>> listener.read(teller.write(Kind.TELL, 0, b"an ensemble"))
-    (<Kind.TELL: 34>, 0, b'an ensemble')
+    >>> listener.read(Kind.TELL, teller.write(Kind.TELL, 0, b"an ensemble"))
     >>> teller.digest == listener.digest
     True
     """
@@ -113,56 +83,50 @@ class Teller(Told):
         position = _POSITION.pack(self.count)
         header = frame(kind, Place(self._session, index), SERVER, position)
         digest = self._after(self.digest, header, body)
-        word = SignedDigest.sign(self._key, self._session, self.count, digest)
+        signature = self._key.sign(_text(self._session, self.count, digest))
         self._take(digest)
-        return header + word.signature + body
+        return header + signature + body
 
 
 class Listener(Told):
-    """A client's side: checks and reads broadcasts. server: the pinned key.
+    """A client's side: checks and reads broadcasts. server: the pinned key."""
 
-    newest: the server's signature of the newest broadcast; None before the first.
-    """
-
-    __slots__ = ("_before", "_server", "newest")
+    __slots__ = ("_before", "_server", "_signature")
 
     def __init__(self, session: bytes, server: IdentityPublic) -> None:
         super().__init__(session)
         self._server, self._before = server, session
-        self.newest: SignedDigest | None = None
+        self._signature = b""  # of the newest broadcast that this process read
 
     def has_read(self, data: bytes) -> bool:
         """Whether this is the newest broadcast once more, byte for byte.
 
         After `recall` none is known until the next one is read.
         """
-        if self.newest is None or position_of(data) != self.count - 1:
+        if not self._signature or position_of(data) != self.count - 1:
             return False
-        return self._word(data, self._before) == self.newest
+        return self._digest_of(data, self._before) == (self.digest, self._signature)
 
-    def read(self, data: bytes) -> tuple[Kind, int, bytes]:
-        """(kind, index, body) of the next broadcast.
+    def read(self, kind: int, data: bytes) -> None:
+        """Take the next broadcast, whose header, with this kind, is of the session and the server.
 
         PeerError unless it follows the last one and the server signed it; nothing is taken then.
         """
-        kind, index, _ = read_header(data, self._session, SERVER)
         if position_of(data) != self.count:
             raise PeerError(f"a broadcast does not follow the {self.count} before it")
         if kind not in (Kind.SUBJECT, Kind.TELL, Kind.VOID):
             raise PeerError(f"a message of type {kind} is no broadcast")
-        word = self._word(data, self.digest)
-        word.check(self._server)
-        self.newest = word
-        self._before = self.digest
-        self._take(word.digest)
-        return Kind(kind), index, data[BROADCAST_BYTES:]
+        digest, signature = self._digest_of(data, self.digest)
+        text = _text(self._session, self.count, digest)
+        self._server.verify(signature, text, f"broadcast {self.count}")
+        self._before, self._signature = self.digest, signature
+        self._take(digest)
 
-    def _word(self, data: bytes, digest: bytes) -> SignedDigest:
+    def _digest_of(self, data: bytes, digest: bytes) -> tuple[bytes, bytes]:
         """Digest and signature of a broadcast that follows `digest`."""
         view = memoryview(data)
         after = self._after(digest, view[:_SIGNED_FROM], view[BROADCAST_BYTES:])
-        signature = data[_SIGNED_FROM:BROADCAST_BYTES]
-        return SignedDigest(self._session, position_of(data), after, bytes(signature))
+        return after, data[_SIGNED_FROM:BROADCAST_BYTES]
 
 
 def position_of(data: bytes) -> int:

@@ -11,7 +11,6 @@ import hashlib
 import struct
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -40,13 +39,16 @@ _TOLD: Final = struct.Struct(">32s32sIIqqq??")
 class Client:
     """A client of a federation. It knows no transport and no other client.
 
-    number: its place in the roster. session: 32 bytes that name the federation. server: the key by
-    which broadcasts must be signed. half: what its method does here. sums: its half of the secure
-    sum. noise: public terms of noise in the values. watch: entered around everything that the sum
-    does. file: what must outlive this process, written before anything that hangs on it leaves;
-    what an earlier process wrote is taken up: what it was told, asked, and has released. Network
-    and open round are not in it: the client comes back as one that was away, and takes in what it
-    was told as such a one does.
+    Args:
+        number: its place in the roster.
+        session: 32 bytes that name the federation.
+        server: the key with which broadcasts must be signed.
+        half: its role in the method.
+        sums: its role in the secure sum.
+        noise: public terms of noise in the values.
+        file: state that must outlive this process, written before anything that depends on it is
+            sent: broadcasts received, sums asked for, releases. A new process continues from it.
+            Network and open round are not in it, so the client returns as one that was away.
 
     >>> from secure_fd import simulate
     >>> simulate("digits", clients=3).federation.clients[2].number
@@ -61,13 +63,11 @@ class Client:
         half: ClientRole,
         sums: SumClient,
         noise: NoiseTerms = NO_NOISE,
-        watch: AbstractContextManager[None] | None = None,
         file: "Store | None" = None,
     ) -> None:
         self.number, self.half = number, half
         self.work: Steps | None = None
         self._session, self._sum, self._noise = session, sums, noise
-        self._watch = watch or nullcontext()
         self._told = Listener(session, server)
         self._inbox: deque[bytes] = deque()
         self._turn: ClientTurn | None = None
@@ -76,7 +76,8 @@ class Client:
         self._loaded = -1  # newest sum that this process can answer messages of
         self._awaited = False  # the result of the newest sum is still to come
         self._counted = self._released = False  # newest share; a counted one of this round opened
-        self._first = 0  # broadcasts in the file are those from this position on
+        self._first = 0  # position of the newest round's announcement: the file begins there
+        self._kept = 0  # the same when the file was last written
         self._written = b""  # hash of the half's memory in the file
         self._file = file
         if file is not None:
@@ -103,6 +104,7 @@ class Client:
         if session != self._session:
             raise LocalError("a state file belongs to another session")
         self._index, self._shared, self._gave, self._awaited, self._released = known
+        self._kept = self._first
         self._told.recall(digest, count)
         if half is not None:
             try:
@@ -115,28 +117,22 @@ class Client:
                 raise LocalError(f"a state file lacks broadcast {position}")
             kind, _, _ = read_header(kept, self._session, SERVER)
             payload = kept[BROADCAST_BYTES:]
-            self._learn_of(Kind(kind), payload)
+            self._learn_of(kind, payload)
             if kind == Kind.VOID:
                 self._give_back(payload)
 
-    def _learn_of(self, kind: Kind, payload: bytes) -> None:
+    def _learn_of(self, kind: int, payload: bytes) -> None:
         """Take in a broadcast that came, or was read, when this client was not in the round."""
-        if kind is Kind.SUBJECT:
+        if kind == Kind.SUBJECT:
             self._subject = payload
         elif self._subject is not None:
-            self.half.missed(self._subject, payload if kind is Kind.TELL else None)
+            self.half.missed(self._subject, payload if kind == Kind.TELL else None)
 
     def _remember(self, broadcast: bytes | None = None) -> None:
-        """Write what was told, asked and released; it returns once it is on the disk.
-
-        Broadcasts of earlier rounds are dropped: the role's memory has what is left of them.
-        """
+        """Write what was received, asked and released; it is on the disk at return."""
         if self._file is None:
             return
-        newest, first = self._told.count - 1, self._first
-        begins = broadcast and read_header(broadcast, self._session, SERVER)[0] == Kind.SUBJECT
-        if begins:
-            self._first = newest
+        newest, dropped = self._told.count - 1, range(self._kept, self._first)
         read = (self._session, self._told.digest, self._told.count, self._first)
         known = (self._index, self._shared, self._gave, self._awaited, self._released)
         values = {"told": _TOLD.pack(*read, *known)}
@@ -145,14 +141,13 @@ class Client:
         memory = self.half.memory()
         if (digest := hashlib.sha256(memory).digest()) != self._written:
             values["half"], self._written = memory, digest
-        self._file.put(values, drop=(f"broadcast {k}" for k in range(first, self._first)))
+        self._file.put(values, drop=(f"broadcast {k}" for k in dropped))
+        self._kept = self._first
 
     def start(self) -> list[bytes]:
         """Join the session and begin to learn alone."""
         self._turn = self.half.begin()
-        with self._watch:
-            joined = self._sum.start()
-        return joined + self._go(partial(next, self._turn))
+        return self._sum.start() + self._go(partial(next, self._turn))
 
     def alone(self) -> list[bytes]:
         """Begin a round in which the server asks nothing."""
@@ -166,47 +161,42 @@ class Client:
         server did not sign; whatever the method or its protection refuses comes through.
         """
         self._inbox.append(data)
-        return self._pump()
+        return self._take_all()
 
     def resume(self) -> list[bytes]:
         """Go on after the work that was due is done."""
         self.work = None
-        gone_on = [] if self._turn is None else self._go(partial(next, self._turn))
-        return gone_on + self._pump()
+        sent = [] if self._turn is None else self._go(partial(next, self._turn))
+        return sent + self._take_all()
 
-    def _pump(self) -> list[bytes]:
+    def _take_all(self) -> list[bytes]:
         sent: list[bytes] = []
         while self._inbox and self.work is None:
             sent += self._take(self._inbox.popleft())
         return sent
 
     def _take(self, data: bytes) -> list[bytes]:
-        kind, _, body = read_header(data, self._session, SERVER)
+        kind, index, body = read_header(data, self._session, SERVER)
         if kind < Kind.INPUT or kind in (Kind.CIPHER, Kind.REPORT):
-            return self._answer_sum(data)
+            self._check_takes_part()
+            answers = self._sum.receive(data)
+            self._note_given()
+            return answers
         if kind == Kind.MISSED:
             self._catch_up(body)
             return []
         if self._told.has_read(data):
             return []
-        read, payload = self._read(data)
-        if read is Kind.SUBJECT:
+        payload = self._read(kind, index, data)
+        if kind == Kind.SUBJECT:
             self._subject, self._turn = payload, self.half.round(payload)
             return self._go(partial(next, self._turn))
         if self._turn is None:
             raise PeerError("an answer came where nothing was asked")
-        if read is Kind.VOID:
+        if kind == Kind.VOID:
             self._note_void(payload)
             return self._go(partial(self._turn.throw, Void()))
         return self._go(partial(self._turn.send, payload))
-
-    def _answer_sum(self, data: bytes) -> list[bytes]:
-        """Answer a message of the set-up, or of the newest sum while its result is awaited."""
-        self._check_takes_part()
-        with self._watch:
-            answers = self._sum.receive(data)
-        self._note_given()
-        return answers
 
     def _check_takes_part(self) -> None:
         """PeerError where this client is not in the newest sum, or the sum has its result already.
@@ -222,18 +212,20 @@ class Client:
             self._gave, self._released = self._shared, self._released or self._counted
             self._remember()
 
-    def _read(self, broadcast: bytes) -> tuple[Kind, bytes]:
-        """Kind and body of the next broadcast; PeerError where it cannot follow, nothing read."""
-        kind, index, _ = read_header(broadcast, self._session, SERVER)
-        self._check_follows(kind, index, broadcast[BROADCAST_BYTES:])
-        read, _, payload = self._told.read(broadcast)
+    def _read(self, kind: int, index: int, broadcast: bytes) -> bytes:
+        """Return the body of the next broadcast; PeerError if it cannot follow, nothing read."""
+        payload, begins = broadcast[BROADCAST_BYTES:], kind == Kind.SUBJECT
+        self._check_follows(kind, index, payload)
+        self._told.read(kind, broadcast)
         # A round that begins while a sum has no result yet does not undo that it was opened.
-        self._released = self._released and (read is not Kind.SUBJECT or self._awaited)
-        self._awaited = index > (self._shared if read is Kind.SUBJECT else self._index)
+        self._released = self._released and (not begins or self._awaited)
+        self._awaited = index > (self._shared if begins else self._index)
         self._index = index
+        if begins:  # the role's memory has what is left of earlier rounds
+            self._first = self._told.count - 1
         self._remember(broadcast)
         self.half.announced(index, self._told.digest)
-        return read, payload
+        return payload
 
     def _check_follows(self, kind: int, index: int, payload: bytes) -> None:
         """PeerError for a second result of a sum, and for one of another sum than the newest."""
@@ -253,10 +245,11 @@ class Client:
         """Read an earlier broadcast; one that this client has already read changes nothing."""
         if position_of(broadcast) < self._told.count:
             return
-        kind, payload = self._read(broadcast)
+        kind, index, _ = read_header(broadcast, self._session, SERVER)
+        payload = self._read(kind, index, broadcast)
         self._turn = None
         self._learn_of(kind, payload)
-        if kind is Kind.VOID:
+        if kind == Kind.VOID:
             self._note_void(payload)
 
     def _note_void(self, payload: bytes) -> None:
@@ -293,8 +286,7 @@ class Client:
         )
         self._shared, self._counted, self._loaded = self._index, share.counted, -1
         self._remember()
-        with self._watch:
-            opening = self._sum.load(terms, share.values)
+        opening = self._sum.load(terms, share.values)
         self._loaded = self._index
         self._note_given()
         return opening

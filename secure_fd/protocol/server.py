@@ -8,7 +8,6 @@ keep to the rules give makes the round void, as one does that too few answered.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from secure_fd.crypto.keys import SERVER, IdentityKey, IdentityPublic
@@ -42,8 +41,7 @@ class Server:
 
     clients: the roster's numbers. session: 32 bytes that name the federation. key: signs what all
     are told; clients pin its public half. half: what its method does here. sums: its half of the
-    secure sum. noise: public terms of noise in the values. watch: entered around everything that
-    the sum does.
+    secure sum. noise: public terms of noise in the values.
 
     >>> from secure_fd import simulate
     >>> simulate("digits", clients=3).federation.server.busy
@@ -58,7 +56,6 @@ class Server:
         half: ServerRole,
         sums: SumServer,
         noise: NoiseTerms = NO_NOISE,
-        watch: AbstractContextManager[None] | None = None,
     ) -> None:
         self.half, self.sums = half, sums
         self.last: Sum | None = None
@@ -74,7 +71,6 @@ class Server:
         self.key: IdentityPublic = key.public
         """What clients pin."""
         self._clients, self._session, self._noise = clients, session, noise
-        self._watch = watch or nullcontext()
         self._told = Teller(session, key)
         self._log: list[bytes] = []
         self.dropped = 0
@@ -154,8 +150,7 @@ class Server:
             self.refused[sender] = f"a message has {len(data)} bytes; use up to {LIMIT}"
             return
         try:
-            with self._watch:
-                self.sums.receive(sender, data)
+            self.sums.receive(sender, data)
         except PeerError as error:
             self.refused[sender] = str(error)
 
@@ -177,12 +172,10 @@ class Server:
     def advance(self) -> Outbound:
         """Close the stage: relays of the sum, or what the method makes of it."""
         if self._turn is None:  # the set-up
-            with self._watch:
-                return {k: [data] for k, data in self.sums.advance().items()}
+            return {k: [data] for k, data in self.sums.advance().items()}
         self._away |= self.sums.waiting | set(self.refused)
         try:
-            with self._watch:
-                relayed = self.sums.advance()
+            relayed = self.sums.advance()
         except PeerError as error:  # too few answered, or what they sent does not add up
             self._note_accused()
             return self._fail(self._turn, str(error))
@@ -226,9 +219,7 @@ class Server:
         out = self._broadcast(kind, ask.body, index)
         told, noise = self._told.digest, self._noise.of_members(ask.members)
         terms = RoundTerms(index, ask.length, ask.bound, told, noise, ask.limits)
-        with self._watch:
-            opening = self.sums.open(terms)
-        for k, data in opening.items():
+        for k, data in self.sums.open(terms).items():
             if k not in self._away:  # it was not told of this sum
                 out.setdefault(k, []).append(data)
         return out

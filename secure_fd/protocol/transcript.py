@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from secure_fd.crypto.keys import WORD
 from secure_fd.secagg.session import MessageType, RoundTerms
-from secure_fd.secure_sum.base import SumServer
+from secure_fd.secure_sum.base import SumClient, SumServer
 from secure_fd.votes.codec import Ensemble, IntArray, UnitArray, WordArray
 from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import HEADER_BYTES, Kind, Stage, Sum
@@ -89,6 +89,22 @@ class Seen:
     payloads: Mapping[int, WordArray] = field(repr=False)
     readable: bool
     position: int = 0
+
+
+class TimedSum:
+    """Role of a sum whose methods run under a stopwatch."""
+
+    def __init__(self, inner: SumClient | SumServer, watch: Stopwatch) -> None:
+        self.inner, self._watch = inner, watch
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the inner one's
+        found = getattr(self.inner, name)
+
+        def timed(*given: object) -> object:
+            with self._watch:
+                return found(*given)
+
+        return timed if callable(found) else found
 
 
 class RecordedSum:

@@ -31,9 +31,10 @@ from secure_fd.protocol.transcript import (
     RecordedSum,
     RoundReport,
     Stopwatch,
+    TimedSum,
     Transcript,
 )
-from secure_fd.secure_sum.base import SecureSum, SumServer
+from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer
 from secure_fd.secure_sum.plain import sum_for
 from secure_fd.simulation.build import PublicFacts, RunParts, checked, named_recipe
 from secure_fd.simulation.checks import check_parties, check_test, device_of
@@ -183,16 +184,21 @@ class Federation:
 
     def _connect(self) -> None:
         """Make client and server parties of the roles."""
-        sums, noise = self.aggregation, self.protection.noise_terms
-        session, watch, key = sums.session, self.aggregation_time, IdentityKey.generate(os.urandom)
+        sums, noise, key = (
+            self.aggregation,
+            self.protection.noise_terms,
+            IdentityKey.generate(os.urandom),
+        )
+        timed = [TimedSum(sums.client(k), self.aggregation_time) for k in range(len(self.roles))]
         self.clients = [
-            Client(k, session, key.public, role, sums.client(k), noise, watch)
+            Client(k, sums.session, key.public, role, cast(SumClient, timed[k]), noise)
             for k, role in enumerate(self.roles)
         ]
         everyone = tuple(range(len(self.clients)))
-        self._record = RecordedSum(sums.server(), len(everyone))
+        server = cast(SumServer, TimedSum(sums.server(), self.aggregation_time))
+        self._record = RecordedSum(server, len(everyone))
         recorded = cast(SumServer, self._record)
-        self.server = Server(everyone, session, key, self.server_role, recorded, noise, watch)
+        self.server = Server(everyone, sums.session, key, self.server_role, recorded, noise)
 
     @property
     def global_parameters(self) -> Float32Array | None:

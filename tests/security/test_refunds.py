@@ -166,10 +166,10 @@ def another_round(story: Story) -> None:
 
 
 class EachRound(Client):
-    def _read(self, broadcast: bytes) -> tuple[Kind, bytes]:
+    def _read(self, kind: int, index: int, broadcast: bytes) -> bytes:
         """Each round begins as if nothing was opened."""
-        self._released &= broadcast[2:4] != Kind.SUBJECT.to_bytes(2, "big")
-        return super()._read(broadcast)
+        self._released &= kind != Kind.SUBJECT
+        return super()._read(kind, index, broadcast)
 
 
 class OneSum(Client):

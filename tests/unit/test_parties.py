@@ -59,7 +59,7 @@ EMPTY = Images(torch.zeros(0, 1, 28, 28), torch.zeros(0, dtype=torch.int64))
 )
 def test_a_message_of_another_place_or_form_is_refused(data):
     with pytest.raises(PeerError):
-        Listener(SESSION, KEY.public).read(data)
+        Listener(SESSION, KEY.public).read(read_header(data, SESSION, SERVER)[0], data)
 
 
 def test_a_message_is_limited_in_length(monkeypatch):
