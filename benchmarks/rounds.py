@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from secure_fd.data.image_sets import HETEROGENEOUS
 from secure_fd.data.images import Images
-from secure_fd.training.models import HETEROGENEOUS, SHARED, build
+from secure_fd.training.models import SHARED, build
 from secure_fd.training.recipes import SGD
 from secure_fd.training.trainer import Trainer, predict
 from secure_sums import medians, seconds

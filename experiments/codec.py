@@ -1,21 +1,11 @@
 """Frozen dataclasses <-> plain JSON values, strictly: nothing missing, nothing extra, no NaN."""
 
 import math
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
-from typing import (
-    Any,
-    Literal,
-    TypeAlias,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
 
 from secure_fd.errors import ConfigurationError
@@ -62,95 +52,30 @@ def _finite(value: float, where: str) -> float | str:
 
 
 def decode(kind: type[T], value: object, where: str) -> T:
-    """`value` as the annotated class `kind`.
-
-    Raises ConfigurationError naming the first field that does not fit.
-    """
-    return cast(T, _decode(kind, value, where))
-
-
-def _decode(kind: object, value: object, where: str) -> object:
-    if kind in (object, Any):
-        return value
-    if get_origin(kind) in (Union, types.UnionType):
-        return _decode(_alternative(kind, value, where), value, where)
-    if not _fits(kind, value):
-        raise ConfigurationError(where, _shown(value), f"use {_describe(kind)}")
-    if isinstance(value, dict):
-        decode_object = _decode_dataclass if is_dataclass(kind) else _decode_dict
-        return decode_object(kind, value, where)
-    if isinstance(value, list):
-        return _decode_items(kind, value, where)
-    return float(value) if kind is float and isinstance(value, int) else value
+    """`value` as the dataclass `kind`; ConfigurationError unless `encode` would write it so."""
+    try:
+        found = msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, ConfigurationError):
+            raise error.__cause__ from None
+        reason, _, place = str(error).partition(" - at `$")
+        raise ConfigurationError(where + place.rstrip("`"), "its content", reason) from None
+    if (again := encode(found, where)) != value:
+        place, _ = min(set(_leaves(value, where)) ^ set(_leaves(again, where)), key=str)
+        raise ConfigurationError(place, "missing or unknown", "use the fields of this version")
+    return found
 
 
-def _decode_dataclass(kind: object, value: dict[str, object], where: str) -> object:
-    rules = {f.name: f.metadata.get("json") for f in fields(cast(Any, kind))}
-    hints = {name: of for name, of in get_type_hints(kind).items() if rules.get(name) != "never"}
-    needed = {name for name in hints if rules.get(name) is None}
-    missing, extra = sorted(needed - value.keys()), sorted(value.keys() - hints.keys())
-    if missing or extra:
-        raise ConfigurationError(
-            f"{where}.{(missing or extra)[0]}",
-            "missing" if missing else "unknown",
-            f"the fields are {', '.join(hints)}",
-        )
-    given = {name: of for name, of in hints.items() if name in value}
-    parts = {name: _decode(of, value[name], f"{where}.{name}") for name, of in given.items()}
-    return cast(Callable[..., object], kind)(**parts)
-
-
-def _decode_dict(kind: object, value: dict[str, object], where: str) -> object:
-    of = get_args(kind)[1]
-    return {key: _decode(of, item, f"{where}.{key}") for key, item in value.items()}
-
-
-def _decode_items(kind: object, value: list[object], where: str) -> object:
-    of = get_args(kind)
-    any_length = get_origin(kind) is list or of[-1] is Ellipsis
-    each = [of[0]] * len(value) if any_length else list(of)
-    if len(each) != len(value):
-        raise ConfigurationError(where, _shown(value), f"use a list of {len(each)}")
-    pairs = enumerate(zip(each, value, strict=True))
-    items = [_decode(t, item, f"{where}[{i}]") for i, (t, item) in pairs]
-    return items if get_origin(kind) is list else tuple(items)
-
-
-def _alternative(kind: object, value: object, where: str) -> object:
-    """The one member of a union that a JSON value can be."""
-    options = [option for option in get_args(kind) if _fits(option, value)]
-    if not options:
-        allowed = " or ".join(map(_describe, get_args(kind)))
-        raise ConfigurationError(where, _shown(value), f"use {allowed}")
-    return options[0]
-
-
-def _json_types(kind: object) -> tuple[type, ...]:
-    if is_dataclass(kind):
-        return (dict,)
-    wire: dict[object, tuple[type, ...]] = {tuple: (list,), float: (float, int)}
-    origin = get_origin(kind) or kind
-    return wire.get(origin, (cast(type, origin),))
-
-
-def _fits(kind: object, value: object) -> bool:
-    """Whether the JSON type is right; true and false are no numbers, and numbers are finite."""
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    expected = _json_types(kind)
-    if isinstance(value, bool):
-        return bool in expected
-    return isinstance(value, expected) and not (isinstance(value, float) and math.isinf(value))
-
-
-def _describe(kind: object) -> str:
-    if get_origin(kind) is Literal:
-        return ", ".join(map(repr, get_args(kind)))
-    names = {dict: "an object", list: "a list", float: "a finite number", int: "a whole number"}
-    names |= {str: "text", bool: "true or false", type(None): "null"}
-    return names[_json_types(kind)[0]]
-
-
-def _shown(value: object) -> object:
-    """The value where it is short, else its kind: a message is one sentence."""
-    return f"a {type(value).__name__}" if isinstance(value, dict | list) else value
+def _leaves(value: object, where: str) -> Iterator[tuple[str, object]]:
+    """Every number, text and empty container, with its place."""
+    match value:
+        case {}:
+            parts = [(f".{key}", part) for key, part in value.items()]
+        case [*items]:
+            parts = [(f"[{i}]", part) for i, part in enumerate(items)]
+        case _:
+            parts = []
+    if not parts:
+        yield where, value if isinstance(value, Hashable) else str(value)
+    for name, part in parts:
+        yield from _leaves(part, where + name)

@@ -28,7 +28,7 @@ from attacks.view import AnswerFunction, Capability, Oracle, View, server_view
 from experiments.leakage import Attempt
 from experiments.scenes import Job, Progress, Scene, Turn, launched, noted
 from secure_fd.data.federated import FederatedData, federate
-from secure_fd.data.image_sets import Sizes, image_set
+from secure_fd.data.image_sets import HETEROGENEOUS, Sizes, image_set
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
@@ -301,7 +301,7 @@ def _distilled(turn: Turn[Ready]) -> _Stolen:
     """The paper's federation, architectures by client, sums in clear; and IDEAL's queries to it."""
     effort, data, seed = turn.made.effort, turn.made.data, turn.seed
     labels: Labels = "soft" if turn.row == "selective-fd-soft" else "hard"
-    method, names = SelectiveFD(labels), models.HETEROGENEOUS
+    method, names = SelectiveFD(labels), HETEROGENEOUS
     participants = [
         Participant(models.build(names[k % len(names)], data.n_classes, 100 * seed + k), client)
         for k, client in enumerate(data.clients)

@@ -2,16 +2,15 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from secure_fd.data.image_sets import Sizes, image_set
-from secure_fd.data.images import Images, in_range, pixel_bytes, proxy_pixels
+from secure_fd.data.images import Images, in_range
 from secure_fd.data.partition import Split, partition
-from secure_fd.data.sources import Source
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.votes.codec import IntArray
 
@@ -89,6 +88,26 @@ class FederatedData:
     proxy_message_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """An image set.
+
+    Attributes:
+        name: as `image_set` knows it.
+        n_classes: labels are 0 to n_classes - 1.
+        pool: the images to divide.
+        test: None where the publisher made no test set.
+        seen: what to make of a federation of these images, such as one of features that are learnt
+            from its proxies.
+    """
+
+    name: str
+    n_classes: int
+    pool: Images
+    test: Images | None
+    seen: Callable[[FederatedData], FederatedData] | None = None
+
+
 def federate(
     source: Source, split: Split, n_clients: int, seed: int, sizes: Sizes | None = None
 ) -> FederatedData:
@@ -105,8 +124,7 @@ def federate(
     """
     rng = np.random.default_rng(seed)
     part = sizes or image_set(source.name).sizes
-    singles = _single_copies(source)
-    pool = source.pool[singles]
+    pool = source.pool[_single_copies(source)]
     labels = pool.labels.numpy()
     tested = part.test if source.test is None else 0
     drawn, free = _draw(labels, {"test": tested}, source.n_classes, np.random.default_rng(_TEST))
@@ -123,10 +141,9 @@ def federate(
     # Shuffled: a set that is stored class by class must not show labels by position.
     order = rng.permutation(drawn["proxies"])
     test = source.test or pool[drawn["test"]]
-    sent = None if source.sent is None else pixel_bytes(source.sent[singles[order]])
     proxies, held_out = pool[order], pool[drawn["held_out"]]
-    made = FederatedData(source.name, source.n_classes, clients, proxies, test, held_out, sent)
-    return made if source.fit is None else seen_through(made, source.fit(made.proxies.pixels))
+    made = FederatedData(source.name, source.n_classes, clients, proxies, test, held_out)
+    return made if source.seen is None else source.seen(made)
 
 
 def clients_of(
@@ -157,34 +174,6 @@ def clients_of(
     return made
 
 
-def seen_through(data: FederatedData, view: Callable[[Tensor], Tensor]) -> FederatedData:
-    """Map all images [N, channels, H, W] of a federation to features [N, d, 1, 1].
-
-    >>> from secure_fd import federate, load, parse_split
-    >>> data = federate(load("digits"), parse_split("iid"), 3, seed=0)
-    >>> brightness = seen_through(data, lambda pixels: pixels.mean(dim=(2, 3), keepdim=True))
-    >>> brightness.test.pixels.shape[1:]
-    torch.Size([1, 1, 1])
-    """
-
-    def of(images: Images) -> Images:
-        return Images(view(images.pixels) if len(images) else images.pixels, images.labels)
-
-    clients = tuple(
-        ClientData(of(client.train), of(client.validation), client.n_classes)
-        for client in data.clients
-    )
-    sent = data.proxy_message_bytes or pixel_bytes(proxy_pixels(data.proxies.pixels))
-    return replace(
-        data,
-        clients=clients,
-        proxies=of(data.proxies),
-        test=of(data.test),
-        held_out=of(data.held_out),
-        proxy_message_bytes=sent,
-    )
-
-
 def _single_copies(source: Source) -> IntArray:
     """Indices of pool images that neither the test set nor an earlier index holds, ascending."""
     seen = set() if source.test is None else {content_of(image) for image in source.test.pixels}
@@ -202,7 +191,7 @@ def first_copies(pixels: Tensor, seen: set[bytes]) -> IntArray:
     return np.asarray(first, dtype=np.int64)
 
 
-def content_of(image: torch.Tensor) -> bytes:
+def content_of(image: Tensor) -> bytes:
     """Return a hash: a set of hashes is smaller than a set of images."""
     return hashlib.blake2b(image.numpy().tobytes(), digest_size=16).digest()
 

@@ -1,11 +1,10 @@
-"""Sizes, default rounds and folders of the named image sets, and names for a user's own images.
+"""The table of named image sets: sizes, settings and folders; and names for a user's own images.
 
 Nothing here imports torch, so that a missing folder is refused at once.
 """
 
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -32,8 +31,55 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
+class Tuned:
+    """Settings of one image set, chosen on pooled validation records and proxy labels of seed 0.
+
+    Attributes:
+        rounds: where clients hold some classes.
+        proxies: answered in one of these rounds.
+        views: see `view_named`.
+        whole_views: of the one round where clients hold all classes.
+        whole_steps: of that round.
+        warmup: steps before that round.
+        labelled_views: where a head labels all proxies once; not compared with others here.
+    """
+
+    rounds: int = 30
+    proxies: int = 128
+    views: str = "none"
+    whole_views: str = "none"
+    whole_steps: int = 300
+    warmup: int = 500
+    labelled_views: str = "none"
+
+
+# The paper's supplement names architectures by their layers: `models` describes the names.
+TABLE_3: Final = ("cnn-5-5-50", "cnn-3-3-128", "cnn-5-3-64", "mlp-1024-512-256", "mlp-1024-1024")
+HETEROGENEOUS: Final = tuple(name for name in TABLE_3 for _ in range(2))
+"""Table 3: the architectures of clients 1 to 10, in its order."""
+TABLE_4: Final = ("18-128-64", "18-256", "34-128-64", "34-256", "50-256")
+"""Table 4: the depth of a pretrained ResNet, and the layers of its head; each is of two clients."""
+
+
+@dataclass(frozen=True, slots=True)
 class ImageSet:
-    """Facts of a named image set that are needed before it is loaded."""
+    """Facts of a named image set that are needed before it is loaded.
+
+    Attributes:
+        title: on pages.
+        n_classes: labels are 0 to n_classes - 1.
+        sizes: by default of its parts.
+        rounds: by default, of methods without a recipe of their own.
+        proxies_per_round: in these rounds.
+        distillation_batch: in these rounds.
+        architectures: of the clients, in the order of the paper's tables; with more clients they
+            repeat, and methods that average parameters take the first.
+        tuned: for the recipes of this package.
+        home: module with a function of the set's name, which takes the folder of the image sets, or
+            None, and returns a `Source`.
+        folder: of its files in that folder; none for a bundled set.
+        brought: number of proxies that were not drawn class by class.
+    """
 
     title: str
     n_classes: int
@@ -41,6 +87,10 @@ class ImageSet:
     rounds: int
     proxies_per_round: int
     distillation_batch: int
+    architectures: tuple[str, ...] = HETEROGENEOUS
+    tuned: Tuned = Tuned()
+    home: str = "secure_fd.data.sources"
+    folder: str = ""
     brought: int = 0
 
     @property
@@ -53,28 +103,44 @@ class ImageSet:
 # small bundled sets need a larger share. Every step takes a batch of 128 from all that has been
 # taught so far, at a quarter of the arithmetic of the paper's ten steps on one round's 512.
 _SMALL = Sizes(100, 60, 40, local=300)
-IMAGE_SETS: Mapping[str, ImageSet] = {
-    "mnist5k": ImageSet("MNIST-5k", 10, _SMALL, 30, 256, 64),
-    "digits": ImageSet("Digits", 10, Sizes(40, 20, 14, local=100), 30, 128, 64),
-    "mnist": ImageSet("MNIST", 10, Sizes(600, 0, 100), 100, 512, 128),
-    "fashion_mnist": ImageSet("Fashion-MNIST", 10, Sizes(600, 0, 100), 100, 512, 128),
-    "cifar10": ImageSet("CIFAR-10", 10, Sizes(1000, 0, 100), 30, 2000, 128),
-    "cifar10_features": ImageSet("CIFAR-10 features", 10, Sizes(1000, 0, 100), 30, 2000, 128),
-    "mnist5k_patches": ImageSet("MNIST-5k patches", 10, _SMALL, 30, 256, 64),
-    "mnist_patches": ImageSet("MNIST patches", 10, Sizes(600, 0, 100), 100, 512, 128),
-    "fashion_mnist_patches": ImageSet(
-        "Fashion-MNIST patches", 10, Sizes(600, 0, 100), 100, 512, 128
+_LARGE = Sizes(600, 0, 100)
+_MNIST = Tuned(50, 1000, "shift", "turn", 2000, 1500, "bend")
+_FASHION = Tuned(40, 1000, "none", "mirror", 2000, 1500, "nudge")
+_CHEST = tuple(f"{name}@1x64x64" for name in TABLE_3 if name != "cnn-5-3-64")
+_RESNETS = tuple(f"resnet{name}-pretrained" for name in TABLE_4 for _ in range(2))
+IMAGE_SETS: dict[str, ImageSet] = {
+    "mnist5k": ImageSet(
+        *("MNIST-5k", 10, _SMALL, 30, 256, 64), tuned=Tuned(views="turn", labelled_views="bend")
     ),
-    "chest_xray": ImageSet("Chest X-rays", 3, Sizes(500, (100, 50, 50), 20), 30, 375, 64),
+    "digits": ImageSet(
+        *("Digits", 10, Sizes(40, 20, 14, local=100), 30, 128, 64),
+        tuned=Tuned(labelled_views="bend"),
+    ),
+    "mnist": ImageSet("MNIST", 10, _LARGE, 100, 512, 128, tuned=_MNIST, folder="mnist"),
+    "fashion_mnist": ImageSet(
+        *("Fashion-MNIST", 10, _LARGE, 100, 512, 128), tuned=_FASHION, folder="fashion_mnist"
+    ),
+    "cifar10": ImageSet(
+        "CIFAR-10", 10, Sizes(1000, 0, 100), 30, 2000, 128, _RESNETS, folder="cifar10"
+    ),
+    "chest_xray": ImageSet(
+        *("Chest X-rays", 3, Sizes(500, (100, 50, 50), 20), 30, 375, 64, _CHEST),
+        tuned=Tuned(25, 750, whole_steps=250, warmup=1500),
+        folder="chest_xray",
+    ),
 }
+"""Every named image set; a package may add its own."""
 
 
 def image_set(name: str) -> ImageSet:
     """Return the facts of a set. Raises ConfigurationError for an unknown name."""
     if (own := _OWN.fullmatch(name)) is not None:
-        n_classes, proxies = int(own[4]), int(own[5])
+        channels, height, width, n_classes, proxies = map(int, own.groups())
+        layers = ("mlp-128",) if height == 1 else HETEROGENEOUS
+        shaped = tuple(f"{name}@{channels}x{height}x{width}" for name in layers)
         asked = min(256, proxies)
-        return ImageSet("Own images", n_classes, Sizes(0, 0, 0), 30, asked, 64, proxies)
+        sizes = Sizes(0, 0, 0)
+        return ImageSet("Own images", n_classes, sizes, 30, asked, 64, shaped, brought=proxies)
     if name not in IMAGE_SETS:
         raise ConfigurationError("dataset", name, f"use one of {', '.join(IMAGE_SETS)}")
     return IMAGE_SETS[name]
@@ -109,7 +175,6 @@ _IDX_FILES: Final = tuple(
     for part in ("train", "t10k")
     for content in ("images-idx3", "labels-idx1")
 )
-_FOLDERS: Final = ("mnist", "fashion_mnist", "cifar10", "chest_xray")
 
 
 def data_folder(data_dir: Path | None) -> Path | None:
@@ -133,10 +198,10 @@ def check_there(name: str, data_dir: Path | None) -> None:
 
     >>> check_there("digits", Path("nowhere"))
     """
-    folder_name = name.removesuffix("_patches").removesuffix("_features")
-    if data_dir is None or folder_name not in _FOLDERS:
+    stored = image_set(name).folder
+    if data_dir is None or not stored:
         return
-    folder = folder_of(folder_name, data_dir)
-    for file in _IDX_FILES if "mnist" in folder_name else ():
+    folder = folder_of(stored, data_dir)
+    for file in _IDX_FILES if "mnist" in stored else ():
         if not (folder / file).is_file():
             raise ConfigurationError("data_dir", str(folder / file), "this file must exist")

@@ -10,11 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from secure_fd.data.federated import FederatedData, clients_of, content_of, federate, first_copies
+from secure_fd.data.federated import (
+    FederatedData,
+    Source,
+    clients_of,
+    content_of,
+    federate,
+    first_copies,
+)
 from secure_fd.data.image_sets import Sizes, own_name
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
-from secure_fd.data.sources import Source
 from secure_fd.errors import ConfigurationError
 from secure_fd.optional import extra
 

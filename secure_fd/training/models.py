@@ -2,8 +2,8 @@
 
 Every network maps images [N, channels, H, W] in [0, 1], as its image set has them, to logits
 [N, C]. `cnn-5-3-64` has kernels of 5 and 3 pixels and a hidden layer of 64 units, `mlp-1024-1024`
-two hidden layers. A prefix, or a shape behind `@`, says what images it takes; without either these
-are grey and of 28 x 28 pixels.
+two hidden layers. Images are grey and of 28 x 28 pixels, or of the shape behind `@`; the mean and
+deviation of a pixel may follow: `mlp-128@60x1x1:0.5:0.1`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ from urllib.error import URLError
 import torch
 from torch import Tensor, nn
 
-from secure_fd.data.image_sets import own_shape
+from secure_fd.data.image_sets import TABLE_3, image_set, own_shape
 from secure_fd.data.vision import torchvision
 from secure_fd.errors import ConfigurationError, LocalError
 
-SHARED: Final = "cnn-5-5-50"
+SHARED: Final = TABLE_3[0]
 """The one architecture of methods that average parameters, on 28 x 28 images."""
 _SMALLEST: Final = 16
 """Pixels a side of which two convolutions of 5 x 5, each halved, leave some."""
@@ -53,19 +53,8 @@ class _Input:
     deviation: float = 0.25
 
 
-_DIGIT = _Input(1, 28, 0.1307, 0.3081)
-_RADIOGRAPH = _Input(1, 64)  # rounded figures of all 5,100
-_PATCHES = _Input(60, 1, 0.5, 0.1)  # of `data.patches`, by its own scale
-_FEATURES = _Input(1280, 1, 0.036, 0.072)  # of CIFAR-10 through `backbone`
-_TABLE_3 = (SHARED, "cnn-3-3-128", "cnn-5-3-64", "mlp-1024-512-256", "mlp-1024-1024")
-_TABLE_2 = (SHARED, "cnn-3-3-128", "mlp-1024-512-256", "mlp-1024-1024")
-_NETWORKS: Mapping[str, tuple[_Input, str]] = {
-    **{name: (_DIGIT, name) for name in _TABLE_3},
-    **{f"chest-{name}": (_RADIOGRAPH, name) for name in _TABLE_2},
-    "patches-128": (_PATCHES, "mlp-128"),
-    "head-128-64": (_FEATURES, "mlp-128-64"),
-    "head-256": (_FEATURES, "mlp-256"),
-}
+_DIGITS = _Input(1, 28, 0.1307, 0.3081)
+_LAYERS = (*TABLE_3, "mlp-128", "mlp-128-64", "mlp-256")
 _RESNETS: Mapping[str, tuple[int, str, bool]] = {
     f"resnet{depth}-{head}{ending}": (depth, head, bool(ending))
     for depth in (18, 34, 50)
@@ -73,34 +62,14 @@ _RESNETS: Mapping[str, tuple[int, str, bool]] = {
     for ending in ("", "-pretrained")
 }
 
-HETEROGENEOUS: tuple[str, ...] = tuple(name for name in _TABLE_3 for _ in range(2))
-"""Table 3: the architectures of clients 1 to 10, in its order."""
-# Table 4: pretrained ResNets. Features come from one backbone, so only heads differ.
-_TABLE_4 = ("18-128-64", "18-256", "34-128-64", "34-256", "50-256")
-_PATCHES_SETS = ("mnist5k_patches", "mnist_patches", "fashion_mnist_patches")
-_ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("mnist5k", "digits", "mnist", "fashion_mnist"), HETEROGENEOUS),
-    **dict.fromkeys(_PATCHES_SETS, ("patches-128",)),
-    "cifar10": tuple(f"resnet{name}-pretrained" for name in _TABLE_4 for _ in range(2)),
-    "cifar10_features": tuple(f"head-{name[3:]}" for name in _TABLE_4 for _ in range(2)),
-    "chest_xray": tuple(f"chest-{name}" for name in _TABLE_2),
-}
 
-
-def architectures(image_set: str) -> tuple[str, ...]:
+def architectures(name: str) -> tuple[str, ...]:
     """Return the architectures of an image set's clients, in the order of the paper's tables.
-
-    Where there are more clients they repeat; methods that average parameters take the first.
 
     Raises:
         ConfigurationError: the image set is unknown.
     """
-    if (shape := own_shape(image_set)) is not None:
-        known = ("mlp-128",) if shape[1] == 1 else HETEROGENEOUS
-        return tuple(fitted(name, image_set) for name in known)
-    if image_set not in _ARCHITECTURES:
-        raise ConfigurationError("dataset", image_set, f"use one of {', '.join(_ARCHITECTURES)}")
-    return _ARCHITECTURES[image_set]
+    return image_set(name).architectures
 
 
 def fitted(name: str, image_set: str) -> str:
@@ -124,21 +93,20 @@ def build(name: str, n_classes: int, seed: int) -> nn.Module:
         torch.manual_seed(seed)
         if name in _RESNETS:
             return _resnet(*_RESNETS[name], n_classes)
-        base, _, shape = name.partition("@")
-        if shape and base in (*_TABLE_3, "mlp-128"):
-            return _network(_of_shape(shape), base, n_classes)
-        if name in _NETWORKS:
-            return _network(*_NETWORKS[name], n_classes)
-    known = ", ".join((*_NETWORKS, *_RESNETS))
+        layers, _, shape = name.partition("@")
+        if layers in _LAYERS:
+            return _network(_of_shape(shape) if shape else _DIGITS, layers, n_classes)
+    known = ", ".join((*_LAYERS, *_RESNETS))
     raise ConfigurationError("model", name, f"use one of {known}")
 
 
-def _of_shape(shape: str) -> _Input:
+def _of_shape(text: str) -> _Input:
+    shape, *figures = text.split(":")
     channels, height, width = (int(size) for size in shape.split("x"))
     if height != width or 1 < height < _SMALLEST:
         allowed = f"use square images of {_SMALLEST} pixels a side or more, or features [D, 1, 1]"
         raise ConfigurationError("images", (channels, height, width), allowed)
-    return _Input(channels, height)
+    return _Input(channels, height, *map(float, figures))
 
 
 def _network(given: _Input, name: str, n_classes: int) -> nn.Module:
@@ -187,8 +155,7 @@ def _resnet(depth: int, head: str, pretrained: bool, n_classes: int) -> nn.Modul
         raise ConfigurationError(
             "model",
             f"resnet{depth}, pretrained",
-            "its ImageNet weights could not be downloaded: "
-            "use the image set cifar10_features, or the same name without -pretrained",
+            "its ImageNet weights could not be downloaded: use the same name without -pretrained",
         ) from None
     widths = (network.fc.in_features, *map(int, head.split("-")))
     network.fc = nn.Sequential(*_dense(widths, n_classes))

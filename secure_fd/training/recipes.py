@@ -5,10 +5,10 @@ there are; not from the name of a split.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from secure_fd.data.image_sets import image_set
+from secure_fd.data.image_sets import IMAGE_SETS, Tuned, image_set
 from secure_fd.errors import ConfigurationError
 
 
@@ -173,43 +173,15 @@ class Recipe:
     schedule: Schedule
 
 
-@dataclass(frozen=True, slots=True)
-class _Tuned:
-    """Settings of one image set, chosen on pooled validation records and proxy labels of seed 0.
-
-    Attributes:
-        rounds: where clients hold some classes.
-        proxies: answered in one of these rounds.
-        views: see `view_named`.
-        whole_views: of the one round where clients hold all classes.
-        whole_steps: of that round.
-        warmup: steps before that round.
-        labelled_views: where a head labels all proxies once; not compared with others here.
-    """
-
-    rounds: int = 30
-    proxies: int = 128
-    views: str = "none"
-    whole_views: str = "none"
-    whole_steps: int = 300
-    warmup: int = 500
-    labelled_views: str = "none"
-
-
-_TUNED: Mapping[str, _Tuned] = {
-    "mnist": _Tuned(50, 1000, "shift", "turn", 2000, 1500, "bend"),
-    "fashion_mnist": _Tuned(40, 1000, "none", "mirror", 2000, 1500, "nudge"),
-    "cifar10_features": _Tuned(40, 2000, whole_steps=400, warmup=1500),
-    "chest_xray": _Tuned(25, 750, whole_steps=250, warmup=1500),
-    "mnist5k": _Tuned(views="turn", labelled_views="bend"),
-    "digits": _Tuned(labelled_views="bend"),
-}
-_OTHER = _Tuned()
 _BATCH, _MOST_OWN = 128, 64
 _SMOOTHING = 0.1
 _ALL = 0.95
 """From this share of the classes on, as if evenly held, a client counts as holding all."""
 _FEW, _MANY = 900, 5000
+
+
+def _tuned(name: str) -> Tuned:
+    return IMAGE_SETS[name].tuned if name in IMAGE_SETS else Tuned()
 
 
 def ours(
@@ -238,7 +210,7 @@ def ours(
     >>> ours(10, 6000, 10.0, image_set="mnist").schedule.warmup_steps
     1500
     """
-    known, whole = _TUNED.get(image_set, _OTHER), held >= _ALL * n_classes
+    known, whole = _tuned(image_set), held >= _ALL * n_classes
     count = rounds or (1 if whole else known.rounds)
     own = min(_MOST_OWN, round(_BATCH * held / n_classes))
     smoothing = _SMOOTHING if whole else 0.0
@@ -279,7 +251,7 @@ def distil_once(n_proxies: int, *, image_set: str = "", sums: int = 4) -> Recipe
         local_steps=0,
         proxy_steps=200 if n_proxies < _FEW else 1500 if n_proxies >= _MANY else 500,
         anneal_over=1,
-        augment=_TUNED.get(image_set, _OTHER).labelled_views,
+        augment=_tuned(image_set).labelled_views,
         sgd=SGD(0.05, distillation_batch=_BATCH, momentum=0.9),
     )
     return Recipe(sums, schedule)

@@ -20,7 +20,8 @@ from attacks.generator import (
     Search,
 )
 from attacks.view import Public, client_view, outsider_view, server_view
-from secure_fd.data.federated import FederatedData, seen_through
+from experiments.features import seen_through
+from secure_fd.data.federated import FederatedData
 from secure_fd.data.patches import PatchMap
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.methods.dafkd import DaFKD

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from secure_fd.data import backbone
-from secure_fd.data.backbone import efficientnet_lite0
-from secure_fd.errors import ConfigurationError
+from experiments import backbone
+from experiments.backbone import efficientnet_lite0
+from secure_fd.errors import ConfigurationError, MissingCapabilityError
 
 Bytes = NDArray[np.uint8]
 # ImageNet's classes for scikit-image's bundled pictures.
@@ -104,7 +104,7 @@ def unread(monkeypatch):
 
 def test_without_the_extra_one_sentence_says_what_to_install(unread):
     unread.setattr(backbone, "_PACKAGE", "no_such_package_of_weights")
-    with pytest.raises(ConfigurationError, match=r"backbone: .*'secure-fd\[pretrained\]'"):
+    with pytest.raises(MissingCapabilityError, match=r"'secure-fd\[pretrained\]'"):
         efficientnet_lite0(np.zeros((1, 3, 32, 32), dtype=np.uint8))
 
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from secure_fd.data.federated import ClientData, FederatedData, check_disjoint, federate
+from secure_fd.data.federated import ClientData, FederatedData, Source, check_disjoint, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, parse_split, partition
-from secure_fd.data.sources import Source
 from secure_fd.errors import ConfigurationError, LocalError
 
 PER_CLASS = 100

@@ -1,6 +1,5 @@
-"""Features on disk: made once, resumed after an interrupt, and refused where a file is damaged."""
+"""Features on disk: made once, and resumed after an interrupt."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from secure_fd.data import backbone as feature_cache
-from secure_fd.data.backbone import cache_folder, cached_features
-from secure_fd.errors import ConfigurationError
+from experiments import backbone as feature_cache
+from experiments.backbone import cached_features
+from secure_fd.data.sources import cache_folder
 
 Bytes = NDArray[np.uint8]
 
@@ -32,7 +31,6 @@ class RowSums:
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch):
     monkeypatch.setattr(feature_cache, "SHARD", 10)
-    monkeypatch.setattr(feature_cache, "WIDTH", 8)
 
 
 @pytest.fixture
@@ -93,52 +91,6 @@ def test_what_features_are_made_from_decides_the_file(tmp_path, images, cached, 
     assert (one_shard.seen, other_map.seen) == ([10], [10, 10, 10, 4])
     assert sum(reshaped.seen) == 34
     assert len(list(tmp_path.iterdir())) == 4 + 1 + 4 + 4
-
-
-def _cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-30])
-
-
-def _flipped(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0x10  # inside the compressed array: the checksum must tell
-    path.write_bytes(bytes(content))
-
-
-def _holding(**arrays: object) -> Callable[[Path], None]:
-    def write(path: Path) -> None:
-        np.savez(path, **arrays)
-
-    return write
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        _cut,
-        _flipped,
-        lambda path: path.write_bytes(b""),
-        _holding(other=np.zeros((10, 8), np.uint8)),
-        _holding(features=np.zeros((10, 7), np.uint8)),
-        _holding(features=np.zeros((10, 8), np.float32)),
-        _holding(features=np.array([[object()] * 8] * 10)),
-    ],
-    ids=["cut", "flipped", "empty", "name", "shape", "dtype", "pickle"],
-)
-def test_a_damaged_file_is_named_and_refused(tmp_path, images, damage, cached):
-    cached(images[:10], RowSums(), tmp_path)
-    (path,) = tmp_path.glob("*.npz")
-    cached(images[:10], RowSums(), tmp_path)
-    damage(path)
-    with pytest.raises(ConfigurationError, match=r"SECURE_FD_CACHE.*delete it") as caught:
-        cached(images[:10], RowSums(), tmp_path)
-    assert str(path) in str(caught.value)
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path, images, cached):
-    (tmp_path / "taken").write_text("a file")
-    with pytest.raises(ConfigurationError, match="cannot be kept there"):
-        cached(images, RowSums(), tmp_path / "taken")
 
 
 def test_the_environment_chooses_the_folder(tmp_path, monkeypatch):

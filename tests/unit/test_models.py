@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
+import experiments  # noqa: F401 - adds image sets
 from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.training import models as resnets
 from secure_fd.training.models import (
-    _NETWORKS,
     _RESNETS,
     SHARED,
     Standardise,
@@ -34,17 +34,17 @@ COUNTS = {
 }
 CHEST = {
     # Sides: 64 -5+1= 60 -pool-> 30 -5+1= 26 -pool-> 13, so 20 x 13 x 13 = 3,380.
-    "chest-cnn-5-5-50": (250 + 10) + (5000 + 20) + (3380 * 50 + 50) + (150 + 3),
+    "cnn-5-5-50@1x64x64": (250 + 10) + (5000 + 20) + (3380 * 50 + 50) + (150 + 3),
     # 64 (padded) -> 32 (padded) -> 16: 20 x 16 x 16 = 5,120.
-    "chest-cnn-3-3-128": (90 + 10) + (1800 + 20) + (5120 * 128 + 128) + (384 + 3),
-    "chest-mlp-1024-512-256": (4096 * 1024 + 1024) + (1024 * 512 + 512) + (512 * 256 + 256) + 771,
-    "chest-mlp-1024-1024": (4096 * 1024 + 1024) + (1024 * 1024 + 1024) + (1024 * 3 + 3),
+    "cnn-3-3-128@1x64x64": (90 + 10) + (1800 + 20) + (5120 * 128 + 128) + (384 + 3),
+    "mlp-1024-512-256@1x64x64": 4096 * 1024 + 1024 + 1024 * 512 + 512 + 512 * 256 + 256 + 771,
+    "mlp-1024-1024@1x64x64": (4096 * 1024 + 1024) + (1024 * 1024 + 1024) + (1024 * 3 + 3),
 }
 HEADS = {
-    "head-128-64": (1280 * 128 + 128) + (128 * 64 + 64) + (640 + 10),
-    "head-256": (1280 * 256 + 256) + (2560 + 10),
+    "mlp-128-64@1280x1x1:0.036:0.072": (1280 * 128 + 128) + (128 * 64 + 64) + (640 + 10),
+    "mlp-256@1280x1x1:0.036:0.072": (1280 * 256 + 256) + (2560 + 10),
 }
-PATCHES = {"patches-128": (60 * 128 + 128) + (1280 + 10)}
+PATCHES = {"mlp-128@60x1x1:0.5:0.1": (60 * 128 + 128) + (1280 + 10)}
 # torchvision's count with its layer of 1,000 classes, less that layer, and the head.
 RESNETS = {
     "resnet18-128-64": 11_689_512 - 513_000 + (512 * 128 + 128) + (128 * 64 + 64) + (640 + 10),
@@ -53,10 +53,6 @@ RESNETS = {
 }
 every_name = pytest.mark.parametrize("name", COUNTS)
 PIXELS = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
-
-
-def test_every_architecture_is_counted():
-    assert set(_NETWORKS) == {*COUNTS, *CHEST, *HEADS, *PATCHES}
 
 
 @every_name
@@ -122,24 +118,30 @@ def test_weights_that_cannot_be_downloaded_are_told(monkeypatch):
 
     offline = SimpleNamespace(models=SimpleNamespace(get_model=get_model))
     monkeypatch.setattr(resnets, "torchvision", lambda: offline)
-    with pytest.raises(ConfigurationError, match=r"resnet34, pretrained.*cifar10_features"):
+    with pytest.raises(ConfigurationError, match=r"resnet34, pretrained.*without -pretrained"):
         build("resnet34-256-pretrained", 10, 0)
     assert asked == [("resnet34", "IMAGENET1K_V1")]
 
 
 def test_every_image_set_has_its_architectures_in_the_tables_order():
-    assert {name for s in IMAGE_SETS for name in architectures(s)} <= {*_NETWORKS, *_RESNETS}
+    used = {name for known in IMAGE_SETS for name in architectures(known)}
+    assert used <= {*COUNTS, *CHEST, *HEADS, *PATCHES, *_RESNETS}
     pairs = ["cnn-5-5-50", "cnn-3-3-128", "cnn-5-3-64", "mlp-1024-512-256", "mlp-1024-1024"]
     assert architectures("mnist") == tuple(name for name in pairs for _ in range(2))
     assert architectures("chest_xray") == tuple(CHEST)
-    deep, wide = "head-128-64", "head-256"
+    deep, wide = HEADS
     heads = [deep, deep, wide, wide, deep, deep, wide, wide, wide, wide]
     assert list(architectures("cifar10_features")) == heads
     nets = [f"resnet{d}-" for d in (18, 18, 18, 18, 34, 34, 34, 34, 50, 50)]
     for name, net, head in zip(architectures("cifar10"), nets, heads, strict=True):
-        assert name == net + head.removeprefix("head-") + "-pretrained"
+        assert name == net + head.removeprefix("mlp-").partition("@")[0] + "-pretrained"
     with pytest.raises(ConfigurationError, match=r"dataset: 'svhn'.*chest_xray"):
         architectures("svhn")
+
+
+def test_figures_behind_the_shape_standardise_the_pixels():
+    first = next(iter(build("mlp-128@60x1x1:0.5:0.1", 10, 0)))
+    assert (first.mean, first.deviation) == (0.5, 0.1)
 
 
 def test_an_unknown_architecture_is_refused_with_the_known_ones():

@@ -5,7 +5,8 @@ import pytest
 import torch
 from sklearn.linear_model import RidgeClassifier
 
-from secure_fd.data.federated import federate, seen_through
+from experiments.features import seen_through
+from secure_fd.data.federated import federate
 from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.patches import SPREAD, PatchMap

