@@ -5,7 +5,6 @@ in ReLU6, so that pooled features lie in [0, 6].
 """
 
 import hashlib
-from collections.abc import Iterator
 from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor
 from torch.nn import functional
 
@@ -58,7 +59,8 @@ def cached_features(pixels: NDArray[np.uint8], folder: Path) -> NDArray[np.uint8
     paths = [folder / f"{_name(shard)}.npz" for shard in shards]
     folder.mkdir(parents=True, exist_ok=True)
     missing = [i for i, path in enumerate(paths) if not path.exists()]
-    for i in _with_progress(missing):
+    title, console = f"Features, {SHARD} images a step, kept for later runs", Console(stderr=True)
+    for i in track(missing, title, console=console, disable=not missing):
         features = efficientnet_lite0(shards[i])
         write_atomically(paths[i], partial(np.savez_compressed, features=features))
     return np.concatenate([np.load(path)["features"] for path in paths])
@@ -69,17 +71,6 @@ def _name(shard: NDArray[np.uint8]) -> str:
     digest = hashlib.sha256(f"{_MADE_BY} {shard.shape}\0".encode())
     digest.update(np.ascontiguousarray(shard).data)
     return digest.hexdigest()
-
-
-def _with_progress(missing: list[int]) -> Iterator[int]:
-    """The same numbers, with a bar and the time left on the terminal."""
-    if not missing:
-        return iter(missing)
-    from rich.console import Console
-    from rich.progress import track
-
-    title = f"Features, {SHARD} images a step, kept for later runs"
-    return iter(track(missing, description=title, console=Console(stderr=True)))
 
 
 def efficientnet_lite0(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

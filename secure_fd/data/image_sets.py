@@ -170,11 +170,6 @@ def own_shape(name: str) -> tuple[int, int, int] | None:
 
 VARIABLE: Final = "SECURE_FD_DATA"
 """Environment variable that names the folder of the image sets, where no argument does."""
-_IDX_FILES: Final = tuple(
-    f"{part}-{content}-ubyte.gz"
-    for part in ("train", "t10k")
-    for content in ("images-idx3", "labels-idx1")
-)
 
 
 def data_folder(data_dir: Path | None) -> Path | None:
@@ -192,16 +187,11 @@ def folder_of(name: str, data_dir: Path) -> Path:
 
 
 def check_there(name: str, data_dir: Path | None) -> None:
-    """Raise ConfigurationError, without reading, where files of a set are missing.
+    """Raise ConfigurationError, without reading, where the folder of a set is missing.
 
     A bundled set needs none, and without a folder others are downloaded.
 
     >>> check_there("digits", Path("nowhere"))
     """
-    stored = image_set(name).folder
-    if data_dir is None or not stored:
-        return
-    folder = folder_of(stored, data_dir)
-    for file in _IDX_FILES if "mnist" in stored else ():
-        if not (folder / file).is_file():
-            raise ConfigurationError("data_dir", str(folder / file), "this file must exist")
+    if data_dir is not None and (stored := image_set(name).folder):
+        folder_of(stored, data_dir)

@@ -10,14 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from secure_fd.data.federated import (
-    FederatedData,
-    Source,
-    clients_of,
-    content_of,
-    federate,
-    first_copies,
-)
+from secure_fd.data.federated import FederatedData, Source, clients_of, federate, first_copies
 from secure_fd.data.image_sets import Sizes, own_name
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
@@ -249,5 +242,7 @@ def _public(root: Path, names: list[str], channels: int, size: int, data: Federa
         found, _ = images_in(root, size, channels=channels, folders=places)
         found = Images(found.pixels, torch.full_like(found.labels, -1))
     parts = [p for c in data.clients for p in (c.train, c.validation)]
-    private = [*parts, data.test, data.held_out]
-    return _once(found, {content_of(image) for part in private for image in part.pixels})
+    seen: set[bytes] = set()
+    for part in (*parts, data.test, data.held_out):
+        first_copies(part.pixels, seen)
+    return _once(found, seen)

@@ -25,7 +25,6 @@ SIDE = 28
 """Height and width that the models of the paper's Table 3 expect."""
 _CIFAR_SIDE, _CHEST_SIDE = 32, 64
 _CHEST_CLASSES = ("normal", "pneumonia", "covid")
-_MAX_BYTES = 1 << 30
 _Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Images [N, channels, H, W] of 8 bits, and labels [N]."""
 
@@ -208,11 +207,8 @@ def _read(path: Path) -> bytes:
     opener = gzip.open if path.suffix == ".gz" else Path.open
     try:
         with opener(path, "rb") as stream:
-            content = stream.read(_MAX_BYTES + 1)
+            return bytes(stream.read())
     except FileNotFoundError:
         raise _refused(path, "this file must exist") from None
     except (EOFError, OSError, zlib.error) as error:
         raise _refused(path, f"the file is truncated or damaged ({error}): fetch it anew") from None
-    if len(content) > _MAX_BYTES:
-        raise _refused(path, "IDX files above 1 GiB are refused")
-    return bytes(content)

@@ -76,14 +76,3 @@ def test_damaged_gzip_is_refused(tmp_path, content):
     with pytest.raises(ConfigurationError, match="truncated or damaged") as caught:
         read_idx(path)
     assert str(path) in str(caught.value)
-
-
-def test_a_file_above_the_limit_is_refused(tmp_path, monkeypatch):
-    path = tmp_path / "bomb.gz"
-    path.write_bytes(gzip.compress(WHOLE))
-    monkeypatch.setattr("secure_fd.data.sources._MAX_BYTES", len(WHOLE))
-    assert read_idx(path).shape == ARRAY.shape
-    monkeypatch.setattr("secure_fd.data.sources._MAX_BYTES", len(WHOLE) - 1)
-    with pytest.raises(ConfigurationError, match="refused") as caught:
-        read_idx(path)
-    assert str(path) in str(caught.value)
