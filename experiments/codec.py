@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import Field, fields, is_dataclass
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import fields, is_dataclass
+from typing import TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -27,28 +27,20 @@ def encode(value: object, where: str) -> Json:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if is_dataclass(value) and not isinstance(value, type):
-        named = {f: getattr(value, f.name) for f in fields(value)}
-        kept = {f.name: part for f, part in named.items() if _is_written(f, part)}
+        named = {f: getattr(value, f.name) for f in fields(value) if f.metadata != NEVER}
+        kept = {f.name: part for f, part in named.items() if f.metadata != UNLESS_EMPTY or part}
         return {name: encode(part, f"{where}.{name}") for name, part in kept.items()}
     if isinstance(value, Mapping):
         return {str(key): encode(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [encode(item, f"{where}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, float):
-        return _finite(value, where)
+        if math.isnan(value):
+            raise ConfigurationError(where, value, "use a number, or null where there is none")
+        return value if math.isfinite(value) else str(value)
     if value is None or isinstance(value, bool | int | str):
         return value
     raise ConfigurationError(where, value, "use what JSON can hold")
-
-
-def _is_written(of: "Field[Any]", value: object) -> bool:
-    return {None: True, "unless empty": bool(value), "never": False}[of.metadata.get("json")]
-
-
-def _finite(value: float, where: str) -> float | str:
-    if math.isnan(value):
-        raise ConfigurationError(where, value, "use a number, or null where there is none")
-    return value if math.isfinite(value) else str(value)
 
 
 def decode(kind: type[T], value: object, where: str) -> T:

@@ -67,11 +67,11 @@ def _mapped(images: Images) -> Images:
 
 def _patches(name: str, data_dir: Path | None) -> Source:
     """A set of images that clients see through patch features, [N, 60, 1, 1] in [0, 1]."""
-    return replace(load(name, data_dir), name=f"{name}_patches", seen=_through_patches)
 
+    def seen(data: FederatedData) -> FederatedData:
+        return seen_through(data, PatchMap.fit(data.proxies.pixels).as_records)
 
-def _through_patches(data: FederatedData) -> FederatedData:
-    return seen_through(data, PatchMap.fit(data.proxies.pixels).as_records)
+    return replace(load(name, data_dir), name=f"{name}_patches", seen=seen)
 
 
 mnist5k_patches = partial(_patches, "mnist5k")

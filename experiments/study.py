@@ -32,7 +32,6 @@ from experiments.plots import Line, save
 from experiments.results import read, write
 from experiments.tables import NONE, Table, rendered, terminal_width
 from secure_fd.cli import exit_status, expanded, flag
-from secure_fd.data.image_sets import check_there
 from secure_fd.errors import ConfigurationError
 from secure_fd.files import write_atomically
 
@@ -515,9 +514,6 @@ def run(study: Study, settings: Any, given: Sequence[str]) -> int:
     at_least(1, workers=settings.workers)
     cells = study.cells(settings)
     data_dir, out = _data_dir(settings), study.out(settings)
-    for name in dict.fromkeys(map(study.image_set, cells)):
-        if name is not None:
-            check_there(name, data_dir)  # at once; what is damaged shows when it is read
     check_out(out)
     own = written(settings, _PLACES)
     code = provenance.code()
