@@ -60,14 +60,8 @@ def decode(kind: type[T], value: object, where: str) -> T:
 
 def _leaves(value: object, where: str) -> Iterator[tuple[str, object]]:
     """Every number, text and empty container, with its place."""
-    match value:
-        case {}:
-            parts = [(f".{key}", part) for key, part in value.items()]
-        case [*items]:
-            parts = [(f"[{i}]", part) for i, part in enumerate(items)]
-        case _:
-            parts = []
-    if not parts:
+    if isinstance(value, dict | list) and value:
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _leaves(part, where + (f".{key}" if isinstance(key, str) else f"[{key}]"))
+    else:
         yield where, value if isinstance(value, Hashable) else str(value)
-    for name, part in parts:
-        yield from _leaves(part, where + name)
