@@ -74,7 +74,6 @@ def _compared(made: Federation) -> Report:
         secure="masks",
         unit="record" if roster.terms.unit == "record" else None,
         epsilon=roster.terms.epsilon,
-        delta=roster.terms.delta,
         seed=roster.terms.seed,
     )
     sums = []

@@ -14,10 +14,11 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import proxy_pixels
 from secure_fd.deployment import keys
 from secure_fd.deployment.loop import Rounds, Transport
-from secure_fd.deployment.parties import Agreement
+from secure_fd.deployment.parties import parts_of
 from secure_fd.deployment.roster import RosterFile, SiteEntry, Terms
-from secure_fd.deployment.site import Site, ledger_of
+from secure_fd.deployment.site import Site, ledgers_of
 from secure_fd.privacy.ledger import BudgetLedger
+from secure_fd.simulation.build import RunParts
 from secure_fd.storage import Store
 
 CLASSES = ("cat", "dog")
@@ -72,20 +73,22 @@ class World:
     def home(self, k: int) -> Path:
         return self.folder / f"home{k}"
 
-    def agreement(self, ledger: tuple[int, BudgetLedger] | None = None) -> Agreement:
-        return Agreement.of(self.roster, self.data.proxies.pixels, ledger)
+    def parts(self, ledgers: dict[int, BudgetLedger] | None = None) -> RunParts:
+        return parts_of(self.roster, self.data.proxies.pixels, ledgers)
 
     def start(self, k: int) -> Site:
         """A process of a site, over the file that the last one left."""
         home, file = self.home(k), self._opened(k, self.home(k))
         self.identities[k] = self.identities.get(k) or keys.identity_in(file)
-        made = self.agreement(ledger_of(home, self.roster, k, file))
-        self.sites[k] = Site(made, k, self.identities[k], self.data.clients[k], file, home)
+        made = self.parts(ledgers_of(home, self.roster, k, file))
+        key, data = self.identities[k], self.data.clients[k]
+        self.sites[k] = Site(self.roster, made, k, key, data, file, home)
         return self.sites[k]
 
     def serve(self, courier: "Courier") -> Rounds:
         """A process of the server, over the file that the last one left."""
-        return Rounds(self.agreement(), courier, self._opened(-1, self.folder / "server"))
+        file = self._opened(-1, self.folder / "server")
+        return Rounds(self.roster, self.parts(), courier, file)
 
     def _opened(self, k: int, home: Path) -> Store:
         if k in self.files:

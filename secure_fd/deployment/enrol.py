@@ -10,7 +10,7 @@ from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.image_sets import own_name
 from secure_fd.deployment import keys
-from secure_fd.deployment.parties import Agreement
+from secure_fd.deployment.parties import CPU, parts_of
 from secure_fd.deployment.records import (
     LEAST_NOISY_RECORDS,
     LEAST_RECORDS,
@@ -104,8 +104,7 @@ class RosterCommand:
         shape = (self.channels, self.size, self.size)
         checked("shape", shape, Shape)
         checked("address", self.address, Address)
-        fields = (name for name in Terms.__struct_fields__ if hasattr(self, name))
-        named = {name: getattr(self, name) for name in fields}
+        named = {name: getattr(self, name) for name in Terms.__struct_fields__}
         sites = tuple(map(_card, self.cards))
         _check_records(sites, self.unit)
         pixels = proxies_in(self.proxies, self.size, self.channels)
@@ -144,15 +143,15 @@ def _check_records(sites: Sequence[SiteEntry], unit: str) -> None:
 
 def _try_out(made: RosterFile, pixels: Pixels) -> None:
     """Raise ConfigurationError if the method does not run, or a network refuses the images."""
-    agreement = Agreement.of(made, (public := made.check_proxies(pixels)))
-    networks = [agreement.network(number) for number in range(len(made.sites))]
+    parts = parts_of(made, (public := made.check_proxies(pixels)))
+    networks = [parts.network(number) for number in range(len(made.sites))]
     try:
         for network in networks:
             network(public[:2])
     except RuntimeError as error:
         allowed = f"the networks of {made.terms.image_set} take images of another size"
         raise ConfigurationError("size", made.shape[-1], allowed) from error
-    agreement.parts.method.check(agreement.setting(bytes(32)), networks)
+    parts.method.check(parts.setting(bytes(32), CPU), networks)
 
 
 def _card(path: Path) -> SiteEntry:

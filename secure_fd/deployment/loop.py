@@ -20,13 +20,14 @@ import numpy as np
 from secure_fd.crypto.keys import SIGNATURE_BYTES
 from secure_fd.deployment import keys
 from secure_fd.deployment.envelope import CHALLENGE_BYTES, Answer, Push, PushKind, hello_text
-from secure_fd.deployment.parties import Agreement, kept_seed
+from secure_fd.deployment.parties import CPU, kept_seed, parts_of
 from secure_fd.deployment.records import proxies_in
 from secure_fd.deployment.recovery import Recovery, StoredSums, digest_of
-from secure_fd.deployment.roster import read
+from secure_fd.deployment.roster import RosterFile, read
 from secure_fd.deployment.serve import check_home, note
 from secure_fd.errors import MissingClientError, PeerError, SecureFDError
-from secure_fd.protocol.server import Outbound
+from secure_fd.protocol.server import Outbound, Server
+from secure_fd.simulation.build import RunParts
 from secure_fd.storage import Store
 
 log = logging.getLogger(__name__)
@@ -90,15 +91,16 @@ class Rounds:
 
     def __init__(
         self,
-        agreement: Agreement,
+        roster: RosterFile,
+        parts: RunParts,
         transport: Transport,
         file: Store,
-        on_sites: Callable[[list[str]], object] = lambda _: None,
+        on_sites: Callable[..., object] = lambda **_: None,
     ) -> None:
-        self._agreement, self._transport, self._file = agreement, transport, file
-        self._on_sites = on_sites
-        self._member = StoredSums(agreement.roster.session, keys.agreement_in(file), file)
-        self._deadline, self._all = agreement.roster.terms.deadline, len(agreement.roster.sites)
+        self._roster, self._parts, self._on_sites = roster, parts, on_sites
+        self._transport, self._file = transport, file
+        self._member = StoredSums(roster.session, keys.agreement_in(file), file)
+        self._deadline, self._all = roster.terms.deadline, len(roster.sites)
         self._nodes: dict[int, int] = {}  # by site
         self._processes: dict[int, bytes] = {}  # by site that was greeted and began
         self._lost: set[int] = set()
@@ -124,9 +126,7 @@ class Rounds:
         self._is_set_up = members is not None
         if members is None:
             members = self._set_up()
-        self._half = self._agreement.server_half(kept_seed(self._file, self._member))
-        key = keys.identity_in(self._file)
-        self.party = self._agreement.server(self._half, self._member, key)
+        self.party = self._party()
         self._recovery = Recovery(self.party, self._file)
         begun = self._recovery.come_back()
         self._read = dict.fromkeys(np.frombuffer(members, "<u4").tolist(), self.party.dropped)
@@ -135,6 +135,14 @@ class Rounds:
         else:
             self._wait(self._all, self._deadline)
         return begun
+
+    def _party(self) -> Server:
+        parts, session, network = self._parts, self._roster.session.id, self._parts.network(0)
+        setting = parts.setting(kept_seed(self._file, self._member), CPU)
+        parts.method.check(setting, [network])
+        role, noise = parts.method.server(setting, network), parts.protection.noise_terms
+        key, numbers = keys.identity_in(self._file), tuple(range(self._all))
+        return Server(numbers, session, key, role, self._member, noise)
 
     def _set_up(self) -> bytes:
         """Make the set-up, again for a site that joined and missed a message; its members."""
@@ -236,7 +244,7 @@ class Rounds:
             index=index,
             void=party.void,
             why=party.why,
-            kept=0.0 if party.void else self._half.report().kept,
+            kept=0.0 if party.void else party.half.report().kept,
             survivors=tuple(result.survivors for result in party.results),
             sums=tuple(map(digest_of, party.results)),
             refused=dict(party.refused),
@@ -271,14 +279,14 @@ class Rounds:
         if self._is_set_up and new:
             self._push({k: Push(PushKind.BEGIN) for k in new})
         if self._here != before:
-            self._on_sites([self._agreement.roster.sites[k].name for k in sorted(self._here)])
+            self._on_sites(here=[self._roster.sites[k].name for k in sorted(self._here)])
 
     def _welcome(self, node: int, data: bytes, challenge: bytes) -> list[int]:
         """Take in the site at a node; PeerError unless it proves who it is.
 
         Returns the site if it has to begin, as its process is another one than before.
         """
-        answer, roster = Answer.decode(data), self._agreement.roster
+        answer, roster = Answer.decode(data), self._roster
         if answer.refused or len(answer.parts) != 3:
             raise PeerError("a greeting was refused")
         number, enrolled, signature = answer.parts
@@ -334,10 +342,12 @@ def serve_rounds(home: Path, roster: Path, proxies: Path, transport: Transport) 
     note(home, "begun", pid=os.getpid())
     try:
         pixels = proxies_in(proxies, agreed.shape[-1], agreed.shape[0])
-        agreement = Agreement.of(agreed, agreed.check_proxies(pixels))
+        parts = parts_of(agreed, agreed.check_proxies(pixels))
         with closing(keys.open_state(home)) as file:
-            rounds = Rounds(agreement, transport, file, lambda here: note(home, "sites", here=here))
-            for outcome in rounds.run(agreement.rounds):
+            rounds = Rounds(
+                agreed, parts, transport, file, lambda here: note(home, "sites", here=here)
+            )
+            for outcome in rounds.run(agreed.terms.rounds or parts.recipe.rounds):
                 note(home, "round", **asdict(outcome))
     except BaseException as error:
         why = str(error) if isinstance(error, SecureFDError) else type(error).__name__

@@ -20,7 +20,6 @@ import numpy as np
 from cryptography import x509
 from msgspec import Meta, Struct
 
-from secure_fd.crypto.keys import IdentityPublic
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.image_sets import IMAGE_SETS, own_shape
 from secure_fd.errors import ConfigurationError
@@ -44,9 +43,7 @@ _ALLOWED: Final[Mapping[str, str]] = {
     "address": "use HOST:PORT",
     "certificate": "use a PEM certificate",
     "classes": "use names of folders, two or more, without a path",
-    "labels": "use soft or hard",
     "name": "use 1 to 200 printable characters",
-    "recipe": "use ours or paper",
     "shape": "use channels (1 to 16), height and width (1 to 1024 each)",
     "unit": "use none or record",
 }
@@ -75,11 +72,8 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     method: Name = "selective-fd"
-    labels: Literal["soft", "hard"] = "hard"
     unit: Literal["none", "record"] = "none"
     epsilon: float = math.inf
-    delta: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
-    recipe: Literal["ours", "paper"] = "ours"
     image_set: Annotated[str, Meta(max_length=200)] = ""
     rounds: Annotated[int, Meta(ge=0, le=10**6)] = 0
     held: Annotated[float, Meta(gt=0, le=10_000)] = 1.0
@@ -87,13 +81,16 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True):
     deadline: Annotated[float, Meta(gt=0, le=86400)] = 60.0
 
     def __post_init__(self) -> None:
-        """Refuse an epsilon without a unit, and a unit without an epsilon: neither adds noise."""
+        """Refuse an epsilon, a unit and a method that add no noise together."""
         if self.unit == "none":
             if self.epsilon != math.inf:
                 allowed = "without a unit there is no noise: use unit record as well"
                 raise ConfigurationError("epsilon", self.epsilon, allowed)
         elif self.epsilon == math.inf:
             allowed = "without a finite epsilon there is no noise: set epsilon as well"
+            raise ConfigurationError("unit", self.unit, allowed)
+        elif self.method not in ("selective-fd", "heads"):
+            allowed = f"not with {self.method}: use selective-fd or heads"
             raise ConfigurationError("unit", self.unit, allowed)
         elif not LEAST_EPSILON <= self.epsilon <= MOST_EPSILON:
             allowed = f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}"
@@ -150,11 +147,6 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
         return Session(
             members, self.digest, self.proxies, self.nonce, self.agreement, hybrid=self.hybrid
         )
-
-    @property
-    def server(self) -> IdentityPublic:
-        """The key by which broadcasts are signed."""
-        return IdentityPublic(self.identity)
 
     @property
     def records(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from secure_fd.crypto.keys import IdentityKey, quantum_safe_available
+from secure_fd.crypto.keys import IdentityKey, IdentityPublic, quantum_safe_available
 from secure_fd.data.federated import ClientData
 from secure_fd.deployment import keys, site_network
 from secure_fd.deployment.envelope import (
@@ -27,7 +27,7 @@ from secure_fd.deployment.envelope import (
     PushKind,
     hello_text,
 )
-from secure_fd.deployment.parties import Agreement, kept_seed
+from secure_fd.deployment.parties import CPU, kept_seed, parts_of
 from secure_fd.deployment.records import proxies_in, records_in
 from secure_fd.deployment.roster import RosterFile, proxies_of, read
 from secure_fd.errors import (
@@ -42,6 +42,7 @@ from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.messages import ClientRole
 from secure_fd.secure_sum.masked import MaskedClient
+from secure_fd.simulation.build import RunParts, default_delta
 from secure_fd.storage import Store
 from secure_fd.training.trainer import TrainingMode, run_each, threads_for
 
@@ -56,20 +57,21 @@ class Site:
 
     def __init__(
         self,
-        agreement: Agreement,
+        roster: RosterFile,
+        parts: RunParts,
         number: int,
         identity: IdentityKey,
         data: ClientData,
         file: Store,
         folder: Path,
     ) -> None:
-        self.agreement, self.number = agreement, number
+        self._roster, self._parts, self._number = roster, parts, number
         self._identity, self._data, self._file = identity, data, file
         self._network_file = folder / "network.pt"
         self._sums = MaskedClient(
             number,
             identity,
-            agreement.roster.session,
+            roster.session,
             keep=lambda memory: file.put({"memory": memory}),
             memory=file.get("memory"),
         )
@@ -127,9 +129,9 @@ class Site:
             raise PeerError(f"a challenge has {CHALLENGE_BYTES} bytes")
         if self._client is None and self._is_set_up:
             self._open()
-        session = self.agreement.roster.session.id
+        session = self._roster.session.id
         signed = self._identity.sign(hello_text(session, parts[0], self._process))
-        number, enrolled = self.number.to_bytes(4, "big"), bytes([self._is_set_up])
+        number, enrolled = self._number.to_bytes(4, "big"), bytes([self._is_set_up])
         return [number, enrolled, signed]
 
     @property
@@ -147,10 +149,14 @@ class Site:
 
     def _open(self) -> Client:
         """Make the client, once the set-up has agreed on a seed."""
-        seed = kept_seed(self._file, self._sums)
-        role = self.agreement.half(self.number, self._data, seed)
-        self._training = TrainingMode([role.learner.model])
-        self._client = self.agreement.client(self.number, role, self._sums, self._file)
+        roster, parts, number = self._roster, self._parts, self._number
+        own = parts.own(number, parts.network(number), self._data, CPU)
+        setting = parts.setting(kept_seed(self._file, self._sums), CPU)
+        parts.method.check(setting, [own.model])
+        role, noise = parts.method.client(setting, own), parts.protection.noise_terms
+        session, server = roster.session.id, IdentityPublic(roster.identity)
+        self._training = TrainingMode([own.model])
+        self._client = Client(number, session, server, role, self._sums, noise, file=self._file)
         return self._client
 
     def _begin(self, sent: list[bytes]) -> None:
@@ -206,7 +212,7 @@ class Site:
     def _save(self) -> None:
         """Replace the saved network as a whole: a crash leaves the old one or the new one."""
         self._changed = False
-        roster, name = self.agreement.roster, self.agreement.architecture(self.number)
+        roster, name = self._roster, self._parts.architectures[self._number]
         site_network.write(self._network_file, self.half, name, roster.classes, roster.shape)
 
     @property
@@ -270,14 +276,14 @@ def site_of(home: Path, data: Path, agreed: RosterFile, proxies: Path, file: Sto
     number = agreed.number_of(identity.public.raw)
     public = agreed.check_proxies(proxies_in(proxies, agreed.shape[-1], agreed.shape[0]))
     records = records_in(data, agreed, number)
-    agreement = Agreement.of(agreed, public, ledger_of(home, agreed, number, file))
-    return Site(agreement, number, identity, records, file, home)
+    parts = parts_of(agreed, public, ledgers_of(home, agreed, number, file))
+    return Site(agreed, parts, number, identity, records, file, home)
 
 
-def ledger_of(
+def ledgers_of(
     home: Path, agreed: RosterFile, number: int, file: Store
-) -> tuple[int, BudgetLedger] | None:
-    """Return a site's number and the ledger of its records, or None if the roster has no epsilon.
+) -> dict[int, BudgetLedger] | None:
+    """Return the ledger of a site's records by its number; None if the roster has no epsilon.
 
     A ledger that was made and is gone is not made again, since what was released under it is not
     known.
@@ -285,10 +291,13 @@ def ledger_of(
     terms, name = agreed.terms, agreed.sites[number].name
     if terms.unit == "none":
         return None
-    path = home / "ledger"
+    path, budget = (
+        home / "ledger",
+        {"epsilon": terms.epsilon, "delta": default_delta(agreed.records)},
+    )
     if not path.exists():
         if file.get("ledger") is not None:
             raise ConfigurationError("ledger", str(path), "it is gone: enrol anew")
         file.put({"ledger": b"made"})
-        BudgetLedger.create(path, name, epsilon=terms.epsilon, delta=terms.delta).close()
-    return number, BudgetLedger.open(path, name, epsilon=terms.epsilon, delta=terms.delta)
+        BudgetLedger.create(path, name, **budget).close()
+    return {number: BudgetLedger.open(path, name, **budget)}

@@ -23,7 +23,7 @@ from secure_fd.deployment.commands import main
 from secure_fd.deployment.enrol import InitCommand, RosterCommand
 from secure_fd.deployment.envelope import Answer, Push, PushKind
 from secure_fd.deployment.loop import serve_rounds
-from secure_fd.deployment.parties import Agreement
+from secure_fd.deployment.parties import CPU, parts_of
 from secure_fd.deployment.records import count_records, proxies_in, records_in
 from secure_fd.deployment.roster import (
     RosterFile,
@@ -123,13 +123,11 @@ def test_what_is_rendered_is_parsed_as_it_was_and_one_more_byte_is_another_sessi
     [
         ("epsilon", (4.0, math.nan, -math.inf)),
         ("unit", ("record",)),
-        ("delta", (1.0, math.nan)),
         ("rounds", (True, 10**9, 2.5)),
         ("seed", (-1, 2**40)),
         ("held", (0.0, math.inf, math.nan)),
         ("deadline", (math.nan, math.inf, True)),
         ("method", ("",)),
-        ("labels", (3,)),
     ],
 )
 def test_terms_that_no_run_can_keep_are_refused(field, values):
@@ -148,11 +146,10 @@ def test_a_record_epsilon_is_taken_with_its_unit_and_none_without():
 
 @pytest.mark.parametrize("method", ["fedmd", "ds-fl", "feded"])
 def test_a_roster_with_noise_that_the_method_never_uses_is_refused(roster, public, method):
-    noisy = replace(roster.terms, method=method, unit="record", epsilon=4.0)
     with refuses("unit"):
-        Agreement.of(replace(roster, terms=noisy), public)
-    kept = replace(noisy, method="selective-fd")
-    assert Agreement.of(replace(roster, terms=kept), public).parts.method.name == "Pooled heads"
+        Terms(method=method, unit="record", epsilon=4.0)
+    kept = replace(roster, terms=Terms(unit="record", epsilon=4.0, image_set="digits"))
+    assert parts_of(kept, public).method.name == "Pooled heads"
 
 
 def test_a_roster_of_feded_makes_its_central_network_and_a_new_process_answers_alike(
@@ -161,9 +158,10 @@ def test_a_roster_of_feded_makes_its_central_network_and_a_new_process_answers_a
     agreed = replace(roster, terms=replace(roster.terms, method="feded"))
     sent = []
     for _ in range(2):
-        made = Agreement.of(agreed, public)
-        assert made.parts.method.name == "FedED hard"
-        turn = made.server_half(bytes(32)).round(0)
+        made = parts_of(agreed, public)
+        assert made.method.name == "FedED hard"
+        setting = made.setting(bytes(32), CPU)
+        turn = made.method.server(setting, made.network(0)).round(0)
         asked = next(turn)
         total = np.arange(asked.length, dtype=np.uint64) % 3
         with pytest.raises(StopIteration) as ended:

@@ -52,11 +52,11 @@ def test_rounds_end_with_the_sums_of_all_sites(world):
 
 
 def test_caveats_of_a_rosters_masks_reach_the_guarantee_of_its_unit(data, tmp_path, monkeypatch):
-    terms = Terms(image_set="digits", unit="record", epsilon=4.0, delta=1e-5)
+    terms = Terms(image_set="digits", unit="record", epsilon=4.0)
     world = World(data, tmp_path, terms)
 
     def claim() -> Guarantee | None:
-        unit = world.agreement().protection
+        unit = world.parts().protection
         guard = unit.client(0)
         guard.release_sums([], (unit.plan.entries // 10, 10))
         return guard.guarantee()
