@@ -27,7 +27,7 @@ from secure_fd.data.images import concatenate
 from secure_fd.data.partition import Split
 from secure_fd.errors import LocalError
 from secure_fd.privacy.calibration import epsilon as price
-from secure_fd.privacy.client import ClientPlan, ClientShares, ClientUnit
+from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.selection.density_ratio import ReferenceSettings, shared_reference
 from secure_fd.training.trainer import accuracy
 from secure_fd.votes.codec import IntArray
@@ -100,7 +100,7 @@ def _figures(
         "released proxies": float(plan.proxies),
         KEPT_ONCE: float(sums.kept.mean()),
         "noise multiplier": plan.noise,
-        "deviation of the noise, votes": ClientShares(plan).deviation,
+        "deviation of the noise, votes": math.sqrt(plan.sum_variance) / plan.scale,
         "units in a vote": float(plan.scale),
         "variance of a share, units": plan.share_variance,
         "bits in a lane": float(layout.bits),

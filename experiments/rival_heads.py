@@ -362,11 +362,10 @@ def _step(level: float, plan: TrainingPlan, clip: float, most: float) -> float:
 def claim_of(plan: PooledPlan | TrainingPlan, delta: float) -> dict[str, object]:
     """What a plan promises, for a cell's notes: unit, neighbours and the epsilon that it costs."""
     return {
-        "unit": str(plan.unit),
-        "neighbours": plan.neighbours,
+        "unit": "record",
+        "neighbours": "one record of one client, present or zeroed out",
         "epsilon": epsilon(plan, delta),
         "delta": delta,
         "noise": plan.noise,
-        "mechanism": plan.mechanism,
         "accountant": accountant_for(plan.event()).name,
     }

@@ -34,8 +34,9 @@ from attacks.audit.setting import (
     masked_unit,
 )
 from secure_fd.errors import LocalError
-from secure_fd.privacy.client import ClientPlan, ClientShares, ClientUnit
+from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.label import BoolArray, LabelLedger, RandomizedResponse
+from secure_fd.privacy.samplers import Random
 from secure_fd.votes.codec import FloatArray, IntArray, KnowledgeCodec, Released, one_hot
 
 
@@ -202,8 +203,8 @@ def _sums(fleet: Fleet, setting: Setting, *, votes: bool) -> FloatArray:
     for index in range(_ROUNDS):
         named = one_hot(np.full(_FLEET_PROXIES, index % _FLEET_CLASSES), _FLEET_CLASSES)
         spoken = _units(unit, np.full(_FLEET_PROXIES, float(votes)), named)
-        shares = ClientShares(_stacked(unit.plan, count), setting.random)
-        total = _colluders_sum(shares, fleet, np.tile(spoken, count))
+        wide = _stacked(unit.plan, count)
+        total = _colluders_sum(wide, fleet, np.tile(spoken, count), setting.random)
         rounds.append(total.reshape(count, _FLEET_PROXIES, _FLEET_CLASSES))
     said = sum(made[:, :, r % _FLEET_CLASSES].sum(axis=1) for r, made in enumerate(rounds))
     apart = (rounds[0] - rounds[1])[:, :, 0].sum(axis=1)
@@ -230,7 +231,7 @@ def _stacked(plan: ClientPlan, count: int) -> ClientPlan:
     return wide
 
 
-def _colluders_sum(shares: ClientShares, fleet: Fleet, spoken: IntArray) -> IntArray:
+def _colluders_sum(plan: ClientPlan, fleet: Fleet, spoken: IntArray, random: Random) -> IntArray:
     """A round's sum of the clients that are there, less the colluders' own inputs.
 
     Client 0 is audited; the last `corrupt` of those present collude; all others abstain.
@@ -238,7 +239,7 @@ def _colluders_sum(shares: ClientShares, fleet: Fleet, spoken: IntArray) -> IntA
     total = np.zeros(len(spoken), dtype=np.int64)
     for client in range(fleet.present):
         units = spoken if client == 0 else np.zeros_like(spoken)
-        share = shares.perturb(units.astype(np.uint64))
+        share = plan.perturb(units.astype(np.uint64), random)
         total += share
         if client >= fleet.present - fleet.corrupt:
             total -= share

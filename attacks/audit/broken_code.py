@@ -12,9 +12,9 @@ import numpy as np
 
 from attacks.audit.setting import SHARE, replaced
 from secure_fd.privacy import client, dp_sgd, label, record
-from secure_fd.privacy.client import ClientShares
+from secure_fd.privacy.client import ClientPlan
 from secure_fd.privacy.label import BoolArray, LabelLedger, RandomizedResponse
-from secure_fd.privacy.record import Bounded, PooledShares
+from secure_fd.privacy.record import Bounded, PooledPlan
 from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian, words
 from secure_fd.votes.codec import FloatArray, IntArray
 
@@ -88,24 +88,24 @@ def fresh_noise_every_round() -> AbstractContextManager[None]:
 
 def noise_per_client() -> AbstractContextManager[None]:
     """Each of n clients adds deviation sigma / n instead of sigma / sqrt n."""
-    share = ClientShares.draw
+    share = ClientPlan.share
 
-    def short(self: ClientShares, size: int) -> IntArray:
-        with less_client_noise(1 / math.sqrt(self.plan.honest)):
-            return share(self, size)
+    def short(self: ClientPlan, size: int, random: Random) -> IntArray:
+        with less_client_noise(1 / math.sqrt(self.honest)):
+            return share(self, size, random)
 
-    return replaced(ClientShares, "draw", short)
+    return replaced(ClientPlan, "share", short)
 
 
 def dropouts_ignored() -> AbstractContextManager[None]:
     """Shares are sized as if all clients were there and honest."""
-    share = ClientShares.draw
+    share = ClientPlan.share
 
-    def short(self: ClientShares, size: int) -> IntArray:
-        with less_client_noise(math.sqrt(self.plan.honest / self.plan.clients)):
-            return share(self, size)
+    def short(self: ClientPlan, size: int, random: Random) -> IntArray:
+        with less_client_noise(math.sqrt(self.honest / self.clients)):
+            return share(self, size, random)
 
-    return replaced(ClientShares, "draw", short)
+    return replaced(ClientPlan, "share", short)
 
 
 def _repeating(sampler: Sampler, period: int) -> Sampler:
@@ -143,13 +143,13 @@ def seed_shared_between_rounds(clients: int) -> AbstractContextManager[None]:
 
 def pooled_noise_per_client() -> AbstractContextManager[None]:
     """Each share of a pooled sum has deviation sigma / h instead of sigma / sqrt h."""
-    share = PooledShares.perturb
+    share = PooledPlan.perturb
 
-    def short(self: PooledShares, sums: Bounded) -> IntArray:
-        with less_pooled_noise(1 / math.sqrt(self.plan.honest)):
-            return share(self, sums)
+    def short(self: PooledPlan, sums: Bounded, random: Random) -> IntArray:
+        with less_pooled_noise(1 / math.sqrt(self.honest)):
+            return share(self, sums, random)
 
-    return replaced(PooledShares, "perturb", short)
+    return replaced(PooledPlan, "perturb", short)
 
 
 def seed_shared_in_a_sum() -> AbstractContextManager[None]:

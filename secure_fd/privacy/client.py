@@ -3,8 +3,8 @@
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, final
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 
@@ -31,9 +31,6 @@ from secure_fd.privacy.samplers import Random, discrete_gaussian, room_for
 from secure_fd.secagg.session import NoiseTerms
 from secure_fd.votes.codec import IntArray, Released, Sums, UnitArray, WordArray
 
-# The plan: votes summed under masks, with noise that no single client makes.
-
-
 _SHARE_DEVIATION = 2.0  # from here up a sum of discrete Gaussians is one, but for 1e-15
 
 
@@ -58,13 +55,6 @@ class ClientPlan(Plan):
     classes: int
     absent: int = 0
     corrupt: int = 0
-
-    unit: ClassVar = PrivacyUnit.CLIENT
-    mechanism: ClassVar = "discrete Gaussian shares inside the sum"
-    neighbours: ClassVar = (
-        "all votes of one client in all rounds, cast or abstained throughout, "
-        "the number of clients public"
-    )
 
     def __post_init__(self) -> None:
         self.check_counts("clients", "proxies", "rounds", "classes")
@@ -113,11 +103,7 @@ class ClientPlan(Plan):
 
     def event(self) -> Event:
         """All rounds."""
-        return Repeated(self.round_event(), self.rounds)
-
-    def round_event(self) -> Event:
-        """One round."""
-        return self._sum(1)
+        return Repeated(self._sum(1), self.rounds)
 
     def replaced(self) -> Event:
         """All rounds, where the client votes otherwise: both ends of a vote may move."""
@@ -133,111 +119,88 @@ class ClientPlan(Plan):
             dimension=self.proxies * min(self.classes, votes * self.scale),
         )
 
+    def perturb(self, units: WordArray, random: Random) -> IntArray:
+        """Return votes plus one client's share of noise.
 
-# The noise: one client's share.
+        A share alone hides nothing: only the sum of the planned number of honest shares does.
 
+        Args:
+            units: [m * C] votes in units of the scale, at most one vote for each planned proxy.
+            random: source of the noise.
 
-@dataclass(frozen=True, slots=True)
-class ClientShares:
-    """What every client of a plan adds to its votes before they are masked.
-
-    A share alone hides nothing: whoever reads one client's vector in clear reads its votes. Only
-    the sum of all is noisy enough, and it needs the plan's number of honest shares.
-    """
-
-    plan: ClientPlan
-    random: Random = field(default=os.urandom, repr=False)
-
-    def perturb(self, units: WordArray) -> IntArray:
-        """Votes [m * C] in units of the plan's scale, plus a share of noise.
-
-        Raises LocalError for votes that the plan's noise would not cover.
+        Raises:
+            LocalError: votes that the planned noise does not cover.
         """
-        self._check(units)
-        return units.astype(np.int64) + self.draw(len(units))
-
-    def _check(self, units: WordArray) -> None:
-        """At most one vote of `scale` units a proxy, on the planned proxies: the sensitivity."""
-        plan = self.plan
         if units.dtype != np.uint64:
             raise LocalError(f"votes are {units.dtype}; use uint64, which has no negative ones")
-        if units.size > plan.proxies * plan.classes or units.size % plan.classes:
+        if units.size > self.proxies * self.classes or units.size % self.classes:
             raise LocalError(
-                f"{units.size} votes are not those of up to {plan.proxies} proxies, "
-                f"{plan.classes} classes each"
+                f"{units.size} votes are not those of up to {self.proxies} proxies, "
+                f"{self.classes} classes each"
             )
-        votes = units.reshape(-1, plan.classes)
+        votes = units.reshape(-1, self.classes)
         # Entries first: the sum of any that are larger might wrap.
-        if units.size and max(int(votes.max()), int(votes.sum(axis=1).max())) > plan.scale:
-            raise LocalError(f"a proxy has more than one vote of {plan.scale} units")
+        if units.size and max(int(votes.max()), int(votes.sum(axis=1).max())) > self.scale:
+            raise LocalError(f"a proxy has more than one vote of {self.scale} units")
+        return units.astype(np.int64) + self.share(units.size, random)
 
-    def draw(self, size: int) -> IntArray:
-        """[size] noise of one client."""
-        return discrete_gaussian(math.sqrt(self.plan.share_variance), size, self.random)
+    def share(self, size: int, random: Random) -> IntArray:
+        """Return [size] noise of one client."""
+        return discrete_gaussian(math.sqrt(self.share_variance), size, random)
 
     @property
-    def deviation(self) -> float:
-        """Of the noise in a sum that nobody is missing from, in votes."""
-        return math.sqrt(self.plan.clients * self.plan.share_variance) / self.plan.scale
+    def sum_variance(self) -> float:
+        """Variance of the noise in a sum of all clients, in units squared."""
+        return self.clients * self.share_variance
 
     @property
     def room(self) -> int:
-        """How far the noise of all may move a sum, in units, but for a chance of 2^-40 a plan;
-        see `room_for`.
+        """Most that the noise of all clients moves a sum, but for a chance of 2^-40."""
+        return room_for(self.sum_variance, self.proxies * self.classes * self.rounds)
+
+    def guarantee(self, delta: float, released: int, unmet: Sequence[str] = ()) -> Guarantee:
+        """Return the claim for one client and all planned rounds.
+
+        A record can move every vote of its client: at the record level the neighbours are those
+        of a client that votes otherwise.
+
+        Args:
+            delta: below one over the number of clients.
+            released: rounds so far, 1 or more.
+            unmet: reasons why there is no epsilon.
+
+        Raises:
+            ConfigurationError: delta would allow to publish one client outright.
         """
-        variance = self.plan.clients * self.plan.share_variance
-        return room_for(variance, self.plan.proxies * self.plan.classes * self.plan.rounds)
-
-
-# The guarantee.
-
-
-def client_guarantee(
-    plan: ClientPlan, delta: float, released: int, unmet: Sequence[str] = ()
-) -> Guarantee:
-    """Guarantee of noise in shares inside masked sums, for all planned rounds.
-
-    A record can move every vote of its client: at the record level the neighbours are those of a
-    client that votes otherwise.
-
-    Args:
-        plan: all rounds of a run.
-        delta: below one over the number of clients.
-        released: rounds so far, 1 or more.
-        unmet: reasons why there is no epsilon.
-
-    Returns:
-        The claim for one client.
-
-    Raises:
-        ConfigurationError: delta would allow to publish one client outright.
-    """
-    check_delta_of(delta, plan.clients, "clients")
-    draws = plan.clients * plan.proxies * plan.classes * plan.rounds
-    epsilon, total = sampled_cost(plan.event(), delta, draws)
-    spent = cost(Repeated(plan.round_event(), released), delta)
-    record = AtUnit(PrivacyUnit.RECORD, *sampled_cost(plan.replaced(), delta, draws))
-    made = Guarantee(
-        unit=PrivacyUnit.CLIENT,
-        neighbours=plan.neighbours,
-        epsilon=epsilon,
-        delta=total,
-        covers=("everything that the sums, and whatever is computed from them, tell of a client",),
-        not_covered=(QUERIED, *NEVER_COVERED),
-        composes_to=(record,),
-        sampler=f"{plan.mechanism}, {plan.clients:,} shares of variance {plan.share_variance:.4g} "
-        f"on votes of {plan.scale:,} units",
-        accountant=f"{accountant_for(plan.event()).name}, {plan.rounds:,} planned rounds",
-        parts=(Part("noisy sums, one a round", released, spent),),
-        assumptions=shares_assumed(plan.clients, plan.survivors, plan.corrupt),
-        caveats=(
-            f"for a client that votes otherwise instead of abstaining it is epsilon "
-            f"{figure(record.epsilon)}",
-        ),
-        swapped=record.epsilon,
-        groups=tuple((size, record.epsilon) for size in GROUP_SIZES),
-    )
-    return made.checked(plan.noise, unmet)
+        check_delta_of(delta, self.clients, "clients")
+        draws = self.clients * self.proxies * self.classes * self.rounds
+        epsilon, total = sampled_cost(self.event(), delta, draws)
+        spent = cost(Repeated(self._sum(1), released), delta)
+        record = AtUnit(PrivacyUnit.RECORD, *sampled_cost(self.replaced(), delta, draws))
+        made = Guarantee(
+            unit=PrivacyUnit.CLIENT,
+            neighbours="all votes of one client in all rounds, cast or abstained throughout, "
+            "the number of clients public",
+            epsilon=epsilon,
+            delta=total,
+            covers=(
+                "everything that the sums, and whatever is computed from them, tell of a client",
+            ),
+            not_covered=(QUERIED, *NEVER_COVERED),
+            composes_to=(record,),
+            sampler=f"discrete Gaussian shares inside the sum, {self.clients:,} shares of "
+            f"variance {self.share_variance:.4g} on votes of {self.scale:,} units",
+            accountant=f"{accountant_for(self.event()).name}, {self.rounds:,} planned rounds",
+            parts=(Part("noisy sums, one a round", released, spent),),
+            assumptions=shares_assumed(self.clients, self.survivors, self.corrupt),
+            caveats=(
+                f"for a client that votes otherwise instead of abstaining it is epsilon "
+                f"{figure(record.epsilon)}",
+            ),
+            swapped=record.epsilon,
+            groups=tuple((size, record.epsilon) for size in GROUP_SIZES),
+        )
+        return made.checked(self.noise, unmet)
 
 
 # The unit and its parts.
@@ -269,14 +232,14 @@ class ClientGuard(ClientMechanism):
         if self.released >= rounds:
             raise BudgetError(f"the client unit was planned for {rounds} rounds")
         self.released += 1
-        return self._unit.noise.perturb(units)
+        return self._unit.plan.perturb(units, self._unit.random)
 
     def guarantee(self) -> Guarantee | None:
         """Return the claim for all planned rounds, None before the first."""
         unit = self._unit
         if not self.released:
             return None
-        return client_guarantee(unit.plan, unit.delta, self.released, unit.voids)
+        return unit.plan.guarantee(unit.delta, self.released, unit.voids)
 
 
 class ClientUnit(SharedNoise):
@@ -315,8 +278,8 @@ class ClientUnit(SharedNoise):
             )
         self.plan = plan.with_noise(calibrate(epsilon, delta, plan))
         self.terms = repr(self.plan).encode()
-        self.noise = ClientShares(self.plan, random)
-        self.noise_terms = NoiseTerms(self.noise.room, self.plan.survivors)
+        self.random = random
+        self.noise_terms = NoiseTerms(self.plan.room, self.plan.survivors)
         check_delta_of(delta, plan.clients, "clients")
 
     def levels(self, wanted: int) -> int:  # noqa: ARG002 - the noise decides
@@ -337,6 +300,7 @@ class ClientUnit(SharedNoise):
                 f"a sum of {len(survivors)} inputs was opened, where {self.plan.survivors} "
                 f"carry enough noise"
             )
-        floor = self.noise.deviation * math.sqrt(2 * math.log(sums.total.shape[1]))
+        deviation = math.sqrt(self.plan.sum_variance) / self.plan.scale
+        floor = deviation * math.sqrt(2 * math.log(sums.total.shape[1]))
         votes = np.where(sums.total > floor, sums.total, 0.0)
         return Sums(votes.sum(axis=1), votes)

@@ -9,7 +9,7 @@ import math
 import os
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,12 +52,6 @@ class TrainingPlan(Plan):
     n_records: int
     batch: int
     steps: int
-
-    unit: ClassVar = PrivacyUnit.RECORD
-    neighbours: ClassVar = (
-        "one record of one client, present or zeroed out, its number of records public"
-    )
-    mechanism: ClassVar = "floating-point Gaussian on clipped gradients"
 
     def __post_init__(self) -> None:
         self.check_counts("n_records", "batch", "steps")
@@ -141,7 +135,7 @@ def dp_sgd_guarantee(plan: TrainingPlan, *, epsilon: float, delta: float) -> Gua
     groups = group_epsilons(plan, delta)
     made = Guarantee(
         unit=PrivacyUnit.RECORD,
-        neighbours=plan.neighbours,
+        neighbours="one record of one client, present or zeroed out, its number of records public",
         epsilon=epsilon,
         delta=delta + cut,
         covers=("everything computed from the trained network alone",),

@@ -58,11 +58,6 @@ class LabelPlan(Plan):
         Plan.__post_init__(self)
 
     @property
-    def unit(self) -> PrivacyUnit:
-        """The label for one answer; for more, the client, and any record of it."""
-        return PrivacyUnit.LABEL if self.releases == 1 else PrivacyUnit.CLIENT
-
-    @property
     def most_noise(self) -> float:
         """How often a symbol drawn at random is not the truth."""
         return 1 - 1 / self.alphabet_size

@@ -7,7 +7,6 @@ from typing import Self
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.events import Event, check_least
-from secure_fd.privacy.guarantee import PrivacyUnit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +28,6 @@ class Plan(ABC):
     def most_noise(self) -> float:
         """The noise that leaves nothing to tell: epsilon is 0 there, or only in the limit."""
         return math.inf
-
-    @property
-    @abstractmethod
-    def unit(self) -> PrivacyUnit:
-        """What the epsilon of this plan protects."""
 
     @abstractmethod
     def event(self) -> Event:

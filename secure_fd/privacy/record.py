@@ -51,9 +51,7 @@ if TYPE_CHECKING:
 Features = NDArray[np.float64] | NDArray[np.float32]
 
 
-# The plan: sums of all clients, to which each adds its share of the noise.
-
-
+_WARMED_UP = "a network that others may query and that learnt from raw records besides"
 UNITS = 1 << 20
 """Integer units in what one record adds to a pooled sum, at most."""
 
@@ -77,12 +75,6 @@ class PooledPlan(Plan):
     entries: int
     sums: int = 1
     corrupt: int = 0
-
-    unit: ClassVar = PrivacyUnit.RECORD
-    neighbours: ClassVar = (
-        "one record of one client, present or zeroed out, every client's number of records public"
-    )
-    mechanism: ClassVar = "discrete Gaussian shares inside the sum"
 
     def __post_init__(self) -> None:
         self.check_counts("clients", "honest", "entries", "sums")
@@ -110,10 +102,6 @@ class PooledPlan(Plan):
         """All sums."""
         return self.moved_by(1.0)
 
-    def replaced(self) -> Event:
-        """All sums, where the neighbour holds another record in its place."""
-        return self.moved_by(2.0)  # two vectors of norm 1 are at most 2 apart
-
     def moved_by(self, records: float) -> Event:
         """All sums, where so many records of one client are zeroed out together."""
         distance = records * UNITS
@@ -125,6 +113,91 @@ class PooledPlan(Plan):
         noise = self.noise * math.sqrt(honest / self.honest)
         corrupt = max(0, self.survivors - honest)
         return replace(self, honest=honest, corrupt=corrupt, noise=noise)
+
+    def perturb(self, sums: "Bounded", random: Random) -> IntArray:
+        """Return [entries] sums plus one client's share of noise.
+
+        A share alone hides nothing: only the sum of the planned number of honest shares does.
+
+        Raises:
+            LocalError: other sums than planned.
+        """
+        if sums.l2 > UNITS or sums.values.size != self.entries:
+            raise LocalError(f"a sum has {sums.values.size} entries; use {self.entries}")
+        deviation = math.sqrt(self.share_variance)
+        return sums.values + discrete_gaussian(deviation, self.entries, random)
+
+    def room(self, clients: int) -> int:
+        """Most that the noise of so many clients moves a sum, but for a chance of 2^-40."""
+        return room_for(clients * self.share_variance, self.entries * self.sums)
+
+    def guarantee(
+        self, delta: float, records: Sequence[int], released: int, unmet: Sequence[str] = ()
+    ) -> Guarantee:
+        """Return the claim for one record and all planned sums.
+
+        All rounds and networks that follow are post-processing of the sums.
+
+        Args:
+            delta: below one over the largest number of records.
+            records: of each client, public.
+            released: sums so far, 1 or more.
+            unmet: reasons why there is no epsilon.
+
+        Raises:
+            ConfigurationError: delta would allow to publish one record outright.
+        """
+        check_delta_of(delta, max(records), "records of a client")
+        draws = self.entries * self.sums
+        assumed: tuple[str, ...] = ()
+        weaker: tuple[str, ...] = ()
+        if self.honest == 1:  # each client's noise is its own, and enough
+            sums = "releases"
+            sampler = "discrete Gaussian on integers, within 2^-110 of exact, "
+            sampler += f"noise multiplier {self.noise:.4g} at every client"
+        else:
+            draws *= self.clients
+            sums, assumed = "sums", shares_assumed(self.clients, self.survivors, self.corrupt)
+            sampler = "discrete Gaussian shares inside the sum, within 2^-110 of exact, "
+            sampler += f"{self.clients} shares, each of 1 / sqrt({self.honest}) "
+            sampler += f"of a noise multiplier of {self.noise:.4g}"
+            fewer = max(1, self.honest - 2)
+            found, _ = sampled_cost(self.with_honest(fewer).event(), delta, draws)
+            weaker = (
+                f"where only {fewer} keep their noise to themselves it is epsilon {figure(found)}",
+            )
+        epsilon, total = sampled_cost(self.event(), delta, draws)
+        client = sampled_cost(self.moved_by(float(max(records))), delta, draws)
+        spent = cost(replace(self, sums=released).event(), delta)
+        groups = {k: sampled_cost(self.moved_by(float(k)), delta, draws)[0] for k in GROUP_SIZES}
+        replaced = groups[2]  # two vectors of norm 1 are at most 2 apart
+        made = Guarantee(
+            unit=PrivacyUnit.RECORD,
+            neighbours="one record of one client, present or zeroed out, "
+            "every client's number of records public",
+            epsilon=epsilon,
+            delta=total,
+            covers=(
+                f"everything that the {sums}, and whatever follows from them, tell of a record",
+            ),
+            not_covered=("the numbers of records", _WARMED_UP, *NEVER_COVERED),
+            composes_to=(AtUnit(PrivacyUnit.CLIENT, *client),),
+            sampler=sampler,
+            accountant=f"{accountant_for(self.event()).name}, {self.sums} planned {sums}",
+            parts=(Part("noisy class sums", released, spent),),
+            assumptions=(
+                "the features were fitted on public data",
+                "nothing computed from a network trained on the raw records leaves the client",
+                *assumed,
+            ),
+            caveats=(
+                f"for replace-one neighbours the same noise is epsilon {figure(replaced)}",
+                *weaker,
+            ),
+            swapped=replaced,
+            groups=tuple(groups.items()),  # k records that are summed move a release k times as far
+        )
+        return made.checked(self.noise, unmet)
 
 
 def sums_for(epsilon: float, *, local: bool = False) -> int:
@@ -143,7 +216,7 @@ def sums_for(epsilon: float, *, local: bool = False) -> int:
 _TWO_FROM = 2.0
 
 
-# What a client adds: its records' residuals in integers, and a share of noise.
+# What a client sums: its records' residuals in integers.
 
 
 FEATURE_UNITS: Final = 1 << 12
@@ -232,29 +305,6 @@ def pooled_sums(parts: Iterable[tuple[Features, Features]], shape: tuple[int, in
     return Bounded(total.ravel(), l2=UNITS)
 
 
-@dataclass(frozen=True, slots=True)
-class PooledShares:
-    """What every client of a plan adds to its sums before they are masked.
-
-    A share alone hides nothing: only the sum of the plan's honest ones is noise enough.
-    """
-
-    plan: PooledPlan
-    random: Random = field(default=os.urandom, repr=False)
-
-    def perturb(self, sums: Bounded) -> IntArray:
-        """[entries] sums and a share of noise. LocalError for others than planned."""
-        if sums.l2 > UNITS or sums.values.size != self.plan.entries:
-            raise LocalError(f"a sum has {sums.values.size} entries; use {self.plan.entries}")
-        deviation = math.sqrt(self.plan.share_variance)
-        return sums.values + discrete_gaussian(deviation, self.plan.entries, self.random)
-
-    def room(self, clients: int) -> int:
-        """How far the noise of so many clients may move a sum, in units."""
-        total = clients * self.plan.share_variance
-        return room_for(total, self.plan.entries * self.plan.sums)
-
-
 def sums_codec(records: Sequence[int], n_features: int, room: int = 0) -> FixedPoint:
     """Make the codec of pooled sums, whose decoded value is the mean over all records.
 
@@ -271,85 +321,6 @@ def sums_codec(records: Sequence[int], n_features: int, room: int = 0) -> FixedP
     entry = math.ceil(math.sqrt(2 / n_features) * FEATURE_UNITS)  # of a feature, at most
     limit = max(records) * entry * RESIDUAL_UNITS + room
     return FixedPoint(tuple(records), limit / (UNITS * shrink(n_features)), 2 * limit)
-
-
-# The guarantee.
-
-
-_WARMED_UP = "a network that others may query and that learnt from raw records besides"
-
-
-def pooled_guarantee(
-    plan: PooledPlan,
-    delta: float,
-    records: Sequence[int],
-    released: int,
-    unmet: Sequence[str] = (),
-) -> Guarantee:
-    """Guarantee of noisy sums over the records of clients, whose noise is shared or each one's own.
-
-    All rounds and networks that follow are post-processing of the sums.
-
-    Args:
-        plan: all sums of a run; with one honest client each client's noise is its own.
-        delta: below one over the largest number of records.
-        records: of each client, public.
-        released: sums so far, 1 or more.
-        unmet: reasons why there is no epsilon.
-
-    Returns:
-        The claim for all planned sums.
-
-    Raises:
-        ConfigurationError: delta would allow to publish one record outright.
-    """
-    check_delta_of(delta, max(records), "records of a client")
-    local = plan.honest == 1
-    draws = (1 if local else plan.clients) * plan.entries * plan.sums
-    epsilon, total = sampled_cost(plan.event(), delta, draws)
-    swapped, _ = sampled_cost(plan.replaced(), delta, draws)
-    spent = cost(replace(plan, sums=released).event(), delta)
-    client = AtUnit(
-        PrivacyUnit.CLIENT, *sampled_cost(plan.moved_by(float(max(records))), delta, draws)
-    )
-    sums = "releases" if local else "sums"
-    made = Guarantee(
-        unit=PrivacyUnit.RECORD,
-        neighbours=plan.neighbours,
-        epsilon=epsilon,
-        delta=total,
-        covers=(f"everything that the {sums}, and whatever follows from them, tell of a record",),
-        not_covered=("the numbers of records", _WARMED_UP, *NEVER_COVERED),
-        composes_to=(client,),
-        sampler=f"{plan.mechanism}, within 2^-110 of exact, {plan.clients} shares, each of "
-        f"1 / sqrt({plan.honest}) of a noise multiplier of {plan.noise:.4g}"
-        if not local
-        else "discrete Gaussian on integers, within 2^-110 of exact, "
-        f"noise multiplier {plan.noise:.4g} at every client",
-        accountant=f"{accountant_for(plan.event()).name}, {plan.sums} planned {sums}",
-        parts=(Part("noisy class sums", released, spent),),
-        assumptions=(
-            "the features were fitted on public data",
-            "nothing computed from a network trained on the raw records leaves the client",
-            *(() if local else shares_assumed(plan.clients, plan.survivors, plan.corrupt)),
-        ),
-        caveats=(
-            f"for replace-one neighbours the same noise is epsilon {figure(swapped)}",
-            *(() if local else (_fewer(plan, delta, draws),)),
-        ),
-        swapped=swapped,
-        groups=tuple(
-            (k, sampled_cost(plan.moved_by(float(k)), delta, draws)[0]) for k in GROUP_SIZES
-        ),  # k records that are summed move a release k times as far
-    )
-    return made.checked(plan.noise, unmet)
-
-
-def _fewer(plan: PooledPlan, delta: float, draws: int) -> str:
-    """The price if the server learns the noise of two more clients."""
-    fewer = max(1, plan.honest - 2)
-    weaker, _ = sampled_cost(plan.with_honest(fewer).event(), delta, draws)
-    return f"where only {fewer} keep their noise to themselves it is epsilon {figure(weaker)}"
 
 
 # What the noise leaves room for.
@@ -467,9 +438,9 @@ class PooledGuard(ClientMechanism):
             "noisy class sums",
             event,
             fields(self._request, place, asked),
-            lambda: unit.noise.perturb(sums).astype("<i8").tobytes(),
+            lambda: unit.plan.perturb(sums, unit.random).astype("<i8").tobytes(),
             draws=plan.entries,
-            unmet=unmet_by(unit.noise.random),
+            unmet=unmet_by(unit.random),
         )
         return np.frombuffer(answer, dtype="<i8").astype(np.int64)
 
@@ -478,7 +449,7 @@ class PooledGuard(ClientMechanism):
         if not self.released:
             return None
         unit = self._unit
-        return pooled_guarantee(unit.plan, unit.delta, unit.records, self.released, unit.voids)
+        return unit.plan.guarantee(unit.delta, unit.records, self.released, unit.voids)
 
 
 class PooledRecordUnit(SharedNoise):
@@ -555,15 +526,15 @@ class PooledRecordUnit(SharedNoise):
         """The public map that the noise leaves room for."""
         self.records = tuple(records)
         self.terms = repr((self.plan, self.records, self.features)).encode()
-        self.noise = PooledShares(self.plan, random)
+        self.random = random
         if self.shares:
-            self.noise_terms = NoiseTerms(self.noise.room(clients), self.plan.survivors)
+            self.noise_terms = NoiseTerms(self.plan.room(clients), self.plan.survivors)
         self.ledgers, self.session = ledgers, os.urandom(32) if session is None else session
 
     @property
     def own_room(self) -> int:
         """How far a client's own noise may move what it releases, in units; of the local unit."""
-        return self.noise.room(1) if self.local else 0
+        return self.plan.room(1) if self.local else 0
 
     def client(self, number: int) -> PooledGuard:
         """Make the part of client `number`. Raises BudgetError the second time."""

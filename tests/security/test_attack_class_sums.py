@@ -30,7 +30,7 @@ from secure_fd.data.sources import load
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit, PooledShares, pooled_sums
+from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit, pooled_sums
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings, shared_reference
@@ -240,7 +240,7 @@ def right_guesses(budget: float, honest: int = 7) -> tuple[int, PooledPlan]:
     reference = shared_reference(data.proxies.pixels, SMALL)
     plan = PooledPlan(clients=10, honest=honest, entries=SIZE)
     plan = plan.with_noise(calibrate(budget, DELTA, plan))
-    shares = PooledShares(plan, SeededRandom(5))
+    random = SeededRandom(5)
     features = reference.features(data.clients[0].train.pixels)
     gram = features @ features.T
     one, other = np.unravel_index(gram.argmin(), gram.shape)  # the two that differ most
@@ -253,7 +253,7 @@ def right_guesses(budget: float, honest: int = 7) -> tuple[int, PooledPlan]:
         total = worlds[coin].values.astype(np.float64)
         if plan.noise:
             nothing = replace(worlds[coin], values=np.zeros_like(worlds[coin].values))
-            total = total + sum(shares.perturb(nothing) for _ in range(plan.clients))
+            total = total + sum(plan.perturb(nothing, random) for _ in range(plan.clients))
         right += int((total @ away > middle) == bool(coin))
     return right, plan
 

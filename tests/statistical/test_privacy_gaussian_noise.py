@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, chi2_contingency, chisquare, ncx2, norm
 
-from secure_fd.privacy.record import UNITS, Bounded, PooledPlan, PooledShares
+from secure_fd.privacy.record import UNITS, Bounded, PooledPlan
 from secure_fd.privacy.samplers import SeededRandom, discrete_gaussian
 from secure_fd.votes.codec import FloatArray, IntArray
 
@@ -153,7 +153,7 @@ def test_a_release_adds_the_noise_that_it_claims():
     """Sums of zero leave the noise alone: z UNITS on every entry, and fresh on each call."""
     plan = PooledPlan(clients=1, honest=1, entries=10_000, noise=1.081)
     empty = Bounded(np.zeros(plan.entries, dtype=np.int64), l2=UNITS)
-    noise = [PooledShares(plan, SeededRandom(seed)).perturb(empty) for seed in (18, 19)]
+    noise = [plan.perturb(empty, SeededRandom(seed)) for seed in (18, 19)]
     sigma = plan.noise * UNITS
     assert fit(noise[0], sigma) > FALSE_ALARM
     assert fit(noise[0] * 2 // 3, sigma) < FALSE_ALARM

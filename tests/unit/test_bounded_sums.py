@@ -9,7 +9,7 @@ import pytest
 
 import secure_fd.privacy.record
 from secure_fd.errors import LocalError
-from secure_fd.privacy.record import UNITS, Bounded, PooledPlan, PooledShares
+from secure_fd.privacy.record import UNITS, Bounded, PooledPlan
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.votes.codec import IntArray
 
@@ -50,7 +50,7 @@ def released(monkeypatch: pytest.MonkeyPatch, twin: Callable[..., IntArray] | No
         monkeypatch.setattr(secure_fd.privacy.record, "discrete_gaussian", twin)
     plan = PooledPlan(clients=1, honest=1, entries=20_000, noise=1.081)
     sums = Bounded(np.arange(20_000) % 2, l2=UNITS)
-    return PooledShares(plan, SeededRandom(3)).perturb(sums)
+    return plan.perturb(sums, SeededRandom(3))
 
 
 def test_the_low_bit_of_a_release_tells_nothing(monkeypatch):

@@ -16,7 +16,7 @@ from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.base import IN_CLEAR
 from secure_fd.privacy.calibration import epsilon
-from secure_fd.privacy.client import ClientGuard, ClientPlan, ClientShares, ClientUnit
+from secure_fd.privacy.client import ClientGuard, ClientPlan, ClientUnit
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
@@ -100,9 +100,8 @@ def test_every_round_is_paid_for():
 
 def test_the_shares_of_the_honest_make_up_the_whole_noise():
     """False alarms at 1e-6; a deviation off by a fifth is found with a probability above .999."""
-    plan = unit().plan
-    shares = ClientShares(plan, SeededRandom(1))
-    noise = sum(shares.draw(4000) for _ in range(plan.honest))
+    plan, random = unit().plan, SeededRandom(1)
+    noise = sum(plan.share(4000, random) for _ in range(plan.honest))
     wanted = (plan.noise * plan.l2) ** 2
 
     def p_value(values: FloatArray) -> float:
@@ -111,7 +110,7 @@ def test_the_shares_of_the_honest_make_up_the_whole_noise():
 
     assert p_value(noise) > 1e-6
     assert p_value(noise * 0.8) < 1e-6
-    assert p_value(noise + shares.draw(4000) * 2) < 1e-6
+    assert p_value(noise + plan.share(4000, random) * 2) < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -169,7 +168,7 @@ def test_clients_with_different_plans_do_not_sum():
 
 def test_what_noise_alone_would_give_teaches_nothing():
     made = unit()
-    floor = ClientShares(made.plan).deviation * math.sqrt(2 * math.log(10))
+    floor = math.sqrt(made.plan.sum_variance) / made.plan.scale * math.sqrt(2 * math.log(10))
     votes = np.array([[floor * 0.99, -floor, floor * 1.01, *([0.0] * 7)]])
     sums = made.debias(Sums(votes.sum(axis=1), votes), range(10))
     assert sums.total.tolist() == [[0.0, 0.0, floor * 1.01, *([0.0] * 7)]]

@@ -1,6 +1,7 @@
 """The pooled record unit: exact sensitivity, shares inside masks, and no more sums than planned."""
 
 import math
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +28,6 @@ from secure_fd.privacy.record import (
     PooledGuard,
     PooledPlan,
     PooledRecordUnit,
-    PooledShares,
     audible,
     feature_units,
     level_for,
@@ -347,12 +347,12 @@ def test_noise_that_no_sampler_draws_is_refused_before_anything_is_booked(kind):
 
 
 def test_shares_are_for_sums_of_the_planned_form():
-    shares = PooledShares(replace(PLAN, entries=4, noise=1.0))
+    plan = replace(PLAN, entries=4, noise=1.0)
     with pytest.raises(LocalError, match="a sum has 5 entries; use 4"):
-        shares.perturb(Bounded(np.zeros(5, dtype=np.int64), UNITS))
+        plan.perturb(Bounded(np.zeros(5, dtype=np.int64), UNITS), os.urandom)
     with pytest.raises(LocalError, match="entries; use 4"):
-        shares.perturb(Bounded(np.zeros(4, dtype=np.int64), 2 * UNITS))
-    assert shares.room(10) > 3 * UNITS > shares.room(1) > 2 * UNITS
+        plan.perturb(Bounded(np.zeros(4, dtype=np.int64), 2 * UNITS), os.urandom)
+    assert plan.room(10) > 3 * UNITS > plan.room(1) > 2 * UNITS
 
 
 # The local unit: each client's own noise is enough.

@@ -21,11 +21,11 @@ from dp_accounting.pld.privacy_loss_distribution import (
 )
 
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.client import ClientPlan, client_guarantee
+from secure_fd.privacy.client import ClientPlan
 from secure_fd.privacy.dp_sgd import TrainingPlan, dp_sgd_guarantee
 from secure_fd.privacy.guarantee import Guarantee, PrivacyUnit
 from secure_fd.privacy.label import LabelPlan, RandomizedResponse, label_guarantee
-from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit, pooled_guarantee
+from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit
 from secure_fd.secure_sum.masked import masked_guarantee
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.votes.codec import FloatArray
@@ -78,7 +78,7 @@ def at_least(printed: Sequence[float], exact: Sequence[float], slack: float) -> 
 def test_the_local_record_unit(claimed):
     plan = PooledPlan(clients=10, honest=1, entries=1000)
     plan = plan.with_noise(calibrate(claimed, DELTA, plan))
-    made = pooled_guarantee(plan, DELTA, (300,) * 10, plan.sums)
+    made = plan.guarantee(DELTA, (300,) * 10, plan.sums)
     assert gaussian(1 / plan.noise) <= made.epsilon <= claimed
     assert exact_noise(claimed) <= plan.noise <= 1.01 * exact_noise(claimed)
     at_least(in_caveats(made), [gaussian(2 / plan.noise)], slack=0.02)
@@ -91,7 +91,7 @@ def test_the_pooled_record_unit(claimed, sums):
     plan = PooledPlan(clients=10, honest=7, entries=10_000, sums=sums)
     plan = plan.with_noise(calibrate(claimed, DELTA, plan))
     mu = math.sqrt(sums) / plan.noise
-    made = pooled_guarantee(plan, DELTA, (300, 200), plan.sums)
+    made = plan.guarantee(DELTA, (300, 200), plan.sums)
     assert gaussian(mu) <= made.epsilon <= claimed < gaussian(1.01 * mu)
     fewer = mu * math.sqrt(7 / 5)
     at_least(in_caveats(made), [gaussian(2 * mu), gaussian(fewer)], slack=0.01)
@@ -117,7 +117,7 @@ def test_the_smallest_pooled_sum_with_all_corrupt_clients_that_the_masks_name(cl
     assert int(named) == group.corrupt == unit.plan.corrupt
     honest = (least - int(named)) * unit.plan.share_variance
     mu = math.sqrt(2) * UNITS / math.sqrt(honest)
-    made = pooled_guarantee(unit.plan, DELTA, unit.records, unit.plan.sums)
+    made = unit.plan.guarantee(DELTA, unit.records, unit.plan.sums)
     assert gaussian(mu) <= made.epsilon <= claimed < gaussian(1.01 * mu)
     assert f"{least:,} of {clients:,} clients or more, and at most {named}" in made.sentence()
 
@@ -155,7 +155,7 @@ def moved_by(plan: ClientPlan, units: int, grid: float) -> PrivacyLossDistributi
 def test_the_client_unit_is_enumerated(claimed):
     """One vote a proxy and round; a client that votes otherwise moves two entries for each."""
     plan = FLEET.with_noise(calibrate(claimed, DELTA, FLEET))
-    made = client_guarantee(plan, DELTA, released=1)
+    made = plan.guarantee(DELTA, released=1)
     votes = plan.proxies * plan.rounds
     grid = 5e-5 * claimed
     one = moved_by(plan, plan.scale, grid)

@@ -28,7 +28,7 @@ def test_the_table_of_noise_multipliers():
     for z, claimed, replaced in rows:
         plan = calibrated(float(claimed))
         assert f"{plan.noise:.3f}" == z
-        assert figure(cost(plan.replaced())) == replaced
+        assert figure(cost(plan.moved_by(2.0))) == replaced
 
 
 def test_the_costs_at_larger_units():
@@ -46,6 +46,7 @@ def test_the_example_runs(capsys):
     exec(compile(example, "docs/privacy.md", "exec"), {})  # noqa: S102 - our own page
     shown = capsys.readouterr().out
     assert shown.startswith(
-        "record 1.081 4.00\nrecord 0.710 4.00\nlabel 0.155 4.00\nclient 3.419 4.00\n"
+        "PooledPlan 1.081 4.00\nTrainingPlan 0.710 4.00\n"
+        "LabelPlan 0.155 4.00\nClientPlan 3.419 4.00\n"
     )
     assert "deniability of a single answer" in shown

@@ -10,7 +10,7 @@ from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.dp_sgd import TrainingPlan, dp_sgd_guarantee, group_epsilons
 from secure_fd.privacy.events import Gaussian
 from secure_fd.privacy.guarantee import GROUP_SIZES, Guarantee
-from secure_fd.privacy.record import PooledPlan, pooled_guarantee
+from secure_fd.privacy.record import PooledPlan
 from secure_fd.privacy.samplers import FloatGaussian, SeededRandom
 
 DELTA = 1e-5
@@ -22,7 +22,7 @@ SUMS = PooledPlan(clients=10, honest=1, entries=2000)
 def record(claimed: float = 4.0) -> Guarantee:
     """Of class sums on which each client's own noise is enough."""
     plan = SUMS.with_noise(calibrate(claimed, DELTA, SUMS))
-    return pooled_guarantee(plan, DELTA, (300,) * 10, released=1)
+    return plan.guarantee(DELTA, (300,) * 10, released=1)
 
 
 def test_records_of_one_person_move_a_sum_together():

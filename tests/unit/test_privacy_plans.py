@@ -16,29 +16,27 @@ from secure_fd.privacy.events import (
     Repeated,
     SampledGaussian,
 )
-from secure_fd.privacy.guarantee import PrivacyUnit
 from secure_fd.privacy.label import LabelPlan, RandomizedResponse
 from secure_fd.privacy.record import PooledPlan
 
 DELTA = 1e-5
 SUMS = PooledPlan(clients=1, honest=1, entries=10_000)
 FLEET = ClientPlan(clients=1000, proxies=512, rounds=10, classes=10, absent=100, corrupt=50)
-UNITS = {
-    SUMS: PrivacyUnit.RECORD,
-    TrainingPlan(300, 64, 330): PrivacyUnit.RECORD,
-    LabelPlan(11): PrivacyUnit.LABEL,
-    LabelPlan(11, releases=6000): PrivacyUnit.CLIENT,
-    FLEET: PrivacyUnit.CLIENT,
-}
+PLANS = (
+    SUMS,
+    TrainingPlan(300, 64, 330),
+    LabelPlan(11),
+    LabelPlan(11, releases=6000),
+    FLEET,
+)
 
 
 def cost(event: Event) -> float:
     return accountant_for(event).epsilon(event, DELTA)
 
 
-@pytest.mark.parametrize("plan", UNITS)
+@pytest.mark.parametrize("plan", PLANS)
 def test_no_noise_is_an_infinite_epsilon_and_the_other_way_round(plan):
-    assert plan.unit is UNITS[plan]
     assert plan.noise == 0
     assert epsilon(plan, DELTA) == math.inf
     assert calibrate(math.inf, DELTA, plan) == 0
@@ -53,7 +51,7 @@ def test_noise_is_never_passed_by_position():
 def test_a_record_that_is_replaced_or_counted_often_moves_more():
     """Epsilon itself is tested in test_printed_epsilons."""
     plan = SUMS.with_noise(calibrate(4.0, DELTA, SUMS))
-    assert cost(plan.replaced()) == pytest.approx(9.085, abs=5e-4)
+    assert cost(plan.moved_by(2.0)) == pytest.approx(9.085, abs=5e-4)
     assert priced(plan.moved_by(5400.0))[0].l2 == 5400 * priced(plan.event())[0].l2
 
 

@@ -14,7 +14,7 @@ from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.dp_sgd import TrainingPlan, dp_sgd_guarantee
 from secure_fd.privacy.guarantee import Guarantee, PrivacyUnit, figure
 from secure_fd.privacy.label import RandomizedResponse, label_guarantee
-from secure_fd.privacy.record import PooledPlan, pooled_guarantee
+from secure_fd.privacy.record import PooledPlan
 
 DELTA = 1e-5
 
@@ -23,7 +23,7 @@ def record(epsilon: float = 4.0, *, entries: int = 2000) -> Guarantee:
     """Of class sums on which each client's own noise is enough."""
     plan = PooledPlan(clients=10, honest=1, entries=entries)
     plan = plan.with_noise(calibrate(epsilon, DELTA, plan))
-    return pooled_guarantee(plan, DELTA, (5400,) * 10, released=1)
+    return plan.guarantee(DELTA, (5400,) * 10, released=1)
 
 
 def label(epsilon: float = 4.0) -> Guarantee:
@@ -128,7 +128,7 @@ def test_impossible_claims_are_refused(epsilon, delta):
 def test_a_delta_that_allows_publishing_a_record_is_refused():
     plan = PooledPlan(clients=10, honest=1, entries=1, noise=1.0)
     with pytest.raises(ConfigurationError, match="one over the number of records"):
-        pooled_guarantee(plan, 1e-3, (1000,) * 10, released=1)
+        plan.guarantee(1e-3, (1000,) * 10, released=1)
 
 
 def test_what_the_sampler_lacks_is_in_delta_or_there_is_no_epsilon():

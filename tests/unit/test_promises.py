@@ -4,12 +4,12 @@ from experiments.promises import privacy, promised, voids
 from experiments.tables import rendered
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.label import RandomizedResponse, label_guarantee
-from secure_fd.privacy.record import PooledPlan, pooled_guarantee
+from secure_fd.privacy.record import PooledPlan
 
 
 def pooled() -> Guarantee:
     plan = PooledPlan(clients=10, honest=7, entries=2000, noise=1.1)
-    return pooled_guarantee(plan, 1e-5, (300,) * 10, released=1)
+    return plan.guarantee(1e-5, (300,) * 10, released=1)
 
 
 def label() -> Guarantee:
