@@ -28,10 +28,6 @@ class ConfigurationError(SecureFDError, ValueError):
         return type(self), self._parts
 
 
-class UnsupportedEventError(ConfigurationError):
-    """An accountant knows no bound for what was released."""
-
-
 class LocalError(SecureFDError):
     """This party did something the protocol forbids.
 

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp
 
-from secure_fd.errors import ConfigurationError, UnsupportedEventError
+from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.events import (
     DistributedGaussian,
     Event,
@@ -39,35 +39,33 @@ class Accountant:
 
     name: the notion of privacy and the source of the bound, for a guarantee's sentence. kinds: the
     releases that it covers. bound: from their counts and delta to epsilon, infinite where nothing
-    hides the data. resolution: relative precision to which a calibration is worth its time. pure:
-    whether it is of one release at any delta, 0 included.
+    hides the data. resolution: relative precision to which a calibration is worth its time.
     """
 
     name: str
     kinds: type | UnionType
     bound: Callable[[Counter[Primitive], float], float]
     resolution: float = 1e-9
-    pure: bool = False
 
     def supports(self, event: Event) -> bool:
         """Return whether a bound is known for all releases of the event."""
-        parts = primitives(event)
-        return all(isinstance(part, self.kinds) for part in parts) and (
-            not self.pure or parts.total() <= 1
-        )
+        return all(isinstance(part, self.kinds) for part in primitives(event))
 
     def epsilon(self, event: Event, delta: float) -> float:
-        """Return a sound epsilon at delta.
+        """Return a sound epsilon at delta; of one randomised response it is exact at any delta.
 
         Raises:
-            UnsupportedEventError: no bound is known for the event.
+            LocalError: no bound is known for the event.
             ConfigurationError: the bound does not exist at this delta.
         """
         if not self.supports(event):
-            raise UnsupportedEventError("event", event, f"{self.name} accounting knows no bound")
-        if not self.pure:
-            check_delta(delta)
-        return self.bound(primitives(event), delta)
+            raise LocalError(f"{self.name}: no bound is known for {event}")
+        parts = primitives(event)
+        match list(parts.items()):
+            case [(Response(epsilon=pure), 1)]:
+                return pure
+        check_delta(delta)
+        return self.bound(parts, delta)
 
 
 def check_delta(delta: float) -> None:
@@ -401,13 +399,7 @@ PRIVACY_LOSS: Final = Accountant(
 # From events to epsilons: the tightest accountant that knows the event is taken.
 
 
-def _single(parts: Counter[Primitive], delta: float) -> float:  # noqa: ARG001 - it holds at any
-    """The epsilon that an answer is drawn with."""
-    return sum(part.epsilon for part in parts if isinstance(part, Response))
-
-
-SINGLE_ANSWER: Final = Accountant("pure, exact", Response, _single, pure=True)
-ACCOUNTANTS: Final = (SINGLE_ANSWER, ANALYTIC_GAUSSIAN, PRIVACY_LOSS, NEARLY_GAUSSIAN, RENYI)
+ACCOUNTANTS: Final = (ANALYTIC_GAUSSIAN, PRIVACY_LOSS, NEARLY_GAUSSIAN, RENYI)
 """Tightest first: where two know an event, the earlier one's epsilon is not above the other's."""
 
 
@@ -419,10 +411,7 @@ def accountant_for(event: Event) -> Accountant:
     >>> round(accountant_for(event).epsilon(event, 1e-5), 2)
     0.73
     """
-    for accountant in ACCOUNTANTS:
-        if accountant.supports(event):
-            return accountant
-    raise UnsupportedEventError("event", event, "no accountant knows a bound for it")
+    return next(accountant for accountant in ACCOUNTANTS if accountant.supports(event))
 
 
 def sampled_cost(event: Event, delta: float, draws: int) -> tuple[float, float]:
