@@ -405,7 +405,7 @@ def claimed(runner: Federation, data: FederatedData) -> Guarantee | None:
     if isinstance(unit, LabelUnit):
         return weakest(
             [
-                label_guarantee(unit.mechanism, releases=part.ledger.released, delta=unit.delta)
+                label_guarantee(unit.mechanism, releases=part.released, delta=unit.delta)
                 for part in unit.parts.values()
             ]
         )

@@ -35,7 +35,7 @@ from attacks.audit.setting import (
 )
 from secure_fd.errors import LocalError
 from secure_fd.privacy.client import ClientPlan, ClientUnit
-from secure_fd.privacy.label import BoolArray, LabelLedger, RandomizedResponse
+from secure_fd.privacy.label import BoolArray, LabelGuard, RandomizedResponse
 from secure_fd.privacy.samplers import Random
 from secure_fd.votes.codec import FloatArray, IntArray, KnowledgeCodec, Released, one_hot
 
@@ -105,10 +105,12 @@ def _answers(truth: int, other: int, setting: Setting) -> IntArray:
     indices = np.arange(count)
     own, known = (np.full(count, symbol) for symbol in (truth, other))
     mechanism = RandomizedResponse(setting.epsilon, _CLASSES + 1)
-    ledger, accomplice = LabelLedger(mechanism, count), LabelLedger(mechanism, count)
+    audited, accomplice = (
+        LabelGuard(mechanism, count, setting.delta, setting.random) for _ in range(2)
+    )
     seen = [
-        asked.release(indices, symbols, setting.random)
-        for asked, symbols in ((ledger, own), (accomplice, known), (ledger, own))
+        asked.named(indices, symbols)
+        for asked, symbols in ((audited, own), (accomplice, known), (audited, own))
     ]
     return np.stack([_codes(seen[i]) for i in (0, 2, 1)], axis=1)
 

@@ -13,7 +13,7 @@ import numpy as np
 from attacks.audit.setting import SHARE, replaced
 from secure_fd.privacy import client, dp_sgd, label, record
 from secure_fd.privacy.client import ClientPlan
-from secure_fd.privacy.label import BoolArray, LabelLedger, RandomizedResponse
+from secure_fd.privacy.label import BoolArray, LabelGuard, RandomizedResponse
 from secure_fd.privacy.record import Bounded, PooledPlan
 from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian, words
 from secure_fd.votes.codec import FloatArray, IntArray
@@ -75,15 +75,13 @@ def abstention_unprotected() -> AbstractContextManager[None]:
 
 def fresh_noise_every_round() -> AbstractContextManager[None]:
     """The ledger counts a pair as released and forgets what it answered."""
-    answer = LabelLedger.release
+    answer = LabelGuard.named
 
-    def forgetful(
-        self: LabelLedger, indices: IntArray, symbols: IntArray, random: Random
-    ) -> BoolArray:
-        self._released[indices] = False
-        return answer(self, indices, symbols, random)
+    def forgetful(self: LabelGuard, indices: IntArray, symbols: IntArray) -> BoolArray:
+        self._answered[indices] = False
+        return answer(self, indices, symbols)
 
-    return replaced(LabelLedger, "release", forgetful)
+    return replaced(LabelGuard, "named", forgetful)
 
 
 def noise_per_client() -> AbstractContextManager[None]:

@@ -41,7 +41,7 @@ from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.client import ClientPlan
 from secure_fd.privacy.dp_sgd import TrainingPlan
 from secure_fd.privacy.events import Gaussian, Repeated, SampledGaussian
-from secure_fd.privacy.label import LabelLedger, LabelPlan, RandomizedResponse
+from secure_fd.privacy.label import LabelGuard, LabelPlan, RandomizedResponse
 from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.record import UNITS
 from secure_fd.votes.codec import FloatArray
@@ -312,9 +312,9 @@ _SYMBOLS, _ANSWERS = 11, 400_000
 def answer_noise(setting: Setting) -> Shown:
     """Answers of one known truth: the share of wrong ones is at most so much (Clopper, Pearson)."""
     mechanism, count = RandomizedResponse(setting.epsilon, _SYMBOLS), setting.trials(_ANSWERS)
-    ledger = LabelLedger(mechanism, count)
+    guard = LabelGuard(mechanism, count, setting.delta, setting.random)
     indices, truth = np.arange(count), np.full(count, 3)
-    named = ledger.release(indices, truth, setting.random)
+    named = guard.named(indices, truth)
     wrong = int(np.count_nonzero(~named[:, 3] | (named.sum(axis=1) != 1)))
     plan = LabelPlan(_SYMBOLS).with_noise(calibrate(setting.epsilon, 0.0, LabelPlan(_SYMBOLS)))
     claim = Claim.of(label_claim(setting), 0.0, plan)

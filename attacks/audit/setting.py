@@ -16,7 +16,7 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD, TrainingPlan
-from secure_fd.privacy.label import LabelLedger, RandomizedResponse
+from secure_fd.privacy.label import LabelGuard, RandomizedResponse
 from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.privacy.samplers import Random, words
 from secure_fd.secure_sum.base import SumPromise
@@ -92,10 +92,10 @@ class Shown:
 
 
 def label_claim(setting: Setting) -> float:
-    """What a ledger of ten classes prints after an answer, with noise of the operating system."""
-    ledger = LabelLedger(RandomizedResponse(setting.epsilon, 11), 1)
-    ledger.release(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64), os.urandom)
-    return printed(ledger.guarantee(setting.delta)).epsilon
+    """Epsilon printed after an answer of ten classes, with noise of the operating system."""
+    guard = LabelGuard(RandomizedResponse(setting.epsilon, 11), 1, setting.delta)
+    guard.named(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
+    return printed(guard.guarantee()).epsilon
 
 
 # Units that hide in a masked sum.

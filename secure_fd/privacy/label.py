@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Decimal, localcontext
-from typing import NoReturn, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -255,65 +255,25 @@ def label_guarantee(mechanism: RandomizedResponse, *, releases: int, delta: floa
 # The unit and its parts.
 
 
-class LabelLedger:
-    """One client's noisy answers, memoised by proxy index: the classes that each one names.
+class LabelGuard(ClientMechanism):
+    """One client's noisy answers, stored by proxy index: the classes that each one names.
 
     Fresh noise on the same pair would average out: twenty answers at epsilon 4 are epsilon 80.
     So a second request gets the first answer, whatever the network has learnt since.
     The truth is never stored. A copy would release pairs a second time, so there is none.
     """
 
-    __slots__ = ("_mechanism", "_named", "_released", "_unmet")
-
-    def __init__(self, mechanism: RandomizedResponse, n_proxies: int) -> None:
+    def __init__(
+        self,
+        mechanism: RandomizedResponse,
+        n_proxies: int,
+        delta: float,
+        random: Random = os.urandom,
+    ) -> None:
         check_least("n_proxies", n_proxies, 1)
-        self._mechanism = mechanism
+        self._mechanism, self._delta, self._random = mechanism, delta, random
         self._named = np.zeros((n_proxies, mechanism.alphabet_size - 1), dtype=np.bool_)
-        self._released = np.zeros(n_proxies, dtype=np.bool_)
-        self._unmet: frozenset[str] = frozenset()
-
-    def release(self, indices: IntArray, symbols: IntArray, random: Random) -> BoolArray:
-        """[m, C] the classes named for proxies `indices` [m] whose true symbols are `symbols` [m].
-
-        Noise is drawn for pairs never released before, and for no other; of a pair that appears
-        twice in one call, the first symbol counts. On an error nothing is recorded.
-        """
-        size = len(self._released)
-        if indices.ndim != 1 or indices.shape != symbols.shape:
-            raise LocalError(f"a release of {indices.shape} proxies has {symbols.shape} symbols")
-        if indices.size and not 0 <= indices.min() <= indices.max() < size:
-            raise LocalError(f"a proxy index is outside [0, {size})")
-        unseen = np.flatnonzero(~self._released[indices])
-        fresh, first = np.unique(indices[unseen], return_index=True)
-        named = self._mechanism.respond_rows(symbols[unseen[first]], random)
-        if fresh.size:
-            self._unmet |= set(unmet_by(random))
-        self._named[fresh] = named
-        self._released[fresh] = True
-        return self._named[indices]
-
-    @property
-    def released(self) -> int:
-        """Number of pairs released so far: what the client level composes over."""
-        return int(np.count_nonzero(self._released))
-
-    def guarantee(self, delta: float) -> Guarantee:
-        """What the answers so far carry; `delta` is that of the composition to larger units."""
-        made = label_guarantee(self._mechanism, releases=self.released, delta=delta)
-        return made.voided_by(sorted(self._unmet))
-
-    def __repr__(self) -> str:
-        return f"LabelLedger(n_proxies={len(self._released)}, released={self.released})"
-
-    def __reduce__(self) -> NoReturn:
-        raise LocalError("a label ledger is secret and single: it cannot be pickled or copied")
-
-
-class LabelGuard(ClientMechanism):
-    """One client's answers, each made noisy once."""
-
-    def __init__(self, unit: "LabelUnit", ledger: LabelLedger) -> None:
-        self.ledger, self._unit = ledger, unit
+        self._answered = np.zeros(n_proxies, dtype=np.bool_)
 
     def release(self, indices: IntArray, answer: Answer) -> Released:
         """Return the class that each noisy answer names, as a vote; no vote where it abstains.
@@ -321,14 +281,33 @@ class LabelGuard(ClientMechanism):
         A pair released before keeps its answer. It counts as released from here on, even if the
         upload never arrives: a lost message looks like one that was kept.
         """
-        honest, random = answer(indices), self._unit.random
-        symbols = sample_symbols(honest.weights, honest.predictions, random)
-        rows = self.ledger.release(indices, symbols, random).astype(np.float64)
+        honest = answer(indices)
+        symbols = sample_symbols(honest.weights, honest.predictions, self._random)
+        rows = self.named(indices, symbols).astype(np.float64)
         return Released(rows.sum(axis=1), rows)
+
+    def named(self, indices: IntArray, symbols: IntArray) -> BoolArray:
+        """[m, C] the classes named for proxies `indices` [m] whose true symbols are `symbols` [m].
+
+        Noise is drawn for pairs never released before, and for no other; of a pair that appears
+        twice in one call, the first symbol counts. On an error nothing is recorded.
+        """
+        size = len(self._answered)
+        if indices.ndim != 1 or indices.shape != symbols.shape:
+            raise LocalError(f"a release of {indices.shape} proxies has {symbols.shape} symbols")
+        if indices.size and not 0 <= indices.min() <= indices.max() < size:
+            raise LocalError(f"a proxy index is outside [0, {size})")
+        unseen = np.flatnonzero(~self._answered[indices])
+        fresh, first = np.unique(indices[unseen], return_index=True)
+        self._named[fresh] = self._mechanism.respond_rows(symbols[unseen[first]], self._random)
+        self._answered[fresh] = True
+        self.released = int(np.count_nonzero(self._answered))
+        return self._named[indices]
 
     def guarantee(self) -> Guarantee:
         """Return the claim for the answers so far."""
-        return self.ledger.guarantee(self._unit.delta)
+        made = label_guarantee(self._mechanism, releases=self.released, delta=self._delta)
+        return made.voided_by(unmet_by(self._random) if self.released else ())
 
 
 class LabelUnit(Protection):
@@ -365,7 +344,7 @@ class LabelUnit(Protection):
     def _part(self, number: int) -> LabelGuard:
         if not self._agreed:
             raise LocalError(f"client {number} needs the proxies before its part of the label unit")
-        return LabelGuard(self, LabelLedger(self.mechanism, self._n_proxies))
+        return LabelGuard(self.mechanism, self._n_proxies, self.delta, self.random)
 
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
         """Return unbiased counts a class, clipped at zero.

@@ -180,5 +180,5 @@ def test_keys_and_ledgers_are_in_no_repr(digits):
     forms = [form for secret in drawn for form in (secret.hex(), repr(secret)[2:-1])]
     assert len(forms) > 20
     assert not [form for form in forms if form in text]
-    assert repr(unit.parts[0].ledger._named) not in text
+    assert repr(unit.parts[0]._named) not in text
     assert forms[0] in repr(drawn[0].hex())

@@ -157,10 +157,10 @@ def test_the_label_unit_makes_one_noisy_answer_for_both_sums(digits):
         enough = counted.counts >= 2
         assert voters_of(summed).tolist() == counted.counts[enough].tolist()
         for client, bits in counted.uploads.items():
-            named = unit.parts[client].ledger._named[counted.proxy_indices].any(axis=1)
+            named = unit.parts[client]._named[counted.proxy_indices].any(axis=1)
             assert named.tolist() == bits.astype(bool).tolist()
     drawn = {index for seen in made.transcript.voters for index in seen.proxy_indices.tolist()}
-    assert {part.ledger.released for part in unit.parts.values()} == {len(drawn)}
+    assert {part.released for part in unit.parts.values()} == {len(drawn)}
 
 
 def test_one_voter_is_the_run_without_the_option(digits):

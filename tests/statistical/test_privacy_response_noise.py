@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from secure_fd.privacy.label import BoolArray, LabelLedger, RandomizedResponse, sample_symbols
+from secure_fd.privacy.label import BoolArray, LabelGuard, RandomizedResponse, sample_symbols
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.votes.codec import FloatArray, IntArray, KnowledgeCodec, Released
@@ -80,7 +80,7 @@ M, LOST = 8_000, {1: Stage.PREPARE, 4: Stage.INPUT, 5: Stage.UNMASK}
 def masked_sums(mechanism: RandomizedResponse) -> tuple[FloatArray, FloatArray, Summed]:
     """[M, C] answers that hold a class, of who survived; and [C] what the survivors meant.
 
-    Each client has a weight and a soft label of its own, all go through the ledger, the codec and
+    Each client has a weight and a soft label of its own, all go through the guard, the codec and
     the real masks.
     """
     random, rng = SeededRandom(7), np.random.default_rng(8)
@@ -88,9 +88,9 @@ def masked_sums(mechanism: RandomizedResponse) -> tuple[FloatArray, FloatArray, 
     for k in range(10):
         weight, row = rng.uniform(0.3, 1.0), rng.dirichlet(np.ones(4))
         meant.append(weight * row)
-        ledger = LabelLedger(mechanism, M)
+        guard = LabelGuard(mechanism, M, 1e-5, random)
         symbols = sample_symbols(np.full(M, weight), np.tile(row, (M, 1)), random)
-        named = ledger.release(np.arange(M), symbols, random)
+        named = guard.named(np.arange(M), symbols)
         rows = named.astype(np.float64)
         vectors[k] = codec.encode(Released(rows.sum(axis=1), rows))
         assert np.array_equal(vectors[k].reshape(M, 4), named)
@@ -111,20 +111,21 @@ def test_under_masks_and_dropouts_debiasing_is_unbiased():
     assert not within_six_errors(mechanism.debias(sums, 10), meant).any()
 
 
-class ForgetfulLedger:
+class ForgetfulGuard(LabelGuard):
     """The twin that draws fresh noise for a pair each time it is asked."""
 
-    def __init__(self, mechanism: RandomizedResponse) -> None:
-        self._mechanism = mechanism
-
-    def release(self, indices: IntArray, symbols: IntArray, random: Random) -> BoolArray:
-        return self._mechanism.respond_rows(symbols[np.arange(len(indices))], random)
+    def named(self, indices: IntArray, symbols: IntArray) -> BoolArray:
+        self._answered[:] = False
+        return super().named(indices, symbols)
 
 
-def recovered(ledger: LabelLedger | ForgetfulLedger, truths: IntArray, rounds: int) -> float:
+def recovered(
+    kind: type[LabelGuard], mechanism: RandomizedResponse, truths: IntArray, rounds: int
+) -> float:
     """Share of classes that an observer of all rounds gets as one of those named most often."""
-    random, indices = SeededRandom(6), np.arange(len(truths))
-    counts = np.sum([ledger.release(indices, truths, random) for _ in range(rounds)], axis=0)
+    indices = np.arange(len(truths))
+    guard = kind(mechanism, len(truths), 1e-5, SeededRandom(6))
+    counts = np.sum([guard.named(indices, truths) for _ in range(rounds)], axis=0)
     best = counts.max(axis=1)
     winners = np.count_nonzero(counts == best[:, None], axis=1)
     hit = counts[indices, truths] == best
@@ -136,10 +137,10 @@ def guessed_from_one(mechanism: RandomizedResponse) -> float:
     return mechanism.p + mechanism.q / 10
 
 
-def test_asking_again_teaches_nothing_and_a_forgetful_ledger_gives_all():
+def test_asking_again_teaches_nothing_and_a_forgetful_guard_gives_all():
     """The observer of one answer guesses takes the class that it names, or any of ten."""
     mechanism, truths = RandomizedResponse(1.0, 11), np.arange(2000) % 10
-    once, often = (recovered(LabelLedger(mechanism, 2000), truths, rounds) for rounds in (1, 200))
+    once, often = (recovered(LabelGuard, mechanism, truths, rounds) for rounds in (1, 200))
     assert once == often
     assert abs(often - guessed_from_one(mechanism)) < SIX_SIGMA * np.sqrt(0.25 / 2000) < 0.07
-    assert recovered(ForgetfulLedger(mechanism), truths, 200) > 0.95
+    assert recovered(ForgetfulGuard, mechanism, truths, 200) > 0.95

@@ -162,7 +162,7 @@ def test_a_lost_upload_counts_as_released_and_one_never_made_does_not(digits):
     unit = LabelUnit(1.0, 1e-5, random=SeededRandom(0))
     plan = faults({0: dict(enumerate(Stage))})
     run(federation(digits, protection=unit, dropouts=plan), rounds=1)
-    assert [part.ledger.released for part in unit.parts.values()] == [0, 32, 32, 32]
+    assert [part.released for part in unit.parts.values()] == [0, 32, 32, 32]
 
 
 @pytest.mark.parametrize("protection", [None, LabelUnit(4.0, 1e-5, random=SeededRandom(2))])

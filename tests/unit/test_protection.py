@@ -69,7 +69,7 @@ def test_a_client_has_one_part_and_the_weakest_speaks_for_all(digits):
     unit = LabelUnit(4.0, 1e-5)
     made = federation(digits, protection=unit, dropouts=faults({1: {2: Stage.PREPARE}}))
     run(made, rounds=2)
-    counts = [part.ledger.released for part in unit.parts.values()]
+    counts = [part.released for part in unit.parts.values()]
     assert counts[2] < counts[0] == counts[1] == counts[3]
     claim = made.guarantee()
     assert claim == unit.guarantee() == unit.parts[0].guarantee() != unit.parts[2].guarantee()

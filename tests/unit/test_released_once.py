@@ -1,4 +1,4 @@
-"""A (client, proxy) pair is released once, for good: the ledger, and the label unit with faults."""
+"""A (client, proxy) pair is released once, for good: the guard, and the label unit with faults."""
 
 import copy
 import itertools
@@ -15,7 +15,6 @@ from secure_fd.privacy.base import Answer
 from secure_fd.privacy.label import (
     BoolArray,
     LabelGuard,
-    LabelLedger,
     LabelUnit,
     RandomizedResponse,
 )
@@ -26,90 +25,90 @@ from secure_fd.wire import Stage
 from tests.small_federation import all_proxies, faults, federation, run
 
 
-def forbidden(count: int) -> bytes:
-    raise AssertionError(f"{count} random bytes were drawn where none may be")
+def guard_of(
+    random: Random, epsilon: float = 0.5, kind: type[LabelGuard] = LabelGuard
+) -> LabelGuard:
+    return kind(RandomizedResponse(epsilon, 11), 50, 1e-5, random)
 
 
-def fresh_ledger(epsilon: float = 0.5, n_proxies: int = 50) -> LabelLedger:
-    return LabelLedger(RandomizedResponse(epsilon, 11), n_proxies)
-
-
-class ForgetfulLedger(LabelLedger):
+class ForgetfulGuard(LabelGuard):
     """Broken on purpose: forgets a pair as soon as it has answered it."""
 
-    def release(self, indices: IntArray, symbols: IntArray, random: Random) -> BoolArray:
-        answers = super().release(indices, symbols, random)
-        self._released[:] = False
+    def named(self, indices: IntArray, symbols: IntArray) -> BoolArray:
+        answers = super().named(indices, symbols)
+        self._answered[:] = False
         return answers
 
 
-def second_answers(ledger: LabelLedger) -> int:
+def second_answers(guard: LabelGuard) -> int:
     """Pairs that answer otherwise when asked again: at once, in another order, in part, twice."""
-    random, everyone = SeededRandom(1), np.arange(50)
-    first = ledger.release(everyone, np.zeros(50, dtype=np.int64), random)
+    everyone = np.arange(50)
+    first = guard.named(everyone, np.zeros(50, dtype=np.int64))
     changed = np.zeros(50, dtype=np.bool_)
     for asked in (everyone, everyone[::-1], everyone[::7], np.repeat(everyone, 2)):
-        again = ledger.release(asked, np.full(len(asked), 9), random)
+        again = guard.named(asked, np.full(len(asked), 9))
         np.logical_or.at(changed, asked, (again != first[asked]).any(axis=1))
     return int(changed.sum())
 
 
-def test_a_pair_has_one_answer_in_any_order_and_a_forgetful_ledger_is_caught():
-    assert second_answers(fresh_ledger()) == 0
-    bent = ForgetfulLedger(RandomizedResponse(0.5, 11), 50)
-    assert second_answers(bent) > 40
+def test_a_pair_has_one_answer_in_any_order_and_a_forgetful_guard_is_caught():
+    assert second_answers(guard_of(SeededRandom(1))) == 0
+    assert second_answers(guard_of(SeededRandom(1), kind=ForgetfulGuard)) > 40
 
 
 def test_a_pair_is_answered_once_and_for_good():
-    ledger, random = fresh_ledger(), SeededRandom(1)
-    first = ledger.release(np.arange(30), np.zeros(30, dtype=np.int64), random)
-    assert ledger.released == 30
-    again = ledger.release(np.arange(30), np.full(30, 9), forbidden)
-    assert (again == first).all()
+    random = SeededRandom(1)
     drawn: list[int] = []
 
     def counting(count: int) -> bytes:
         drawn.append(count)
         return random(count)
 
+    guard = guard_of(counting)
+    first = guard.named(np.arange(30), np.zeros(30, dtype=np.int64))
+    assert guard.released == 30
+    assert drawn == [240]
+    again = guard.named(np.arange(30), np.full(30, 9))
+    assert (again == first).all()
+    assert drawn == [240]
     mixed: IntArray = np.array([40, 3, 41, 3, 40])
-    answers = ledger.release(mixed, np.array([1, 2, 3, 4, 5]), counting)
-    assert drawn == [16]
+    answers = guard.named(mixed, np.array([1, 2, 3, 4, 5]))
+    assert drawn == [240, 16]
     assert (answers[[1, 3]] == first[3]).all()
     assert (answers[0] == answers[4]).all()
-    assert ledger.released == 32
+    assert guard.released == 32
 
 
 def test_a_failed_release_leaves_no_trace():
-    ledger = fresh_ledger()
+    guard = guard_of(os.urandom)
     for indices, symbols in [([50], [0]), ([-1], [0]), ([0], [11]), ([0, 1], [0])]:
         with pytest.raises(LocalError):
-            ledger.release(np.array(indices), np.array(symbols), os.urandom)
+            guard.named(np.array(indices), np.array(symbols))
+    broken = guard_of(lambda _: b"")
     with pytest.raises(LocalError):
-        ledger.release(np.array([0]), np.array([0]), lambda _: b"")
-    assert ledger.released == 0
+        broken.named(np.array([0]), np.array([0]))
+    assert guard.released == broken.released == 0
 
 
-def test_the_ledger_shows_nothing_and_cannot_be_copied():
-    ledger = fresh_ledger()
-    ledger.release(np.arange(5), np.full(5, 7), os.urandom)
-    assert repr(ledger) == "LabelLedger(n_proxies=50, released=5)"
+def test_a_guard_cannot_be_copied():
+    guard = guard_of(os.urandom)
+    guard.named(np.arange(5), np.full(5, 7))
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(LocalError, match="cannot be pickled or copied"):
-            attempt(ledger)
+            attempt(guard)
 
 
-def test_the_ledger_composes_over_what_it_released_and_knows_seeded_noise():
-    ledger = fresh_ledger(epsilon=4.0)
-    ledger.release(np.arange(20), np.zeros(20, dtype=np.int64), os.urandom)
-    claim = ledger.guarantee(1e-5)
+def test_a_guard_composes_over_what_it_released_and_refuses_seeded_noise():
+    guard, seeded = (guard_of(random, epsilon=4.0) for random in (os.urandom, SeededRandom(0)))
+    guard.named(np.arange(20), np.zeros(20, dtype=np.int64))
+    claim = guard.guarantee()
     assert claim.epsilon == 4
     assert "20 answers" in claim.accountant
     assert all(40 < c.epsilon < 80 for c in claim.composes_to)
-    ledger.release(np.arange(20), np.zeros(20, dtype=np.int64), SeededRandom(0))
-    assert ledger.guarantee(1e-5) == claim
-    ledger.release(np.arange(20, 21), np.zeros(1, dtype=np.int64), SeededRandom(0))
-    assert ledger.guarantee(1e-5).unmet == ("the noise was drawn from a seeded generator",)
+    guard.named(np.arange(20), np.zeros(20, dtype=np.int64))
+    assert guard.guarantee() == claim
+    seeded.named(np.arange(1), np.zeros(1, dtype=np.int64))
+    assert seeded.guarantee().unmet == ("the noise was drawn from a seeded generator",)
 
 
 # The label unit in a federation.
@@ -131,21 +130,21 @@ class Recording(LabelUnit):
             votes = given.weights[:, None] * given.predictions
             for index, row in zip(indices.tolist(), votes, strict=True):
                 self.said[number, index].add(row.tobytes())
-            self.afterwards(guard.ledger)
+            self.afterwards(guard)
             return given
 
         guard.release = recorded
         return guard
 
-    def afterwards(self, ledger: LabelLedger) -> None:
+    def afterwards(self, guard: LabelGuard) -> None:
         """It remembers."""
 
 
 class Forgetting(Recording):
     """Broken on purpose: forgets a pair as soon as it has answered it."""
 
-    def afterwards(self, ledger: LabelLedger) -> None:
-        ledger._released[:] = False
+    def afterwards(self, guard: LabelGuard) -> None:
+        guard._answered[:] = False
 
 
 def always_nine(indices: IntArray) -> Contribution:
