@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from secure_fd.crypto.keys import draw
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
-from secure_fd.privacy.accountants import RENYI, accountant_for
+from secure_fd.privacy.accountants import RENYI, accountant_for, cost
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.events import Event, Gaussian, Repeated, SampledGaussian
 from secure_fd.privacy.guarantee import (
@@ -88,16 +88,12 @@ def group_epsilons(plan: TrainingPlan, delta: float) -> Groups:
     >>> found[1] < found[2] < found[3]
     True
     """
-    return tuple((size, _of(plan, delta, size)) for size in GROUP_SIZES)
-
-
-@cache
-def _of(plan: TrainingPlan, delta: float, size: int) -> float:
-    if size > 1 and plan.sample_rate < 1:
-        return _general(plan.event(), delta, size)
-    event = plan.with_noise(plan.noise / size).event()
-    found = accountant_for(event).epsilon(event, delta)
-    return found if found <= _MOST else math.inf
+    if plan.sample_rate == 1:
+        found = [(k, cost(plan.with_noise(plan.noise / k).event(), delta)) for k in GROUP_SIZES]
+    else:
+        several = [(k, _general(plan.event(), delta, k)) for k in GROUP_SIZES[1:]]
+        found = [(1, cost(plan.event(), delta)), *several]
+    return tuple((k, epsilon if epsilon <= _MOST else math.inf) for k, epsilon in found)
 
 
 _DROPS: Final = (0.0, *(1.12**k for k in range(58)))

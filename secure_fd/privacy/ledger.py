@@ -265,18 +265,15 @@ class BudgetLedger(Ledger):
             raise LocalError(f"a ledger has no total: {UNFINISHED}")
         made = cls(file, total)
         for entry in entries:
-            made._recall(entry)
+            if isinstance(entry, _Booked):
+                made.bookings += (entry.booking,)
+                made._unanswered.add(entry.key)
+            elif isinstance(entry, _Answer) and entry.key in made._unanswered:
+                made._unanswered.remove(entry.key)
+                made._answers[entry.key] = entry.answer
+            else:
+                raise LocalError("an entry of a ledger belongs to nothing")
         return made
-
-    def _recall(self, entry: _Entry) -> None:
-        if isinstance(entry, _Booked):
-            self.bookings += (entry.booking,)
-            self._unanswered.add(entry.key)
-        elif isinstance(entry, _Answer) and entry.key in self._unanswered:
-            self._unanswered.remove(entry.key)
-            self._answers[entry.key] = entry.answer
-        else:
-            raise LocalError("an entry of a ledger belongs to nothing")
 
     def book(self, name: str, event: Event, *, draws: int = 0, unmet: Iterable[str] = ()) -> None:
         """Pay for a release as `Ledger.book` does; the booking is on the disk on return."""

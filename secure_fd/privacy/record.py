@@ -545,7 +545,7 @@ class PooledRecordUnit(SharedNoise):
 
 
 class LocalRecordUnit(PooledRecordUnit):
-    """The record unit of clients that trust nobody: each one's own noise on its sums is enough.
+    """Record unit of clients that trust no other party: each one's own noise on its sums is enough.
 
     Arguments are those of `PooledRecordUnit`, without honest and session; sums may be in clear. A
     restart is given the release that a ledger kept, in any session: it is complete by itself.
