@@ -50,7 +50,7 @@ from secure_fd.privacy.base import NoProtection, Protection
 from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.dp_sgd import PrivateBudget
 from secure_fd.privacy.guarantee import Guarantee, weakest
-from secure_fd.privacy.label import LabelUnit, RandomizedResponse, label_guarantee
+from secure_fd.privacy.label import LabelUnit, RandomizedResponse
 from secure_fd.privacy.ledger import Ledger
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
@@ -405,7 +405,7 @@ def claimed(runner: Federation, data: FederatedData) -> Guarantee | None:
     if isinstance(unit, LabelUnit):
         return weakest(
             [
-                label_guarantee(unit.mechanism, releases=part.released, delta=unit.delta)
+                unit.mechanism.guarantee(releases=part.released, delta=unit.delta)
                 for part in unit.parts.values()
             ]
         )

@@ -23,7 +23,7 @@ from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.label import LabelUnit, RandomizedResponse, label_guarantee
+from secure_fd.privacy.label import LabelUnit, RandomizedResponse
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.selection.selectors import KulsifSelector, ProxyRatioSelector, Selection
 from secure_fd.votes.codec import Released
@@ -112,7 +112,7 @@ def _spent(play: _Play) -> AttackResult:
     found = _tell_members(play)
     asked = round(found.queries / play.judged())
     mechanism = RandomizedResponse(play.job.epsilon, play.data.n_classes + 1)
-    claim = label_guarantee(mechanism, releases=asked, delta=play.job.delta)
+    claim = mechanism.guarantee(releases=asked, delta=play.job.delta)
     details = {"composed_epsilon": claim.composes_to[0].epsilon, "answers_a_client": float(asked)}
     return noted(found, details, ["many answers are no longer one: see the composed epsilon"])
 

@@ -37,6 +37,11 @@ from secure_fd.votes.codec import FloatArray
 # The plan.
 
 
+_NORMALS = 2.0**40
+"""Pairs of normal values in a run of DP-SGD, at most."""
+_TAIL = "delta is too small for noise whose tail ends"
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class TrainingPlan(Plan):
@@ -67,6 +72,46 @@ class TrainingPlan(Plan):
         if self.sample_rate == 1:
             return Repeated(Gaussian(self.noise), self.steps)
         return Repeated(SampledGaussian(self.noise, self.sample_rate), self.steps)
+
+    def guarantee(self, *, epsilon: float, delta: float) -> Guarantee:
+        """Return the claim of a network trained under this plan, calibrated to `epsilon`."""
+        check_delta_of(delta, self.n_records, "records")
+        cut = _NORMALS * FLOAT_CUT * (1 + math.exp(min(epsilon, 200.0)))
+        groups = group_epsilons(self, delta)
+        made = Guarantee(
+            unit=PrivacyUnit.RECORD,
+            neighbours="one record of one client, present or zeroed out, "
+            "its number of records public",
+            epsilon=epsilon,
+            delta=delta + cut,
+            covers=("everything computed from the trained network alone",),
+            not_covered=(
+                "the number of records",
+                "a client selector or threshold fitted on the same records",
+                "which classes a client holds",
+                *NEVER_COVERED,
+            ),
+            composes_to=(AtUnit(PrivacyUnit.CLIENT, math.inf, delta),),
+            sampler=(
+                f"floating-point Gaussian, noise multiplier {self.noise:.4g}, "
+                "and Poisson batches, from AES-256-CTR under a key of the operating system"
+            ),
+            accountant=f"{accountant_for(self.event()).name}, {self.steps:,} steps "
+            f"at sampling rate {self.sample_rate:.4g}",
+            parts=(Part("all gradient steps", 1, epsilon),),
+            assumptions=(
+                "batches are Poisson samples that nobody else can predict",
+                "every gradient is clipped by record, one that is not finite to nothing",
+                "a record's gradient depends on that record and the weights alone",
+            ),
+            caveats=(
+                "floating-point noise voids the claim against an attacker who reads low bits",
+            ),
+            swapped=dict(groups)[2],
+            groups=groups,
+        )
+        ended = (_TAIL,) if cut > delta / 100 else ()
+        return made.voided_by(ended)
 
 
 # What a person with several records pays.
@@ -114,52 +159,6 @@ def _general(event: Event, delta: float, size: int) -> float:
         if epsilon == 0 or math.log(math.expm1(size * epsilon) / math.expm1(epsilon)) <= drop:
             return size * epsilon
     return math.inf
-
-
-# The guarantee.
-
-
-_NORMALS = 2.0**40
-"""Pairs of normal values in a run of DP-SGD, at most."""
-_TAIL = "delta is too small for noise whose tail ends"
-
-
-def dp_sgd_guarantee(plan: TrainingPlan, *, epsilon: float, delta: float) -> Guarantee:
-    """A network trained by DP-SGD under a plan that was calibrated to `epsilon`."""
-    check_delta_of(delta, plan.n_records, "records")
-    cut = _NORMALS * FLOAT_CUT * (1 + math.exp(min(epsilon, 200.0)))
-    groups = group_epsilons(plan, delta)
-    made = Guarantee(
-        unit=PrivacyUnit.RECORD,
-        neighbours="one record of one client, present or zeroed out, its number of records public",
-        epsilon=epsilon,
-        delta=delta + cut,
-        covers=("everything computed from the trained network alone",),
-        not_covered=(
-            "the number of records",
-            "a client selector or threshold fitted on the same records",
-            "which classes a client holds",
-            *NEVER_COVERED,
-        ),
-        composes_to=(AtUnit(PrivacyUnit.CLIENT, math.inf, delta),),
-        sampler=(
-            f"floating-point Gaussian, noise multiplier {plan.noise:.4g}, "
-            "and Poisson batches, from AES-256-CTR under a key of the operating system"
-        ),
-        accountant=f"{accountant_for(plan.event()).name}, {plan.steps:,} steps "
-        f"at sampling rate {plan.sample_rate:.4g}",
-        parts=(Part("all gradient steps", 1, epsilon),),
-        assumptions=(
-            "batches are Poisson samples that nobody else can predict",
-            "every gradient is clipped by record, one that is not finite to nothing",
-            "a record's gradient depends on that record and the weights alone",
-        ),
-        caveats=("floating-point noise voids the claim against an attacker who reads low bits",),
-        swapped=dict(groups)[2],
-        groups=groups,
-    )
-    ended = (_TAIL,) if cut > delta / 100 else ()
-    return made.voided_by(ended)
 
 
 # The noise, and what pays for it.
@@ -254,5 +253,5 @@ class PrivateBudget:
     def guarantee(self) -> Guarantee:
         """Return the claim for all planned steps."""
         epsilon, delta = self.settings.epsilon, self.settings.delta
-        made = dp_sgd_guarantee(self._plan, epsilon=epsilon, delta=delta)
+        made = self._plan.guarantee(epsilon=epsilon, delta=delta)
         return made.voided_by(self._chance.unmet)

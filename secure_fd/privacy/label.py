@@ -176,6 +176,41 @@ class RandomizedResponse:
             raise PeerError("a class has fewer votes than none or more votes than clients")
         return np.asarray((votes - n_clients * self.q) / (self.p - self.q), dtype=np.float64)
 
+    def guarantee(self, *, releases: int, delta: float) -> Guarantee:
+        """Return the claim of answers that are each released once: deniability of a single one.
+
+        Args:
+            releases: answers of the busiest client.
+            delta: of the composition only; the label unit has none.
+        """
+        total = cost(Repeated(self.event(), releases), delta)
+        levels = (PrivacyUnit.RECORD, PrivacyUnit.CLIENT)
+        return Guarantee(
+            unit=PrivacyUnit.LABEL,
+            neighbours="one released symbol of one (client, proxy) pair, abstain included",
+            epsilon=self.epsilon,
+            delta=0.0,
+            covers=("the class that a client answered for one proxy", "whether it abstained there"),
+            not_covered=(
+                "a record or a client, whose effect on all answers adds up as stated",
+                QUERIED,
+                *NEVER_COVERED,
+            ),
+            composes_to=tuple(AtUnit(level, total, delta) for level in levels),
+            sampler="randomised response by 64-bit integer thresholds, exact for this epsilon",
+            accountant=f"pure for one answer, exact Renyi over {releases:,} answers",
+            parts=(Part("answers, each about another proxy", releases, self.epsilon),),
+            assumptions=(
+                "each (client, proxy) pair is released once and remembered",
+                "for the larger units, that nothing but these answers leaves the client and that "
+                "their number does not follow from what they said",
+            ),
+            caveats=("this is deniability of a single answer and nothing more",),
+            groups=tuple(
+                (size, total) for size in GROUP_SIZES
+            ),  # any record may change all answers
+        )
+
 
 def sample_symbols(weights: FloatArray, predictions: FloatArray, random: Random) -> IntArray:
     """Draw symbols [m]: class c with probability w s_c, else abstain (C), so without bias.
@@ -214,42 +249,6 @@ def _wrong_weight(epsilon: float, others: int) -> int:
         low = Decimal(min(epsilon, 100.0)).exp() * (1 - Decimal(10) ** -50)
         ideal = Decimal(WORD) / (low + others)
         return int(ideal.to_integral_value(ROUND_FLOOR)) + 1
-
-
-# The guarantee.
-
-
-def label_guarantee(mechanism: RandomizedResponse, *, releases: int, delta: float) -> Guarantee:
-    """Claim of randomised response, each answer released once: deniability of a single answer.
-
-    releases: answers of the busiest client. delta: of the composition only; the label unit has
-    none.
-    """
-    total = cost(Repeated(mechanism.event(), releases), delta)
-    levels = (PrivacyUnit.RECORD, PrivacyUnit.CLIENT)
-    return Guarantee(
-        unit=PrivacyUnit.LABEL,
-        neighbours="one released symbol of one (client, proxy) pair, abstain included",
-        epsilon=mechanism.epsilon,
-        delta=0.0,
-        covers=("the class that a client answered for one proxy", "whether it abstained there"),
-        not_covered=(
-            "a record or a client, whose effect on all answers adds up as stated",
-            QUERIED,
-            *NEVER_COVERED,
-        ),
-        composes_to=tuple(AtUnit(level, total, delta) for level in levels),
-        sampler="randomised response by 64-bit integer thresholds, exact for this epsilon",
-        accountant=f"pure for one answer, exact Renyi over {releases:,} answers",
-        parts=(Part("answers, each about another proxy", releases, mechanism.epsilon),),
-        assumptions=(
-            "each (client, proxy) pair is released once and remembered",
-            "for the larger units, that nothing but these answers leaves the client and that their "
-            "number does not follow from what they said",
-        ),
-        caveats=("this is deniability of a single answer and nothing more",),
-        groups=tuple((size, total) for size in GROUP_SIZES),  # any record may change all answers
-    )
 
 
 # The unit and its parts.
@@ -306,7 +305,7 @@ class LabelGuard(ClientMechanism):
 
     def guarantee(self) -> Guarantee:
         """Return the claim for the answers so far."""
-        made = label_guarantee(self._mechanism, releases=self.released, delta=self._delta)
+        made = self._mechanism.guarantee(releases=self.released, delta=self._delta)
         return made.voided_by(unmet_by(self._random) if self.released else ())
 
 

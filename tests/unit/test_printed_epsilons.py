@@ -22,9 +22,9 @@ from dp_accounting.pld.privacy_loss_distribution import (
 
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.client import ClientPlan
-from secure_fd.privacy.dp_sgd import TrainingPlan, dp_sgd_guarantee
+from secure_fd.privacy.dp_sgd import TrainingPlan
 from secure_fd.privacy.guarantee import Guarantee, PrivacyUnit
-from secure_fd.privacy.label import LabelPlan, RandomizedResponse, label_guarantee
+from secure_fd.privacy.label import LabelPlan, RandomizedResponse
 from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit
 from secure_fd.secure_sum.masked import masked_guarantee
 from secure_fd.selection.density_ratio import ReferenceSettings
@@ -173,7 +173,7 @@ def test_dp_sgd(claimed):
     """Within a hundredth in noise of what dp-accounting asks at the least."""
     plan = TrainingPlan(n_records=300, batch=30, steps=100)
     plan = plan.with_noise(calibrate(claimed, DELTA, plan))
-    made = dp_sgd_guarantee(plan, epsilon=claimed, delta=DELTA)
+    made = plan.guarantee(epsilon=claimed, delta=DELTA)
 
     def bounds(noise: float) -> tuple[float, float]:
         return dp_sgd_bounds(noise, plan.sample_rate, plan.steps, DELTA, 1e-4 * claimed)
@@ -186,7 +186,7 @@ def test_dp_sgd(claimed):
 def test_the_label_unit(claimed):
     """One answer is its own odds; many are enumerated, and the printed sum is no smaller."""
     mechanism = RandomizedResponse(claimed, 11)
-    made = label_guarantee(mechanism, releases=50, delta=DELTA)
+    made = mechanism.guarantee(releases=50, delta=DELTA)
     assert math.log(mechanism.p / mechanism.q) <= claimed * (1 + 1e-12)
     assert made.epsilon == claimed
     plan = LabelPlan(11)

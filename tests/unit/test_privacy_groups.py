@@ -7,7 +7,7 @@ import pytest
 
 from secure_fd.privacy.accountants import ANALYTIC_GAUSSIAN
 from secure_fd.privacy.calibration import calibrate, epsilon
-from secure_fd.privacy.dp_sgd import TrainingPlan, dp_sgd_guarantee, group_epsilons
+from secure_fd.privacy.dp_sgd import TrainingPlan, group_epsilons
 from secure_fd.privacy.events import Gaussian
 from secure_fd.privacy.guarantee import GROUP_SIZES, Guarantee
 from secure_fd.privacy.record import PooledPlan
@@ -49,11 +49,11 @@ def test_the_general_bound_holds_where_the_exact_price_is_known():
 def test_dp_sgd_states_a_person_and_refuses_a_delta_beyond_its_noise():
     plan = TrainingPlan(300, 64, 30)
     plan = plan.with_noise(calibrate(4.0, DELTA, plan))
-    claim = dp_sgd_guarantee(plan, epsilon=4.0, delta=DELTA)
+    claim = plan.guarantee(epsilon=4.0, delta=DELTA)
     known = dict(claim.groups)
     assert known[1] <= 4.0 < known[2] < known[3]
     assert claim.delta > DELTA
-    void = dp_sgd_guarantee(plan, epsilon=20.0, delta=1e-11)
+    void = plan.guarantee(epsilon=20.0, delta=1e-11)
     assert not void.holds
     assert "tail ends" in void.sentence()
 

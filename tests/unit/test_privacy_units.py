@@ -11,9 +11,9 @@ import pytest
 from secure_fd import privacy
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.dp_sgd import TrainingPlan, dp_sgd_guarantee
+from secure_fd.privacy.dp_sgd import TrainingPlan
 from secure_fd.privacy.guarantee import Guarantee, PrivacyUnit, figure
-from secure_fd.privacy.label import RandomizedResponse, label_guarantee
+from secure_fd.privacy.label import RandomizedResponse
 from secure_fd.privacy.record import PooledPlan
 
 DELTA = 1e-5
@@ -28,12 +28,12 @@ def record(epsilon: float = 4.0, *, entries: int = 2000) -> Guarantee:
 
 def label(epsilon: float = 4.0) -> Guarantee:
     mechanism = RandomizedResponse(epsilon, 11)
-    return label_guarantee(mechanism, releases=6000, delta=DELTA)
+    return mechanism.guarantee(releases=6000, delta=DELTA)
 
 
 def dp_sgd() -> Guarantee:
     plan = TrainingPlan(5400, batch=64, steps=500, noise=0.72)
-    return dp_sgd_guarantee(plan, epsilon=3.83, delta=DELTA)
+    return plan.guarantee(epsilon=3.83, delta=DELTA)
 
 
 def test_the_label_unit_says_what_it_adds_up_to():

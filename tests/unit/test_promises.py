@@ -3,7 +3,7 @@
 from experiments.promises import privacy, promised, voids
 from experiments.tables import rendered
 from secure_fd.privacy.guarantee import Guarantee
-from secure_fd.privacy.label import RandomizedResponse, label_guarantee
+from secure_fd.privacy.label import RandomizedResponse
 from secure_fd.privacy.record import PooledPlan
 
 
@@ -14,7 +14,7 @@ def pooled() -> Guarantee:
 
 def label() -> Guarantee:
     mechanism = RandomizedResponse(4.0, 11)
-    return label_guarantee(mechanism, releases=1000, delta=1e-5)
+    return mechanism.guarantee(releases=1000, delta=1e-5)
 
 
 def test_a_claim_becomes_a_line_that_says_the_same():
