@@ -6,7 +6,7 @@ from secure_fd.cli import dispatch
 
 STUDIES = (
     *("accuracy_table", "selector_study", "thresholds", "communication", "heterogeneity", "alpha"),
-    *("as_published", "equal_terms", "tuning", "foreign_proxies", "dafkd"),
+    *("as_published", "equal_terms", "tuning", "foreign_proxies", "dafkd", "dafkd_theory"),
     *("dp_utility", "pooled", "private_rivals"),
 )
 

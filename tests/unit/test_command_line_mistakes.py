@@ -139,6 +139,7 @@ OTHERS = {
     ],
     "--epsilons": [f"study dp_utility --epsilons {value}" for value in ("0", "4,x", "nan")],
     "--rounds": [f"study {name} --rounds 0" for name in ("thresholds", "dp_utility")],
+    "--records": ["study dafkd_theory --records 0"],
     "--workers": [f"{TABLE} --workers 0"],
     "--fail-if": ["check --fail-if members<2"],
     "--method": ["check --fail-if members>0.6 --method foo"],
