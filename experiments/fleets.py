@@ -49,10 +49,11 @@ def fleet_votes(data_dir: Path | None, cell: Cell, progress: Progress) -> FleetV
 
 def run_fleet(data_dir: Path | None, cell: Cell, votes: FleetVotes, progress: Progress) -> Result:
     """Release one noisy sum, train the student on it, test it."""
-    start, data, unit = time.process_time(), _data(data_dir, cell), _unit(data_dir, cell, votes)
+    start, data = time.process_time(), _data(data_dir, cell)
+    plan, unit = _unit(data_dir, cell, votes)
     present = _present(cell)
-    sums = released_sums(votes, unit, present, lambda done: progress(done // 2))
-    asked = votes.indices[: unit.plan.proxies]
+    sums = released_sums(votes, plan, unit, present, lambda done: progress(done // 2))
+    asked = votes.indices[: plan.proxies]
     student = learnt(
         data.proxies.pixels[asked[sums.kept]],
         sums.labels[sums.kept],
@@ -61,10 +62,10 @@ def run_fleet(data_dir: Path | None, cell: Cell, votes: FleetVotes, progress: Pr
         seed=cell.seed,
         progress=lambda done: progress(50 + done // 2),
     )
-    found, claim = accuracy(student, data.test), unit.guarantee()
-    figures = _figures(sums, data.proxies.labels.numpy()[asked], unit.plan, votes, present)
-    if unit.plan.noise > 0:  # sums are simulated in clear, where no claim holds
-        figures["epsilon under masks"] = price(unit.plan, _privacy(cell).delta)
+    found, claim = accuracy(student, data.test), None if unit is None else unit.guarantee()
+    figures = _figures(sums, data.proxies.labels.numpy()[asked], plan, votes, present)
+    if unit is not None:  # sums are simulated in clear, where no claim holds
+        figures["epsilon under masks"] = price(plan, _privacy(cell).delta)
     sentence = "No differential privacy: no noise is added." if claim is None else claim.sentence()
     return Result(
         cell=cell,
@@ -75,8 +76,10 @@ def run_fleet(data_dir: Path | None, cell: Cell, votes: FleetVotes, progress: Pr
     )
 
 
-def _unit(data_dir: Path | None, cell: Cell, votes: FleetVotes) -> ClientUnit:
-    """What the fleet's noise is for: some clients away, some corrupt."""
+def _unit(
+    data_dir: Path | None, cell: Cell, votes: FleetVotes
+) -> tuple[ClientPlan, ClientUnit | None]:
+    """Plan of the fleet's noise, with some clients away and some corrupt; no unit without noise."""
     data, chosen = _data(data_dir, cell), _privacy(cell)
     records = sum(len(client.train) + len(client.validation) for client in data.clients)
     fleet = Fleet(
@@ -88,7 +91,10 @@ def _unit(data_dir: Path | None, cell: Cell, votes: FleetVotes) -> ClientUnit:
     )
     epsilon = math.inf if chosen.epsilon is None else chosen.epsilon
     plan = planned(fleet, epsilon, chosen.delta, len(votes.indices))
-    return ClientUnit(epsilon, chosen.delta, plan, small_fleet=chosen.small_fleet)
+    if chosen.epsilon is None:
+        return plan, None
+    unit = ClientUnit(epsilon, chosen.delta, plan, small_fleet=chosen.small_fleet)
+    return unit.plan, unit
 
 
 def _figures(

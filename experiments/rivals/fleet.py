@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.privacy.base import NoNoise
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.selection.density_ratio import ProxyReference, RatioSolver
@@ -248,7 +249,8 @@ class NoisySums:
 
 def released_sums(
     votes: FleetVotes,
-    unit: ClientUnit,
+    plan: ClientPlan,
+    unit: ClientUnit | None,
     present: IntArray,
     progress: Callable[[int], None] = lambda _: None,
 ) -> NoisySums:
@@ -257,22 +259,21 @@ def released_sums(
     Masks would change no bit of the sum. present: the clients that are there; the shares of all
     others are missing too. progress hears percent.
     """
-    plan = unit.plan
-    scale = unit.levels(1)
     total = np.zeros(plan.proxies * plan.classes, dtype=np.int64)
     for done, client in enumerate(present, start=1):
-        sent = one_vote_each(votes.labels[client, : plan.proxies], plan.classes, scale)
-        total += unit.client(int(client)).perturb(sent).astype(np.int64)
+        sent = one_vote_each(votes.labels[client, : plan.proxies], plan.classes, plan.scale)
+        mechanism = NoNoise() if unit is None else unit.client(int(client))
+        total += mechanism.perturb(sent).astype(np.int64)
         progress(100 * done // len(present))
-    room = unit.noise_terms.room
-    tally = KnowledgeCodec(plan.classes, scale).decode(total, len(present), room)
-    sums = unit.debias(tally, present.tolist()).total
+    room = 0 if unit is None else unit.noise_terms.room
+    tally = KnowledgeCodec(plan.classes, plan.scale).decode(total, len(present), room)
+    sums = (tally if unit is None else unit.debias(tally, present.tolist())).total
     ordered = np.sort(sums, axis=1)
     return NoisySums(
         labels=sums.argmax(axis=1),
         kept=ordered[:, -1] > ordered[:, -2],
         votes=sums,
-        layout=LaneLayout(plan.clients, scale, room),
+        layout=LaneLayout(plan.clients, plan.scale, room),
     )
 
 

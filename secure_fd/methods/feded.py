@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from secure_fd.data.images import Images
+from secure_fd.errors import ConfigurationError
 from secure_fd.methods.base import Labels, Setting
 from secure_fd.methods.policies import teachable
 from secure_fd.methods.targets import DistillationTargets
@@ -48,6 +49,10 @@ class FedED(VotingMethod):
     model: nn.Module = field(repr=False)
     warmup: int = 0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0:
+            raise ConfigurationError("warmup", self.warmup, "use 0 or more steps")
 
     def server(self, setting: Setting, initial: nn.Module) -> "FedEDServer":  # noqa: ARG002 - it has its own network
         """Make the server's role."""

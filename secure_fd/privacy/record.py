@@ -426,6 +426,8 @@ class PooledGuard(ClientMechanism):
         like one that was kept. BudgetError beyond the total of a ledger, too.
         """
         unit, plan, sums = self._unit, self._unit.plan, pooled_sums(parts, shape)
+        if sums.values.size != plan.entries:
+            raise LocalError(f"a sum has {sums.values.size} entries; use {plan.entries}")
         event = replace(plan, sums=1).event()
         if unit.noiseless:
             self._ledger.book("class sums without noise", event)

@@ -143,7 +143,12 @@ class KnowledgeCodec:
         """[m * C] integers; each proxy's C integers total round(w * levels) exactly.
 
         Largest-remainder rounding, so that the class total carries the count without error.
+
+        Raises:
+            LocalError: for a contribution that has not passed the privacy mechanism.
         """
+        if not isinstance(released, Released):
+            raise LocalError("only votes that passed the privacy mechanism are encoded")
         target = np.rint(released.weights * self.levels)
         exact = target[:, None] * rescaled(released.predictions)
         low = np.floor(exact)

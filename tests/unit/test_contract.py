@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import pytest
+from torch import nn
 
 from experiments.rivals.afl import AFL
 from experiments.rivals.by_network import SelectiveByNetwork
@@ -219,6 +221,7 @@ REFUSED: tuple[tuple[Callable[..., object], dict[str, object]], ...] = (
     (EdgeFD, {"quantile": 0.0}),
     (SelectiveByNetwork, {"quantile": 1.5}),
     (SelectiveByNetwork, {"server_threshold": 0.0}),
+    (partial(FedED, "soft", nn.Linear(16, 2)), {"warmup": -1}),
 )
 
 

@@ -99,7 +99,7 @@ def noises(unit: ClientUnit, cast: FleetVotes, present: np.ndarray) -> np.ndarra
     kept: list[np.ndarray] = []
     whole = unit.debias
     unit.debias = lambda sums, who: kept.append(sums.total) or whole(sums, who)
-    released_sums(cast, unit, present)
+    released_sums(cast, unit.plan, unit, present)
     return kept[0] - tallied(cast, present)
 
 
@@ -127,7 +127,7 @@ def test_a_sum_of_too_few_voids_the_guarantee():
     plan = planned(Fleet(400, 4, absent=40), 4.0, DELTA, 40)
     for present, why in ((360, IN_CLEAR), (359, "a sum of 359 inputs was opened")):
         unit = ClientUnit(4.0, DELTA, plan)
-        released_sums(some_votes(), unit, np.arange(present))
+        released_sums(some_votes(), unit.plan, unit, np.arange(present))
         assert any(why in reason for reason in unit.guarantee().unmet)
 
 

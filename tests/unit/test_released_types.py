@@ -3,7 +3,12 @@
 import os
 import re
 
+import numpy as np
+import pytest
 from mypy import api
+
+from secure_fd.errors import LocalError
+from secure_fd.votes.codec import Contribution, KnowledgeCodec, Released
 
 REFUSED = """
 from secure_fd.votes.codec import Contribution, IntArray, KnowledgeCodec, Released
@@ -63,3 +68,10 @@ def test_the_types_refuse_what_would_leak_and_nothing_else(tmp_path):
     expected = [("no", str(n), line.rsplit("# ", 1)[1]) for n, line in lines if "  # " in line]
     assert len(expected) == 3
     assert sorted(errors) == sorted(expected)
+
+
+def test_the_codec_refuses_at_run_time_too():
+    codec, honest = KnowledgeCodec(3, 1), Contribution(np.ones(2), np.eye(3)[:2])
+    with pytest.raises(LocalError, match="passed the privacy mechanism"):
+        codec.encode(honest)
+    assert codec.encode(Released.of(honest)).tolist() == [1, 0, 0, 0, 1, 0]
