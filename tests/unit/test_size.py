@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {
-    "secure_fd": 16_350,
+    "secure_fd": 13_850,
     "attacks": 6_450,
     "experiments": 10_150,
     "benchmarks": 930,
