@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 LIMITS = {
     "secure_fd": 13_850,
     "attacks": 6_450,
-    "experiments": 10_150,
+    "experiments": 10_300,
     "benchmarks": 930,
     "examples": 150,
     "tests": 30_150,
