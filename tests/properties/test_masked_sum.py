@@ -109,7 +109,7 @@ def test_a_steady_round_of_hard_labels_is_small_and_counted_to_the_byte():
     assert set(steady.up.values()) == {masked + unmask}
     assert masked + unmask <= 4500
     cohort = HEADER + 2 + 9 * (32 + 80)
-    survivors = HEADER + 2 + 10 * (4 + SIGNATURE)
+    survivors = HEADER + 2 + 2 + 10 * SIGNATURE  # two sets, then a signature a member
     assert set(steady.down.values()) == {cohort + survivors}
     assert steady.stages == 2
     plain = summed(PlainSum(10), 1, vectors, 1)

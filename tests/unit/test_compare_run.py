@@ -41,7 +41,7 @@ from secure_fd.data.images import Images, proxy_pixels
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.record import PooledRecordUnit
-from secure_fd.simulation import simulate as simulation
+from secure_fd.simulation import build
 from secure_fd.simulation.federation import Dropouts
 from secure_fd.wire import Stage
 from tests.small_federation import federation
@@ -167,7 +167,7 @@ def test_a_row_whose_every_round_was_void_is_still_a_row(warm, arsenal):
 
 def test_masks_commit_to_every_pixel_of_the_proxies(monkeypatch):
     given: list[bytes] = []
-    monkeypatch.setattr(simulation, "MaskedSum", lambda _, proxies, **__: given.append(proxies))
+    monkeypatch.setattr(build, "MaskedSum", lambda _, proxies, **__: given.append(proxies))
     data = runs.data_of(planned(None), 0)
     changed = data.proxies.pixels.clone()
     changed[-1, 0, 14, 14] = 1 - changed[-1, 0, 14, 14]
