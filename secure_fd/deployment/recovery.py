@@ -26,6 +26,7 @@ from secure_fd.protocol.server import Server
 from secure_fd.secagg.session import RoundTerms, Session
 from secure_fd.secure_sum.base import SumServer
 from secure_fd.secure_sum.masked import MaskedServer
+from secure_fd.simulation import saved
 from secure_fd.simulation.kept import restore, state_of
 from secure_fd.storage import Store
 from secure_fd.wire import Sum
@@ -135,7 +136,7 @@ class Recovery:
         server, data = self._server, self._file.get("checkpoint")
         if data is not None:
             try:
-                found = torch.load(io.BytesIO(data), weights_only=True)
+                found = saved.load(io.BytesIO(data))
                 restore(server.half, found["half"])
                 server.go_on_from(*found["server"])
             except (ConfigurationError, KeyError) as error:

@@ -11,7 +11,7 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.methods.pooled_heads import PREDICTORS, HeadClient, PublicHead
 from secure_fd.protocol.messages import ClientRole
 from secure_fd.simulation import saved
-from secure_fd.simulation.kept_values import damaged, decode, encode
+from secure_fd.simulation.saved import damaged
 from secure_fd.training import models
 
 SCHEMA: Final = "secure-fd/site-network/1"
@@ -71,7 +71,7 @@ def write(
         "shape": list(shape),
         "answers": answers,
         "network": half.learner.model.state_dict(),
-        "head": None if head is None else encode(head),
+        "head": head,
     }
     saved.write(path, content, SCHEMA)
 
@@ -104,10 +104,9 @@ def _made(found: dict[str, Any]) -> SiteNetwork:
     # The weights are in the file: nothing is to be downloaded for them.
     network = models.build(found["architecture"].removesuffix(_PRETRAINED), len(classes), seed=0)
     network.load_state_dict(found["network"])
-    known = None if head is None else decode(head)
-    if known is not None and not isinstance(known, PublicHead):
+    if head is not None and not isinstance(head, PublicHead):
         raise damaged("it holds no head")
-    made = SiteNetwork(network, classes, shape, answers, known).eval()
+    made = SiteNetwork(network, classes, shape, answers, head).eval()
     with torch.inference_mode():
         if tuple(made(torch.zeros(1, *shape)).shape) != (1, len(classes)):
             raise damaged("its parts do not fit")

@@ -7,11 +7,12 @@ the settings or are made anew. Keys, masks and noise are in none of them.
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.simulation.kept_values import damaged, decode, encode, stands_alone
+from secure_fd.simulation.saved import VALUES, damaged
 
 KEPT: Final[Mapping[str, tuple[str, ...]]] = {
     # server roles of methods
@@ -68,7 +69,8 @@ def _names(part: object) -> tuple[str, ...]:
 
 
 def _is_part(value: object) -> bool:
-    return type(value).__name__ in KEPT or not stands_alone(value)
+    alone = (bool, int, float, str, list, tuple, dict, np.ndarray, Tensor, type(None), *VALUES)
+    return type(value).__name__ in KEPT or not isinstance(value, alone)
 
 
 def _given(value: object) -> object:
@@ -77,13 +79,12 @@ def _given(value: object) -> object:
     if isinstance(value, torch.Generator):
         return {"generator": value.get_state()}
     if isinstance(value, torch.optim.Optimizer):
-        return {"optimiser": encode(dict(value.state_dict()["state"]))}
-    return {"part": state_of(value)} if _is_part(value) else encode(value)
+        return {"optimiser": dict(value.state_dict()["state"])}
+    return {"part": state_of(value)} if _is_part(value) else value
 
 
 def _put(part: object, name: str, state: object) -> None:
     current: Any = getattr(part, name)
-    kind, inner = state if isinstance(state, tuple) and len(state) == 2 else (None, None)
     try:
         if isinstance(current, nn.Module):
             _fill(current, _under("network", state))
@@ -91,17 +92,16 @@ def _put(part: object, name: str, state: object) -> None:
             current.set_state(_under("generator", state))
         elif isinstance(current, torch.optim.Optimizer):
             groups = current.state_dict()["param_groups"]
-            kept = decode(_under("optimiser", state))
+            kept = _under("optimiser", state)
             current.load_state_dict({"state": kept, "param_groups": groups})
         elif current is not None and _is_part(current):
             restore(current, _under("part", state))
-        elif isinstance(current, Tensor) and kind == "tensor":
-            current.copy_(_same(current, inner))
+        elif isinstance(current, Tensor) and isinstance(state, Tensor):
+            current.copy_(_same(current, state))
+        elif current is None or state is None or type(state) is type(current):
+            setattr(part, name, state)
         else:
-            found = decode(state)
-            if not (current is None or found is None or type(found) is type(current)):
-                raise damaged(f"{name} is of another type")
-            setattr(part, name, found)
+            raise damaged(f"{name} is of another type")
     except (RuntimeError, TypeError, KeyError) as error:
         raise damaged(f"{name} does not fit") from error
 
@@ -121,7 +121,7 @@ def _under(kind: str, state: object) -> Any:  # noqa: ANN401 - of each kind its 
     return state[kind]
 
 
-def _same(current: Tensor, found: object) -> Tensor:
-    if isinstance(found, Tensor) and found.shape == current.shape and found.dtype == current.dtype:
+def _same(current: Tensor, found: Tensor) -> Tensor:
+    if found.shape == current.shape and found.dtype == current.dtype:
         return found
     raise damaged("a tensor has another form")

@@ -1,15 +1,21 @@
-"""Networks in a file: mode 0600, and read without running code from it."""
+"""Networks and states in a file: mode 0600, and read without running code from it."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 
+from secure_fd.data.patches import PatchMap
 from secure_fd.errors import ConfigurationError
 from secure_fd.files import write_atomically
+from secure_fd.methods.pooled_heads import PublicHead
+from secure_fd.methods.survey import Known
+from secure_fd.selection.density_ratio import FourierFeatures, Whitening
 from secure_fd.training.dp_sgd import PrivateTrainer
+from secure_fd.votes.codec import Ensemble
 
 if TYPE_CHECKING:
     from secure_fd.simulation.federation import Federation
@@ -17,6 +23,27 @@ if TYPE_CHECKING:
 SCHEMA: Final = "secure-fd/run/2"
 _MOST_BYTES: Final = 4 << 30
 _MARK: Final = b"PK\x03\x04"
+VALUES: Final = (Ensemble, Known, FourierFeatures, PatchMap, PublicHead, Whitening)
+"""Classes of this package that a file may hold beside numbers, texts, arrays and tensors."""
+_ARRAYS: Final[tuple[Any, ...]] = (
+    *(np.ndarray, np.dtype, bytes, np.zeros(0).__reduce__()[0]),
+    *(type(np.dtype(name)) for name in ("bool", "u1", "i4", "i8", "u4", "u8", "f4", "f8")),
+)
+
+
+def load(file: IO[bytes]) -> Any:  # noqa: ANN401 - the caller checks what it is
+    """Read what `torch.save` wrote; an object of any class but the allowed ones is refused."""
+    with torch.serialization.safe_globals([*VALUES, *_ARRAYS]):
+        return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def damaged(why: str) -> ConfigurationError:
+    """Make the error for a file that no run wrote.
+
+    >>> damaged("it is empty").field
+    'path'
+    """
+    return ConfigurationError("path", why, "the file is damaged, or of another form of run")
 
 
 def write(path: Path, content: Mapping[str, Any], schema: str = SCHEMA) -> None:
@@ -37,7 +64,7 @@ def read(path: Path, schema: str = SCHEMA) -> dict[str, Any]:
             raise ConfigurationError("path", str(path), "it is no file of this package")
         file.seek(0)
         try:
-            found = torch.load(file, map_location="cpu", weights_only=True)
+            found = load(file)
         except Exception as error:
             raise ConfigurationError(
                 "path", str(path), f"it cannot be read ({type(error).__name__})"

@@ -9,6 +9,7 @@ from secure_fd import simulate
 from secure_fd.methods.registry import METHODS
 from secure_fd.protocol.messages import ServerRole
 from secure_fd.simulation.kept import restore, state_of
+from secure_fd.simulation.saved import load
 from secure_fd.training.recipes import Recipe, Schedule
 
 SHORT = Recipe(1, Schedule(local_steps=1, proxy_steps=1, proxies_per_round=20))
@@ -29,5 +30,5 @@ def _written(role: ServerRole) -> bytes:
 def test_every_server_role_goes_on_from_its_state_in_a_file(name):
     role, other = _role(name, seed=0), _role(name, seed=1)
     kept = _written(role)
-    restore(other, torch.load(io.BytesIO(kept), weights_only=True))
+    restore(other, load(io.BytesIO(kept)))
     assert _written(other) == kept
