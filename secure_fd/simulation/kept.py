@@ -80,6 +80,8 @@ def _given(value: object) -> object:
         return {"generator": value.get_state()}
     if isinstance(value, torch.optim.Optimizer):
         return {"optimiser": dict(value.state_dict()["state"])}
+    if isinstance(value, Tensor):
+        return value.detach().cpu().clone()
     return {"part": state_of(value)} if _is_part(value) else value
 
 
