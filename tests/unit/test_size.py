@@ -19,7 +19,7 @@ LIMITS = {
     "experiments": 10_300,
     "benchmarks": 930,
     "examples": 150,
-    "tests": 30_150,
+    "tests": 30_200,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
