@@ -7,7 +7,7 @@ import zlib
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -185,6 +185,9 @@ def _picture(path: Path, mode: str) -> NDArray[np.uint8]:
         raise _refused(path, f"the image is damaged ({error}): fetch it anew") from None
 
 
+_MAX_BYTES: Final = 1 << 30
+
+
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """Read the array of unsigned bytes in an IDX file, plain or gzip.
 
@@ -207,8 +210,11 @@ def _read(path: Path) -> bytes:
     opener = gzip.open if path.suffix == ".gz" else Path.open
     try:
         with opener(path, "rb") as stream:
-            return bytes(stream.read())
+            content = bytes(stream.read(_MAX_BYTES + 1))
     except FileNotFoundError:
         raise _refused(path, "this file must exist") from None
     except (EOFError, OSError, zlib.error) as error:
         raise _refused(path, f"the file is truncated or damaged ({error}): fetch it anew") from None
+    if len(content) > _MAX_BYTES:
+        raise _refused(path, "IDX files above 1 GiB are refused")
+    return content

@@ -25,6 +25,7 @@ from secure_fd.deployment.roster import (
     SiteEntry,
     Terms,
     checked,
+    limited,
     parse,
     render,
     render_site,
@@ -156,7 +157,7 @@ def _try_out(made: RosterFile, pixels: Pixels) -> None:
 
 def _card(path: Path) -> SiteEntry:
     try:
-        entry: SiteEntry = checked("card", toml("card", path.read_bytes()), SiteEntry)
+        entry: SiteEntry = checked("card", toml("card", limited(path)), SiteEntry)
     except OSError as error:
         raise ConfigurationError("cards", str(path), "use a card.toml of a site") from error
     except ConfigurationError as error:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MOST_SHOWN: Final = 80
+MOST_BYTES: Final = 1 << 22
+"""Largest size of a roster or a card."""
 _CONTROL: Final = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=rf"^[^{_CONTROL}]+\Z")]
 _FOLDER: Final = rf"^(?!\.{{1,2}}\Z)[^/\\{_CONTROL}]+\Z"
@@ -172,9 +174,15 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
 def read(path: Path | str) -> RosterFile:
     """Read a roster file; ConfigurationError for a file of another form."""
     try:
-        return parse(Path(path).read_bytes())
+        return parse(limited(Path(path)))
     except OSError as error:
         raise ConfigurationError("roster", str(path), "use a file that can be read") from error
+
+
+def limited(path: Path) -> bytes:
+    """Read a file up to the size that `toml` refuses; OSError where it cannot be read."""
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES + 1)
 
 
 def proxies_of(proxies: Path | None, roster: Path) -> Path:
@@ -194,6 +202,8 @@ def parse(data: bytes) -> RosterFile:
 
 def toml(what: str, data: bytes) -> dict[str, Any]:
     """Parse TOML; ConfigurationError about `what` for anything else."""
+    if len(data) > MOST_BYTES:
+        raise ConfigurationError(what, "this file", f"use a file of up to {MOST_BYTES} bytes")
     try:
         return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:

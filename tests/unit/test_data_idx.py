@@ -59,6 +59,14 @@ def test_damaged_contents_are_refused(tmp_path, content, packed):
     assert caught.value.field == "data_dir"
 
 
+def test_a_file_beyond_the_limit_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr("secure_fd.data.sources._MAX_BYTES", len(WHOLE) - 1)
+    path = tmp_path / "cut.gz"
+    path.write_bytes(gzip.compress(WHOLE))
+    with pytest.raises(ConfigurationError, match="1 GiB"):
+        read_idx(path)
+
+
 PACKED = gzip.compress(WHOLE)
 BROKEN = {
     "half": PACKED[: len(PACKED) // 2],

@@ -212,6 +212,7 @@ def _line(name: str, value: str) -> Callable[[str], str]:
         (_line("agreement", f'"{"A" * 43}="'), "server"),
         (lambda text: text.replace("rounds = 2", "rounds = 2\nhidden = 1"), "terms"),
         (lambda text: text.replace("hybrid =", "key = 1\nhybrid ="), "roster"),
+        (lambda text: text + "#" * (1 << 22), "roster"),
         (lambda text: text.replace("[terms]", "[[terms]]"), "terms"),
         (lambda text: text.replace('name = "b"', 'name = "a"'), "sites"),
         (lambda text: text.replace('name = "b"', 'name = "simulation"'), "name"),
