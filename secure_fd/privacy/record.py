@@ -114,6 +114,11 @@ class PooledPlan(Plan):
         corrupt = max(0, self.survivors - honest)
         return replace(self, honest=honest, corrupt=corrupt, noise=noise)
 
+    def check(self, sums: "Bounded") -> None:
+        """Raise LocalError for other sums than planned."""
+        if sums.l2 > UNITS or sums.values.size != self.entries:
+            raise LocalError(f"a sum has {sums.values.size} entries; use {self.entries}")
+
     def perturb(self, sums: "Bounded", random: Random) -> IntArray:
         """Return [entries] sums plus one client's share of noise.
 
@@ -122,8 +127,7 @@ class PooledPlan(Plan):
         Raises:
             LocalError: other sums than planned.
         """
-        if sums.l2 > UNITS or sums.values.size != self.entries:
-            raise LocalError(f"a sum has {sums.values.size} entries; use {self.entries}")
+        self.check(sums)
         deviation = math.sqrt(self.share_variance)
         return sums.values + discrete_gaussian(deviation, self.entries, random)
 
@@ -426,8 +430,7 @@ class PooledGuard(ClientMechanism):
         like one that was kept. BudgetError beyond the total of a ledger, too.
         """
         unit, plan, sums = self._unit, self._unit.plan, pooled_sums(parts, shape)
-        if sums.values.size != plan.entries:
-            raise LocalError(f"a sum has {sums.values.size} entries; use {plan.entries}")
+        plan.check(sums)  # before it is booked
         event = replace(plan, sums=1).event()
         if unit.noiseless:
             self._ledger.book("class sums without noise", event)
