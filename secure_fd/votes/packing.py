@@ -47,7 +47,6 @@ class Limits:
 NO_LIMITS: Final = Limits()
 
 WORD_BITS: Final = 64
-MODULUS_BITS: Final = 64
 """Words are summed modulo 2**64, by uint64 arithmetic; no message can ask for another modulus."""
 
 
