@@ -174,8 +174,7 @@ class RunParts:
 
     def network(self, number: int) -> nn.Module:
         """Return a client's network before training."""
-        name = self.architectures[number]
-        return models.build(name, self.facts.n_classes, 100 * self.seed + number)
+        return fresh_network(self.architectures[number], self.facts.n_classes, self.seed, number)
 
     def setting(self, seed: bytes, device: torch.device) -> Setting:
         """Return the public terms of the roles. seed: of joint draws, from the set-up."""
@@ -288,10 +287,15 @@ def architectures(image_set: str, clients: int, *, shared: bool = False) -> tupl
     return tuple(known[0 if shared else k % len(known)] for k in range(clients))
 
 
+def fresh_network(architecture: str, n_classes: int, seed: int, number: int) -> nn.Module:
+    """Return a client's network before training, with initial weights of its own."""
+    return models.build(architecture, n_classes, 100 * seed + number)
+
+
 def fresh_networks(data: FederatedData, seed: int, *, shared: bool = False) -> list[nn.Module]:
-    """Return every client's network before training; each has its own initial weights."""
+    """Return every client's network before training."""
     names = architectures(data.name, len(data.clients), shared=shared)
-    return [models.build(name, data.n_classes, 100 * seed + k) for k, name in enumerate(names)]
+    return [fresh_network(name, data.n_classes, seed, k) for k, name in enumerate(names)]
 
 
 def central_network(
