@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 
 from secure_fd import __version__
 from secure_fd.errors import ConfigurationError, SecureFDError
+from secure_fd.files import read_limited
 from secure_fd.optional import extra, import_ours
 
 USAGE_ERROR: Final = 2
@@ -185,8 +186,7 @@ def expanded(arguments: Sequence[str], *, apart: bool = False) -> list[str]:
 def content(path: str) -> Mapping[str, Any]:
     """Read a file of settings; ConfigurationError for one that `expanded` refuses as a whole."""
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+        data = read_limited(Path(path), _MOST_BYTES)
     except OSError:
         raise ConfigurationError(_CONFIG, path, "it must be a file that can be read") from None
     if len(data) > _MOST_BYTES:

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and read up to a limit."""
 
 import os
 import secrets
@@ -23,3 +23,13 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, mode: i
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_limited(path: Path, most: int) -> bytes:
+    """Read a file up to one byte more than allowed, so that the caller sees one that is too long.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(most + 1)

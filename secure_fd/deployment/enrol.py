@@ -19,19 +19,20 @@ from secure_fd.deployment.records import (
     proxies_in,
 )
 from secure_fd.deployment.roster import (
+    MOST_BYTES,
     Address,
     RosterFile,
     Shape,
     SiteEntry,
     Terms,
     checked,
-    limited,
     parse,
     render,
     render_site,
     toml,
 )
 from secure_fd.errors import ConfigurationError
+from secure_fd.files import read_limited
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ def _try_out(made: RosterFile, pixels: Pixels) -> None:
 
 def _card(path: Path) -> SiteEntry:
     try:
-        entry: SiteEntry = checked("card", toml("card", limited(path)), SiteEntry)
+        entry: SiteEntry = checked("card", toml("card", read_limited(path, MOST_BYTES)), SiteEntry)
     except OSError as error:
         raise ConfigurationError("cards", str(path), "use a card.toml of a site") from error
     except ConfigurationError as error:

@@ -23,6 +23,7 @@ from msgspec import Meta, Struct
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.image_sets import IMAGE_SETS, own_shape
 from secure_fd.errors import ConfigurationError
+from secure_fd.files import read_limited
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
 from secure_fd.privacy.ledger import SIMULATION
 from secure_fd.secagg.session import PinnedRoster, Session
@@ -174,15 +175,9 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
 def read(path: Path | str) -> RosterFile:
     """Read a roster file; ConfigurationError for a file of another form."""
     try:
-        return parse(limited(Path(path)))
+        return parse(read_limited(Path(path), MOST_BYTES))
     except OSError as error:
         raise ConfigurationError("roster", str(path), "use a file that can be read") from error
-
-
-def limited(path: Path) -> bytes:
-    """Read a file up to the size that `toml` refuses; OSError where it cannot be read."""
-    with path.open("rb") as file:
-        return file.read(MOST_BYTES + 1)
 
 
 def proxies_of(proxies: Path | None, roster: Path) -> Path:
