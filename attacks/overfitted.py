@@ -22,7 +22,7 @@ from secure_fd.methods.base import Method
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.pooled_heads import PooledHeads
-from secure_fd.privacy.base import Protection
+from secure_fd.privacy.base import PrivacyMechanism
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation, participants_of
@@ -75,7 +75,7 @@ def votes(
     seed: int,
     *,
     masks: bool = False,
-    protection: Protection | None = None,
+    protection: PrivacyMechanism | None = None,
 ) -> View:
     """The server's view of FedMD, whose one round asks about every proxy."""
     method = FedMD("soft")
@@ -99,7 +99,7 @@ def _seen(
     seed: int,
     *,
     masks: bool,
-    protection: Protection | None = None,
+    protection: PrivacyMechanism | None = None,
 ) -> View:
     known = _small(public)
     clients = [_client(each, public.n_classes) for each in challenges.values()]

@@ -13,7 +13,7 @@ from attacks.base import (
 )
 from attacks.view import ObservedRound
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.privacy.base import Answer, ClientMechanism, NoProtection, Protection
+from secure_fd.privacy.base import Answer, ClientMechanism, NoProtection, PrivacyMechanism
 from secure_fd.privacy.label import LabelGuard, LabelUnit, RandomizedResponse
 from secure_fd.protocol.transcript import DistillationRound, Transcript
 from secure_fd.votes.codec import Contribution, IntArray, Released, UnitArray, WordArray
@@ -121,7 +121,7 @@ class Kept:
     answers: list[dict[int, IntArray]] = field(default_factory=list, repr=False)
 
 
-class Recorder(Protection):
+class Recorder(PrivacyMechanism):
     """Keeps every upload, the truth that scores attacks on sums; a run changes by no bit.
 
     An experiment holds it, never an attacker. A client out of order begins another round.

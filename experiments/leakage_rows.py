@@ -21,7 +21,7 @@ from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.base import NoProtection, Protection
+from secure_fd.privacy.base import NoProtection, PrivacyMechanism
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.record import LocalRecordUnit, PooledRecordUnit
@@ -100,7 +100,7 @@ def secure(row: Row, clients: int, seed: int) -> SecureSum | None:
 
 def votes(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
     """A method of votes on proxies, all of which every round asks about; or one that asks none."""
-    noise: Protection = NoProtection()
+    noise: PrivacyMechanism = NoProtection()
     if row.epsilon is not None:
         noise = LabelUnit(row.epsilon, DELTA, random=SeededRandom(seed))
     run = Federation(
@@ -141,7 +141,7 @@ def class_sums(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
     Clients share the noise under masks, and each adds its own where sums are in clear.
     """
     proxies = digits().proxies
-    unit: Protection = NoProtection()
+    unit: PrivacyMechanism = NoProtection()
     features = FEATURES
     if row.epsilon is not None:
         kind = PooledRecordUnit if row.masks else LocalRecordUnit

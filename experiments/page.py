@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from experiments import tables
 from experiments.plots import DPI
 from secure_fd.files import write_atomically
-from secure_fd.privacy.guarantee import figure
+from secure_fd.privacy.guarantee import format_epsilon
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -130,7 +130,7 @@ def data_uri(image: bytes | None) -> str:
 def claimed(value: object, key: str) -> str:
     """A part of a guarantee; an epsilon is rounded up, and null where nothing bounds it."""
     if key == "epsilon":
-        return figure(value) if isinstance(value, float | int) else "not bounded"
+        return format_epsilon(value) if isinstance(value, float | int) else "not bounded"
     return shown(value)
 
 

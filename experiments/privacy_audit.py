@@ -19,7 +19,7 @@ from experiments.codec import encode
 from experiments.study import Progress, Result, Results, Study, at_least, listed, main
 from experiments.tables import Table, new_table
 from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.guarantee import PrivacyUnit, figure
+from secure_fd.privacy.guarantee import PrivacyUnit, format_epsilon
 
 UNITS = ("record", "label", "client")
 KINDS = ("noise-level", "mechanism")
@@ -232,12 +232,13 @@ class Verdicts:
         """What makes the exit status 1, one sentence each."""
         refuted = [
             f"{row.audit}: a bound of {row.worst.bound:.2f} exceeds the claim of "
-            f"{figure(row.worst.claimed)}"
+            f"{format_epsilon(row.worst.claimed)}"
             for row in self.rows
             if row.verdict is Verdict.REFUTED
         ]
         missed = [
-            f"{name}: a bound of {made.bound:.2f} is within the claim of {figure(made.claimed)}"
+            f"{name}: a bound of {made.bound:.2f} is within the claim of "
+            f"{format_epsilon(made.claimed)}"
             for name, made in self.mutations.items()
             if made.verdict is not Verdict.REFUTED
         ]
@@ -313,7 +314,7 @@ def _audits(found: Verdicts) -> Table:
         table.add_row(
             row.audit,
             worst.kind,
-            figure(worst.claimed),
+            format_epsilon(worst.claimed),
             f"{worst.delta:g}",
             f"{worst.miss:g}",
             f"{worst.bound:.2f}{'*' if worst.assumes else ' '}",
@@ -330,7 +331,7 @@ def _mutations(results: Results, found: Verdicts) -> Table:
     audits = {result.cell.mutation: result.cell.audit for result in results.cells}
     for name, made in found.mutations.items():
         caught = "caught" if made.verdict is Verdict.REFUTED else "MISSED"
-        table.add_row(name, audits[name], figure(made.claimed), f"{made.bound:.2f}", caught)
+        table.add_row(name, audits[name], format_epsilon(made.claimed), f"{made.bound:.2f}", caught)
     return table
 
 

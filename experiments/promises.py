@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments.tables import NONE, Table, new_table
-from secure_fd.privacy.guarantee import figure
+from secure_fd.privacy.guarantee import format_epsilon
 
 Claim = Mapping[str, Any]
 """A guarantee as `Guarantee.to_json` gives it."""
@@ -24,7 +24,7 @@ def promised(claim: Claim | None) -> str:
     """
     if claim is None or not claim["holds"]:
         return ""
-    epsilon = figure(claim["epsilon"])
+    epsilon = format_epsilon(claim["epsilon"])
     if claim["unit"] != "label":
         return f", {claim['unit']} ε {epsilon}"
     return f", ε {epsilon} per label ({_of(claim, 1)} per record)"
@@ -56,12 +56,12 @@ def privacy(
 def _line(claim: Claim, records: int) -> Sequence[str]:
     if not claim["holds"]:
         return ("void", *[NONE] * 5)
-    swapped = claim.get("swapped")
+    swapped = claim.get("epsilon_replace_one")
     return (
         claim["unit"],
         short(claim["delta"]),
         _of(claim, 1),
-        "no" if swapped is None else figure(swapped),
+        "no" if swapped is None else format_epsilon(swapped),
         _of(claim, records),
         _client(claim),
     )
@@ -90,7 +90,7 @@ def _client(claim: Claim) -> str:
 
 
 def _bounded(epsilon: float | None) -> str:
-    return "no" if epsilon is None or math.isinf(epsilon) else figure(epsilon)
+    return "no" if epsilon is None or math.isinf(epsilon) else format_epsilon(epsilon)
 
 
 def voids(rows: Iterable[tuple[str, Claim | None]]) -> list[str]:

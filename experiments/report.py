@@ -16,7 +16,7 @@ from experiments.promises import short
 from experiments.study import Results, save_arrays
 from experiments.subject import prices, subject
 from experiments.tables import NONE, Table, counted, human_bytes, human_seconds, new_table, number
-from secure_fd.privacy.guarantee import figure
+from secure_fd.privacy.guarantee import format_epsilon
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -325,7 +325,7 @@ def guarantees(made: compared.Shown) -> Table:
         claim = row.claim["privacy"]
         noise = [NONE] * 4
         if claim:
-            epsilon = figure(claim["epsilon"]) if claim["holds"] else NONE
+            epsilon = format_epsilon(claim["epsilon"]) if claim["holds"] else NONE
             holds = "yes" if claim["holds"] else "no"
             noise = [claim.get("unit", NONE), epsilon, short(claim.get("delta", 0.0)), holds]
         reads = {None: "no sum", "plain": "each contribution"}.get(row.sum, "sums alone")

@@ -46,7 +46,7 @@ from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.registry import RECORD_UNIT_METHODS
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.base import NoProtection, Protection
+from secure_fd.privacy.base import NoProtection, PrivacyMechanism
 from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.dp_sgd import PrivateBudget
 from secure_fd.privacy.guarantee import Guarantee, weakest
@@ -189,7 +189,7 @@ def federation(
     cell: rows.Cell,
     made: Prepared,
     on_steps: OnSteps | None = None,
-    protection: Protection | None = None,
+    protection: PrivacyMechanism | None = None,
     kept: Collection[int] = (),
 ) -> Federation:
     """The run of a cell, which goes on from the warm-up; methods that average start from one model.
@@ -351,7 +351,9 @@ def seeds_noise(cell: rows.Cell) -> bool:
     return cell.image_set in IMAGE_SETS
 
 
-def protection_of(cell: rows.Cell, data: FederatedData, random: Random = os.urandom) -> Protection:
+def protection_of(
+    cell: rows.Cell, data: FederatedData, random: Random = os.urandom
+) -> PrivacyMechanism:
     """Return the privacy unit of a cell; at an infinite epsilon, votes leave without noise.
 
     random: source of the noise. Raises ConfigurationError for votes under the record unit.
@@ -646,7 +648,7 @@ def run_row(
     seed: int,
     warm: WarmUp | None,
     progress: Progress,
-    chosen: Protection | None = None,
+    chosen: PrivacyMechanism | None = None,
 ) -> RowRun:
     """Train one row.
 

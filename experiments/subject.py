@@ -11,7 +11,7 @@ from experiments.promises import short
 from experiments.rows import RowSpec
 from experiments.tables import MINUS, counted, human_bytes
 from secure_fd.data.image_sets import IMAGE_SETS
-from secure_fd.privacy.guarantee import figure
+from secure_fd.privacy.guarantee import format_epsilon
 
 _SPLITS = {
     "strong": "one class a client",
@@ -31,7 +31,7 @@ def subject(made: Shown) -> str:
     seeds = ", ".join(map(str, made.seeds))
     noise = "no differential privacy"
     if any(row.claim["privacy"] for row in made.rows) and terms.epsilon is not None:
-        noise = f"noisy rows at ε {figure(terms.epsilon)}, δ {short(terms.delta)}"
+        noise = f"noisy rows at ε {format_epsilon(terms.epsilon)}, δ {short(terms.delta)}"
     return (
         f"{data}, {terms.clients} clients, split {split} ({divided}), "
         f"{counted(terms.rounds, 'round')}, {'seed' if len(made.seeds) == 1 else 'seeds'} {seeds}; "

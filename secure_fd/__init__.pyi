@@ -30,7 +30,7 @@ from .methods.pooled_heads import PooledHeads as PooledHeads
 from .methods.selective_fd import SelectiveFD as SelectiveFD
 from .methods.votes import VotingMethod as VotingMethod
 from .privacy.base import NoProtection as NoProtection
-from .privacy.base import Protection as Protection
+from .privacy.base import PrivacyMechanism as PrivacyMechanism
 from .privacy.client import ClientUnit as ClientUnit
 from .privacy.dp_sgd import PrivateSGD as PrivateSGD
 from .privacy.guarantee import Guarantee as Guarantee

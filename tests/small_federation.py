@@ -16,7 +16,7 @@ from secure_fd.methods.base import Labels, Method
 from secure_fd.methods.policies import VotePolicy
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.votes import VotingMethod
-from secure_fd.privacy.base import Protection
+from secure_fd.privacy.base import PrivacyMechanism
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.selection.density_ratio import ReferenceSettings
@@ -74,7 +74,7 @@ def federation(
     method: Method | None = None,
     *,
     aggregation: SecureSum | None = None,
-    protection: Protection | None = None,
+    protection: PrivacyMechanism | None = None,
     schedule: Schedule = BRIEF,
     dropouts: Dropouts | None = None,
     releases_per_pair: int | None = None,

@@ -46,7 +46,7 @@ from secure_fd.data.images import concatenate
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.base import ClientMechanism, NoNoise, NoProtection, Protection
+from secure_fd.privacy.base import ClientMechanism, NoNoise, NoProtection, PrivacyMechanism
 from secure_fd.privacy.client import ClientUnit
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.selection.selectors import FittedSelector
@@ -61,7 +61,7 @@ def injection_oracle(
     terms: Terms,
     made: RowRun,
     data: FederatedData,
-    protection: Protection,
+    protection: PrivacyMechanism,
     *,
     selecting: bool = True,
     debias: bool = False,
@@ -87,7 +87,7 @@ def choice_oracle(
     terms: Terms,
     made: RowRun,
     data: FederatedData,
-    protection: Protection,
+    protection: PrivacyMechanism,
     *,
     selecting: bool = True,
     debias: bool = False,
@@ -137,7 +137,7 @@ class _Clients:
         predictions = predict(self.networks[client], images)
         return opinion.contribution(np.arange(len(images)), predictions, labels, trust=1.0)
 
-    def released(self, protection: Protection, indices: IntArray, images: Tensor) -> _Release:
+    def released(self, protection: PrivacyMechanism, indices: IntArray, images: Tensor) -> _Release:
         """What a client lets go about one batch, known to the protection by these indices."""
 
         def release(client: int) -> Released:
@@ -149,7 +149,7 @@ class _Clients:
 
         return release
 
-    def votes(self, protection: Protection, release: _Release, *, debias: bool) -> Tensor:
+    def votes(self, protection: PrivacyMechanism, release: _Release, *, debias: bool) -> Tensor:
         """[N, R, C] in votes, in the units that the codec would send."""
         clients, n_classes = range(len(self.data.clients)), self.data.n_classes
         codec = KnowledgeCodec(n_classes, protection.levels(self.method.levels))
@@ -164,7 +164,12 @@ class _Clients:
 
 
 def _clients(
-    terms: Terms, made: RowRun, data: FederatedData, protection: Protection, *, selecting: bool
+    terms: Terms,
+    made: RowRun,
+    data: FederatedData,
+    protection: PrivacyMechanism,
+    *,
+    selecting: bool,
 ) -> _Clients:
     """ConfigurationError for a row whose clients answer nothing, or only in a noisy sum."""
     method = method_of(terms.run(made.spec, made.seed), data)
@@ -180,8 +185,8 @@ def _clients(
 
 
 def _fresh(
-    terms: Terms, spec: RowSpec, protection: Protection, images: Tensor, data: FederatedData
-) -> Protection:
+    terms: Terms, spec: RowSpec, protection: PrivacyMechanism, images: Tensor, data: FederatedData
+) -> PrivacyMechanism:
     """A session about images that no ledger knows; other protections have no ledger."""
     if not isinstance(protection, LabelUnit):
         return protection
@@ -311,7 +316,7 @@ def _attempts(turn: Turn[Arsenal]) -> Mapping[str, Attempt]:
     }
 
 
-def _view(turn: Turn[Arsenal], terms: Terms, made: RowRun, protection: Protection) -> View:
+def _view(turn: Turn[Arsenal], terms: Terms, made: RowRun, protection: PrivacyMechanism) -> View:
     """The malicious server's, with oracles that the row's clients answer."""
     data, noisy = data_of(terms, turn.seed), not isinstance(protection, NoProtection)
     asked = {"selecting": _ROWS[turn.row].selecting, "debias": noisy}

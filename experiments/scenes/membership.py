@@ -38,7 +38,7 @@ from secure_fd.data.sources import load
 from secure_fd.methods.base import Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.base import NoProtection, Protection
+from secure_fd.privacy.base import NoProtection, PrivacyMechanism
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.protocol.transcript import Transcript
@@ -162,7 +162,7 @@ def play(made: Prepared, row: Row, job: Job, seed: int, run: int) -> Played:
     members = participants_of(networks, clients_of(made, run))
     if row.labels is None:
         return _fedavg(made, row, job, members, own)
-    protection: Protection = NoProtection()
+    protection: PrivacyMechanism = NoProtection()
     if row.noise:
         protection = LabelUnit(job.epsilon, job.delta)
     runner = Federation(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.base import NoProtection, Protection
+from secure_fd.privacy.base import NoProtection, PrivacyMechanism
 from secure_fd.privacy.ledger import Ledger
 from secure_fd.protocol.messages import ClientRole, ServerRole
 from secure_fd.training.recipes import Recipe, Schedule, plain
@@ -57,7 +57,7 @@ class Setting:
     records: tuple[int, ...]
     seed: bytes = field(repr=False)
     releases: int | None
-    protection: Protection
+    protection: PrivacyMechanism
 
     def public_proxies(self) -> Tensor:
         """Return the proxies [P, ...]; ConfigurationError where the federation has none."""

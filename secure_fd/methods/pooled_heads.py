@@ -402,7 +402,7 @@ class HeadClient(ClientRole):
             released = guard.release_sums(self._residuals(), terms.shape, asked, self._announced)
             if not self.head.any():  # the first sum counts records, a residual does not
                 proxies = terms.reference.proxy_features
-                released = guard.heard(released, proxies, terms.n_classes)
+                released = guard.drop_insignificant(released, proxies, terms.n_classes)
             return terms.codec.shift(released, clip=not guard.shares)
         total = np.zeros(terms.shape)
         for features, residuals in self._residuals():

@@ -122,7 +122,7 @@ class VotingMethod(Method):
 
     def _wants_survey(self, setting: Setting) -> bool:
         """Nothing but the sum protects a survey, so no privacy mechanism may stand in its way."""
-        return self.survey_first and setting.protection.lets_pass
+        return self.survey_first and setting.protection.is_identity
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
         """Raise ConfigurationError where a round asks about more proxies than there are.
@@ -356,7 +356,7 @@ class VoteClient(ClientRole):
         predictions = predict(self.learner.model, self._proxies[torch.from_numpy(indices)])
         self._agreement.predicted(predictions)
         # A guarantee for one answer does not hold if earlier answers steer it.
-        trust = 0.0 if self._terms.setting.protection.answers_apart else self._agreement.value
+        trust = 0.0 if self._terms.setting.protection.accounts_per_answer else self._agreement.value
         policy = self.policy_now(indices)
         return policy.contribution(indices, predictions, self._method.labels, trust)
 

@@ -1,7 +1,7 @@
 """Base of the privacy units: public settings, and each client's part with its own noise.
 
-A `Protection` is public: its claim, and all that every party must know of it. Each client has a
-part of its own, a `ClientMechanism`, which turns answers of its selector and network into
+A `PrivacyMechanism` is public: its claim, and all that every party must know of it. Each client
+has a part of its own, a `ClientMechanism`, which turns answers of its selector and network into
 `Released`, the only input that the codec encodes.
 """
 
@@ -74,13 +74,13 @@ class ClientMechanism:
         raise LocalError("a privacy mechanism counts releases: it cannot be pickled or copied")
 
 
-class Protection(ABC):
+class PrivacyMechanism(ABC):
     """Base of the privacy units: public settings, which make each client's part and undo bias.
 
     An object serves one federation, so that nothing is released a second time.
 
     >>> from secure_fd import NoProtection
-    >>> isinstance(NoProtection(), Protection)
+    >>> isinstance(NoProtection(), PrivacyMechanism)
     True
     """
 
@@ -88,9 +88,9 @@ class Protection(ABC):
     """The word that the report uses."""
     asks_network: ClassVar[bool] = True
     """Whether clients release predictions of their networks."""
-    lets_pass: bool = False
+    is_identity: bool = False
     """Whether predictions leave as they are; other bits may then be asked for as well."""
-    answers_apart: bool = False
+    accounts_per_answer: bool = False
     """Whether the claim is about one answer, so that no answer may steer a later one."""
     terms: bytes = b""
     """Public settings that all clients must share for the claim to hold; bound into sums."""
@@ -151,7 +151,7 @@ class NoNoise(ClientMechanism):
         return Released.of(answer(indices))
 
 
-class NoProtection(Protection):
+class NoProtection(PrivacyMechanism):
     """Votes leave as they are, in any federation.
 
     >>> NoProtection().guarantee() is None
@@ -159,7 +159,7 @@ class NoProtection(Protection):
     """
 
     name = "none"
-    lets_pass = True
+    is_identity = True
 
     def agree(self, n_proxies: int, n_classes: int) -> None:  # noqa: ARG002 - nothing is spent
         """Begin another federation."""
@@ -172,7 +172,7 @@ class NoProtection(Protection):
 IN_CLEAR = "no masked sum was checked, and in a sum in clear each share stands alone"
 
 
-class SharedNoise(Protection):
+class SharedNoise(PrivacyMechanism):
     """Base of the units whose clients each add a share of the noise, enough in the sum alone.
 
     Args:

@@ -23,7 +23,7 @@ from secure_fd.privacy.guarantee import (
     Part,
     PrivacyUnit,
     check_delta_of,
-    figure,
+    format_epsilon,
     shares_assumed,
 )
 from secure_fd.privacy.plan import Plan
@@ -195,9 +195,9 @@ class ClientPlan(Plan):
             assumptions=shares_assumed(self.clients, self.survivors, self.corrupt),
             caveats=(
                 f"for a client that votes otherwise instead of abstaining it is epsilon "
-                f"{figure(record.epsilon)}",
+                f"{format_epsilon(record.epsilon)}",
             ),
-            swapped=record.epsilon,
+            epsilon_replace_one=record.epsilon,
             groups=tuple((size, record.epsilon) for size in GROUP_SIZES),
         )
         return made.checked(self.noise, unmet)

@@ -107,11 +107,11 @@ class TrainingPlan(Plan):
             caveats=(
                 "floating-point noise voids the claim against an attacker who reads low bits",
             ),
-            swapped=dict(groups)[2],
+            epsilon_replace_one=dict(groups)[2],
             groups=groups,
         )
         ended = (_TAIL,) if cut > delta / 100 else ()
-        return made.voided_by(ended)
+        return made.invalidated_by(ended)
 
 
 # What a person with several records pays.
@@ -254,4 +254,4 @@ class PrivateBudget:
         """Return the claim for all planned steps."""
         epsilon, delta = self.settings.epsilon, self.settings.delta
         made = self._plan.guarantee(epsilon=epsilon, delta=delta)
-        return made.voided_by(self._chance.unmet)
+        return made.invalidated_by(self._chance.unmet)

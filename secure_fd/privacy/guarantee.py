@@ -60,10 +60,11 @@ class Guarantee:
     no reader of this object can print a number whose assumptions failed.
     neighbours: the relation. covers, not_covered: what the epsilon speaks of, and what it does not.
     parts: the releases that epsilon was accounted from; a finite one comes from nowhere else.
-    composes_to: the cost at larger units. swapped: epsilon where the neighbour holds another in the
-    place of what differs, None where it was not worked out. groups: (records of one client that
-    belong together, epsilon). sampler, accountant: how noise and epsilon were made.
-    assumptions: what must hold. caveats: what weakens the claim. unmet: what did not hold.
+    composes_to: the cost at larger units. epsilon_replace_one: epsilon where the neighbour
+    holds another in the place of what differs, None where it was not worked out. groups: (records
+    of one client that belong together, epsilon). sampler, accountant: how noise and epsilon
+    were made. assumptions: what must hold. caveats: what weakens the claim. unmet: what did not
+    hold.
 
     >>> from secure_fd.privacy.guarantee import PrivacyUnit
     >>> none = Guarantee(PrivacyUnit.RECORD, "one record", math.inf, 0, (), (), (), "", "")
@@ -84,7 +85,7 @@ class Guarantee:
     assumptions: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()
-    swapped: float | None = None
+    epsilon_replace_one: float | None = None
     groups: Groups = ()
 
     def __post_init__(self) -> None:
@@ -105,14 +106,14 @@ class Guarantee:
     def checked(self, noise: float, unmet: Sequence[str]) -> "Guarantee":
         """Return the claim of integer noise, void for unmet reasons and for too little noise."""
         coarse = (_COARSE,) if noise > 0 and not self.holds else ()
-        return self.voided_by((*unmet, *coarse))
+        return self.invalidated_by((*unmet, *coarse))
 
-    def voided_by(self, reasons: Sequence[str]) -> "Guarantee":
+    def invalidated_by(self, reasons: Sequence[str]) -> "Guarantee":
         """The same claim, with no epsilon left if there is any reason against it."""
         if not reasons:
             return self
         unmet = tuple(dict.fromkeys((*self.unmet, *reasons)))
-        void = replace(self, epsilon=math.inf, unmet=unmet, swapped=None)
+        void = replace(self, epsilon=math.inf, unmet=unmet, epsilon_replace_one=None)
         return replace(void, parts=(), composes_to=(), caveats=(), groups=())
 
     @property
@@ -121,7 +122,7 @@ class Guarantee:
         if not self.holds:
             return "no differential privacy"
         larger = (f"{c.unit}: {_cost(c)}" for c in self.composes_to)
-        own = f"epsilon {figure(self.epsilon)} at delta {self.delta:g} for a {self.unit}"
+        own = f"epsilon {format_epsilon(self.epsilon)} at delta {self.delta:g} for a {self.unit}"
         return "; ".join((own, *larger))
 
     def sentence(self) -> str:
@@ -130,8 +131,8 @@ class Guarantee:
             why = "; ".join(self.unmet) or "no noise is added"
             return f"No differential privacy at the {self.unit} unit: {why}."
         parts = [
-            f"The {self.unit} unit has epsilon {figure(self.epsilon)} at delta {self.delta:g}, "
-            f"where neighbours differ in {self.neighbours}",
+            f"The {self.unit} unit has epsilon {format_epsilon(self.epsilon)} "
+            f"at delta {self.delta:g}, where neighbours differ in {self.neighbours}",
             f"the budget was spent on {_listed([_spent(part) for part in self.parts])}",
             *(f"at the {c.unit} level this is {_cost(c)}" for c in self.composes_to),
             f"it covers {_listed(self.covers)}",
@@ -164,10 +165,10 @@ def _weakness(claim: Guarantee) -> tuple[object, ...]:
     return not claim.holds, claim.epsilon, claim.delta, larger, spent, len(claim.not_covered)
 
 
-def figure(epsilon: float) -> str:
+def format_epsilon(epsilon: float) -> str:
     """Format an epsilon: rounded up, never down, to two decimals or, from 100, a whole number.
 
-    >>> figure(3.991), figure(3.999), figure(20510.2)
+    >>> format_epsilon(3.991), format_epsilon(3.999), format_epsilon(20510.2)
     ('4', '4', '20,511')
     """
     if not math.isfinite(epsilon):
@@ -180,13 +181,13 @@ def figure(epsilon: float) -> str:
 
 def _spent(part: Part) -> str:
     times = "once" if part.times == 1 else f"{part.times:,} times"
-    return f"{part.name} ({times}, epsilon {figure(part.epsilon)} alone)"
+    return f"{part.name} ({times}, epsilon {format_epsilon(part.epsilon)} alone)"
 
 
 def _cost(cost: AtUnit) -> str:
     if not math.isfinite(cost.epsilon):
         return "not bounded"
-    return f"epsilon {figure(cost.epsilon)} at delta {cost.delta:g}"
+    return f"epsilon {format_epsilon(cost.epsilon)} at delta {cost.delta:g}"
 
 
 def _listed(items: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.privacy.accountants import cost
-from secure_fd.privacy.base import Answer, ClientMechanism, Protection, check_finite
+from secure_fd.privacy.base import Answer, ClientMechanism, PrivacyMechanism, check_finite
 from secure_fd.privacy.events import Event, Repeated, Response, check_least
 from secure_fd.privacy.guarantee import (
     GROUP_SIZES,
@@ -109,7 +109,7 @@ class RandomizedResponse:
 
     epsilon: float
     alphabet_size: int
-    _told: int = field(init=False, repr=False)
+    _right: int = field(init=False, repr=False)
     _wrong: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ class RandomizedResponse:
         others = self.alphabet_size - 1
         wrong = _wrong_weight(self.epsilon, others)
         object.__setattr__(self, "_wrong", wrong)
-        object.__setattr__(self, "_told", WORD - others * wrong)
+        object.__setattr__(self, "_right", WORD - others * wrong)
         if self.p <= self.q:
             raise ConfigurationError("epsilon", self.epsilon, "too small for 64-bit probabilities")
 
@@ -132,7 +132,7 @@ class RandomizedResponse:
     @property
     def p(self) -> float:
         """Probability that the answer is the truth."""
-        return self._told / WORD
+        return self._right / WORD
 
     def event(self) -> Response:
         """One answer, as an accountant sees it."""
@@ -306,10 +306,10 @@ class LabelGuard(ClientMechanism):
     def guarantee(self) -> Guarantee:
         """Return the claim for the answers so far."""
         made = self._mechanism.guarantee(releases=self.released, delta=self._delta)
-        return made.voided_by(unmet_by(self._random) if self.released else ())
+        return made.invalidated_by(unmet_by(self._random) if self.released else ())
 
 
-class LabelUnit(Protection):
+class LabelUnit(PrivacyMechanism):
     """Randomised response over all classes and abstain.
 
     Args:
@@ -322,7 +322,7 @@ class LabelUnit(Protection):
     """
 
     name = "label unit"
-    answers_apart = True  # a weight that depends on earlier answers would leak them again
+    accounts_per_answer = True  # a weight that depends on earlier answers would leak them again
     parts: dict[int, LabelGuard]
 
     def __init__(self, epsilon: float, delta: float, random: Random = os.urandom) -> None:

@@ -31,7 +31,7 @@ from secure_fd.crypto.keys import SecretHolder, fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, SecureFDError
 from secure_fd.privacy.accountants import sampled_cost
 from secure_fd.privacy.events import Composed, Event, Repeated, check_least
-from secure_fd.privacy.guarantee import figure
+from secure_fd.privacy.guarantee import format_epsilon
 from secure_fd.storage import UNFINISHED, Store
 
 SIMULATION: Final = "simulation"
@@ -151,7 +151,7 @@ class Ledger(SecretHolder):
         if math.isfinite(total.epsilon) and not (price := self.price(booking)) <= total.epsilon:
             raise BudgetError(
                 f"{booking.name}: with it data set {total.data!r} would be at epsilon "
-                f"{figure(price)}, beyond its total of {figure(total.epsilon)} "
+                f"{format_epsilon(price)}, beyond its total of {format_epsilon(total.epsilon)} "
                 f"at delta {total.delta:g}{note}"
             )
         self.bookings += (booking,)

@@ -34,7 +34,7 @@ from secure_fd.privacy.guarantee import (
     Part,
     PrivacyUnit,
     check_delta_of,
-    figure,
+    format_epsilon,
     shares_assumed,
 )
 from secure_fd.privacy.ledger import Ledger, ledger_of
@@ -168,7 +168,8 @@ class PooledPlan(Plan):
             fewer = max(1, self.honest - 2)
             found, _ = sampled_cost(self.with_honest(fewer).event(), delta, draws)
             weaker = (
-                f"where only {fewer} keep their noise to themselves it is epsilon {figure(found)}",
+                f"where only {fewer} keep their noise to themselves it is epsilon "
+                f"{format_epsilon(found)}",
             )
         epsilon, total = sampled_cost(self.event(), delta, draws)
         client = sampled_cost(self.moved_by(float(max(records))), delta, draws)
@@ -195,10 +196,10 @@ class PooledPlan(Plan):
                 *assumed,
             ),
             caveats=(
-                f"for replace-one neighbours the same noise is epsilon {figure(replaced)}",
+                f"for replace-one neighbours the same noise is epsilon {format_epsilon(replaced)}",
                 *weaker,
             ),
-            swapped=replaced,
+            epsilon_replace_one=replaced,
             groups=tuple(groups.items()),  # k records that are summed move a release k times as far
         )
         return made.checked(self.noise, unmet)
@@ -359,7 +360,7 @@ _ABOVE = 3.0
 """Chosen on seeds 0 and 1 of MNIST-5k in three splits at epsilon .25, 1 and 4."""
 
 
-def audible(
+def significant_classes(
     sums: IntArray, common: FloatArray, n_records: int, n_classes: int, deviation: float
 ) -> IntArray:
     """[D C] a client's noisy sums without the classes of which they say next to nothing: 0 there.
@@ -370,16 +371,16 @@ def audible(
     none is where most of the client's records would go. Post-processing of its own release.
 
     >>> sums = np.array([[900, 1], [900, -1]]).ravel()
-    >>> audible(sums, np.array([9.0, 9.0]), 100, n_classes=2, deviation=1.0).tolist()
+    >>> significant_classes(sums, np.array([9.0, 9.0]), 100, n_classes=2, deviation=1.0).tolist()
     [900, 0, 900, 0]
     """
     blocks = sums.reshape(-1, n_classes)
     squared = float(common @ common)
     counts = np.asarray(common @ blocks / squared)
-    heard = counts >= _ABOVE * deviation / math.sqrt(squared)
-    if counts[heard].sum() < n_records / 2:
+    significant = counts >= _ABOVE * deviation / math.sqrt(squared)
+    if counts[significant].sum() < n_records / 2:
         return sums
-    return np.where(heard, blocks, 0).ravel()
+    return np.where(significant, blocks, 0).ravel()
 
 
 # The unit and its parts.
@@ -401,10 +402,12 @@ class PooledGuard(ClientMechanism):
         """Whether what it releases carries a share of a noise that is complete in the sum alone."""
         return self._unit.shares
 
-    def heard(self, released: IntArray, proxies: FloatArray, n_classes: int) -> IntArray:
-        """[D C] what it released, without the classes that `audible` leaves out of a local release.
+    def drop_insignificant(
+        self, released: IntArray, proxies: FloatArray, n_classes: int
+    ) -> IntArray:
+        """Return a local release [D C] without the classes that `significant_classes` leaves out.
 
-        proxies: [P, D] their features.
+        proxies: [P, D] their features. A share of a pooled release is returned as it is.
         """
         unit = self._unit
         if not unit.local or unit.noiseless:
@@ -412,7 +415,7 @@ class PooledGuard(ClientMechanism):
         deviation = math.sqrt(unit.plan.share_variance)
         count = unit.records[self._number]
         common = UNITS * proxies.mean(axis=0)
-        return audible(released, common, count, n_classes, deviation)
+        return significant_classes(released, common, count, n_classes, deviation)
 
     def release_sums(
         self,

@@ -25,7 +25,7 @@ from secure_fd.methods.registry import METHODS, RECORD_UNIT, RECORD_UNIT_METHODS
 from secure_fd.methods.registry import build as build_method
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.base import NoProtection, Protection
+from secure_fd.privacy.base import NoProtection, PrivacyMechanism
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.ledger import Ledger
 from secure_fd.privacy.record import LocalRecordUnit, PooledRecordUnit, sums_for
@@ -160,7 +160,7 @@ class RunParts:
     """
 
     method: Method
-    protection: Protection
+    protection: PrivacyMechanism
     recipe: Recipe
     facts: PublicFacts
     seed: int
@@ -228,7 +228,7 @@ def build_run(
     delta = default_delta(facts.records) if config.delta is None else config.delta
     method = _method(config, facts)
     recipe = named_recipe(config.recipe, method, facts)
-    protection: Protection = NoProtection()
+    protection: PrivacyMechanism = NoProtection()
     if config.pools:
         protection = pooled_unit(
             facts,

@@ -22,7 +22,7 @@ from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images, pixel_bytes, proxy_pixels
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
 from secure_fd.methods.base import Method
-from secure_fd.privacy.base import NoProtection, Protection
+from secure_fd.privacy.base import NoProtection, PrivacyMechanism
 from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.server import Outbound, Server
@@ -138,7 +138,7 @@ class Federation:
         method: Method,
         *,
         aggregation: SecureSum | None = None,
-        protection: Protection | None = None,
+        protection: PrivacyMechanism | None = None,
         schedule: Schedule | None = None,
         dropouts: Dropouts | None = None,
         releases_per_pair: int | None = None,

@@ -31,7 +31,7 @@ from experiments.runs import RowRun, data_of, protection_of, run_row, warm_up
 from experiments.scenes.extraction import choice_oracle, injection_oracle
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
-from secure_fd.privacy.base import Protection
+from secure_fd.privacy.base import PrivacyMechanism
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.votes.codec import Ensemble
 from secure_fd.votes.codec import one_hot as rows_of
@@ -169,7 +169,7 @@ def test_a_memorising_selector_shows_private_images_among_the_proxies():
 class Trained:
     terms: Terms
     made: RowRun
-    protection: Protection
+    protection: PrivacyMechanism
 
     @property
     def data(self) -> FederatedData:

@@ -25,7 +25,7 @@ from secure_fd.errors import LocalError
 from secure_fd.methods import pooled_heads as heads
 from secure_fd.methods.base import Setting
 from secure_fd.methods.pooled_heads import PooledHeads
-from secure_fd.privacy.base import Protection
+from secure_fd.privacy.base import PrivacyMechanism
 from secure_fd.privacy.record import Features, LocalRecordUnit, PooledGuard, PooledRecordUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.protocol.client import Client
@@ -111,7 +111,7 @@ class Held:
 class Case:
     """A protection, the method it runs under, and where its release is made."""
 
-    protection: Callable[[FederatedData], Protection]
+    protection: Callable[[FederatedData], PrivacyMechanism]
     method: Callable[[], Any]
     owner: object
     name: str

@@ -28,12 +28,12 @@ from secure_fd.privacy.record import (
     PooledGuard,
     PooledPlan,
     PooledRecordUnit,
-    audible,
     feature_units,
     level_for,
     pooled_sums,
     rank_for,
     residual_units,
+    significant_classes,
     sums_codec,
 )
 from secure_fd.privacy.samplers import SeededRandom
@@ -395,7 +395,8 @@ def test_classes_within_their_noise_are_left_out(deviation, kept):
     common = np.full(400, 0.04)  # norm .8
     clean = np.outer(common, [200.0, 20.0, *[0.0] * 8])
     noisy = np.rint((clean + rng.normal(0, deviation, clean.shape)) * UNITS).astype(np.int64)
-    sums = audible(noisy.ravel(), UNITS * common, 220, 10, deviation * UNITS).reshape(400, 10)
+    sums = significant_classes(noisy.ravel(), UNITS * common, 220, 10, deviation * UNITS)
+    sums = sums.reshape(400, 10)
     assert np.flatnonzero(sums.any(axis=0)).tolist() == kept
     assert np.array_equal(sums[:, kept], noisy[:, kept])
 
@@ -403,7 +404,7 @@ def test_classes_within_their_noise_are_left_out(deviation, kept):
 def test_nothing_is_left_out_where_most_of_the_records_would_be():
     common = np.full(400, 0.04)
     clean = np.rint(np.outer(common, np.full(10, 30.0)) * UNITS).astype(np.int64).ravel()
-    assert audible(clean, UNITS * common, 300, 10, 20.0 * UNITS) is clean
+    assert significant_classes(clean, UNITS * common, 300, 10, 20.0 * UNITS) is clean
 
 
 def test_a_client_in_clear_is_simulated_with_its_own_noise():

@@ -6,7 +6,7 @@ from pathlib import Path
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.events import Event
-from secure_fd.privacy.guarantee import figure
+from secure_fd.privacy.guarantee import format_epsilon
 from secure_fd.privacy.label import LabelPlan
 from secure_fd.privacy.record import PooledPlan
 
@@ -28,13 +28,13 @@ def test_the_table_of_noise_multipliers():
     for z, claimed, replaced in rows:
         plan = calibrated(float(claimed))
         assert f"{plan.noise:.3f}" == z
-        assert figure(cost(plan.moved_by(2.0))) == replaced
+        assert format_epsilon(cost(plan.moved_by(2.0))) == replaced
 
 
 def test_the_costs_at_larger_units():
     answer, all_answers = LabelPlan(11), LabelPlan(11, releases=6000)
     noise = calibrate(4.0, 1e-5, answer)
-    assert f"| 6,000 | {figure(epsilon(all_answers.with_noise(noise), 1e-5))} |" in PAGE
+    assert f"| 6,000 | {format_epsilon(epsilon(all_answers.with_noise(noise), 1e-5))} |" in PAGE
     kept = all_answers.with_noise(calibrate(4.0, 1e-5, all_answers))
     assert f"{kept.answer_epsilon:.3f} an answer" in PAGE
     on_paper = cost(calibrated(4.0).moved_by(5400.0)) / 1e6

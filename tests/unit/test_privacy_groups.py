@@ -32,9 +32,9 @@ def test_records_of_one_person_move_a_sum_together():
         exact = ANALYTIC_GAUSSIAN.epsilon(Gaussian(noise / size), DELTA)
         assert found == pytest.approx(exact, rel=4e-3) or (math.isinf(found) and exact > 50)
     known = dict(claim.groups)
-    assert claim.swapped == known[2]
+    assert claim.epsilon_replace_one == known[2]
     assert known[1] == claim.epsilon
-    assert not claim.voided_by(("why",)).groups
+    assert not claim.invalidated_by(("why",)).groups
 
 
 def test_the_general_bound_holds_where_the_exact_price_is_known():

@@ -71,7 +71,7 @@ def generous(mechanism: RandomizedResponse) -> RandomizedResponse:
     wrong = mechanism._wrong - 2
     told = WORD - (mechanism.alphabet_size - 1) * wrong
     object.__setattr__(bent, "_wrong", wrong)
-    object.__setattr__(bent, "_told", told)
+    object.__setattr__(bent, "_right", told)
     return bent
 
 

@@ -12,7 +12,7 @@ from secure_fd import privacy
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.dp_sgd import TrainingPlan
-from secure_fd.privacy.guarantee import Guarantee, PrivacyUnit, figure
+from secure_fd.privacy.guarantee import Guarantee, PrivacyUnit, format_epsilon
 from secure_fd.privacy.label import RandomizedResponse
 from secure_fd.privacy.record import PooledPlan
 
@@ -63,9 +63,9 @@ def test_floating_point_noise_is_called_what_it_is():
 @pytest.mark.parametrize(
     ("claim", "figures"),
     [
-        (dp_sgd().voided_by(("why",)), ("3.83",)),
-        (record().voided_by(["a network was released"]), ("epsilon 4", "9.09")),
-        (label().voided_by(["a pair was released twice"]), ("epsilon 4", "20,511")),
+        (dp_sgd().invalidated_by(("why",)), ("3.83",)),
+        (record().invalidated_by(["a network was released"]), ("epsilon 4", "9.09")),
+        (label().invalidated_by(["a pair was released twice"]), ("epsilon 4", "20,511")),
     ],
 )
 def test_no_epsilon_of_a_claim_whose_assumptions_failed_is_ever_printed(claim, figures):
@@ -78,7 +78,7 @@ def test_no_epsilon_of_a_claim_whose_assumptions_failed_is_ever_printed(claim, f
 
 
 def test_a_claim_is_kept_where_nothing_speaks_against_it():
-    assert record().voided_by(()) == record()
+    assert record().invalidated_by(()) == record()
     with pytest.raises(LocalError, match="unmet"):
         Guarantee(PrivacyUnit.RECORD, "x", 1.0, 0.0, (), (), (), "s", "a", unmet=("why",))
 
@@ -116,7 +116,7 @@ def test_json_is_plain_and_complete():
      (20510.567, "20,511"), (100.0, "100"), (math.inf, "infinite")],
 )  # fmt: skip
 def test_a_printed_epsilon_is_never_below_the_true_one(epsilon, shown):
-    assert figure(epsilon) == shown
+    assert format_epsilon(epsilon) == shown
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(-1.0, 0.0), (math.nan, 0.0), (1.0, 1.0)])

@@ -35,7 +35,7 @@ def test_a_claim_becomes_a_line_that_says_the_same():
 
 
 def test_a_void_claim_shows_no_epsilon_and_says_why():
-    void = pooled().voided_by(("the noise was seeded",)).to_json()
+    void = pooled().invalidated_by(("the noise was seeded",)).to_json()
     table = privacy([("pooled", void)], images_per_person=3)
     assert table is not None
     assert "3.93" not in rendered([table])
