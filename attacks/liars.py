@@ -21,9 +21,9 @@ from secure_fd.protocol.messages import (
     ClientReport,
     ClientRole,
     ClientTurn,
+    RoundAborted,
     ServerRole,
-    Share,
-    Void,
+    SumInput,
 )
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer, Traffic
@@ -39,8 +39,8 @@ LIAR: Final = 0
 class Lie:
     """What the liar says of every proxy, in bounds.
 
-    >>> from secure_fd.protocol.messages import Share
-    >>> wanted = Share(np.zeros(4, dtype=np.uint64), bound=1)
+    >>> from secure_fd.protocol.messages import SumInput
+    >>> wanted = SumInput(np.zeros(4, dtype=np.uint64), bound=1)
     >>> Lie(3).votes(np.array([0, 1]), 2, wanted).tolist()
     [0, 3, 3, 0]
     """
@@ -51,7 +51,7 @@ class Lie:
         if self.strength < 1:
             raise ConfigurationError("strength", self.strength, "use 1 or more times the bound")
 
-    def votes(self, right: IntArray, n_classes: int, wanted: Share) -> WordArray:
+    def votes(self, right: IntArray, n_classes: int, wanted: SumInput) -> WordArray:
         """[m * C] signed integers about proxies of these classes [m]; their bits are packed.
 
         wanted: what the method would have said.
@@ -86,10 +86,10 @@ class Poisoned(Method):
 
     def client(self, setting: Setting, own: Own) -> ClientRole:
         """The method's half, but the liar's."""
-        half = self.method.client(setting, own)
+        role = self.method.client(setting, own)
         if own.number != LIAR:
-            return half
-        lying = _LyingHalf(half, setting.n_classes, self.truth, self.lie)
+            return role
+        lying = _LyingRole(role, setting.n_classes, self.truth, self.lie)
         return cast(ClientRole, lying)
 
     def server(self, setting: Setting, initial: nn.Module) -> ServerRole:
@@ -98,29 +98,29 @@ class Poisoned(Method):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _LyingHalf:
+class _LyingRole:
     """A half that does what the method does, and votes as the lie says."""
 
-    half: ClientRole
+    role: ClientRole
     classes: int
     labels: IntArray
     lie: Lie
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the half's
-        return getattr(self.half, name)
+        return getattr(self.role, name)
 
     def round(self, subject: bytes) -> ClientTurn:
         """As the method's, with other votes; what it says it knows before the first is honest."""
-        indices = cast(VoteClient, self.half).draws.of(int.from_bytes(subject[:8], "big"))
-        turn = self.half.round(subject)
+        indices = cast(VoteClient, self.role).draws.of(int.from_bytes(subject[:8], "big"))
+        turn = self.role.round(subject)
         wanted = _next(partial(next, turn))
         while wanted is not None:
-            if isinstance(wanted, Share) and len(wanted.values) == len(indices) * self.classes:
+            if isinstance(wanted, SumInput) and len(wanted.values) == len(indices) * self.classes:
                 votes = self.lie.votes(self.labels[indices], self.classes, wanted)
                 wanted = replace(wanted, values=votes)
             try:
                 reply = yield wanted
-            except Void as failed:
+            except RoundAborted as failed:
                 wanted = _next(partial(turn.throw, failed))
             else:
                 wanted = _next(partial(turn.send, reply))
@@ -130,7 +130,7 @@ class _LyingHalf:
         return ClientReport()
 
 
-def _next(step: Callable[[], Share | Steps]) -> Share | Steps | None:
+def _next(step: Callable[[], SumInput | Steps]) -> SumInput | Steps | None:
     try:
         return step()
     except StopIteration:
@@ -162,8 +162,8 @@ class LenientSum(SecureSum):
 
     def client(self, number: int) -> SumClient:
         """Its half; the liar's does not check what it packs."""
-        half = self._inner.client(number)
-        return cast(SumClient, _Lenient(half)) if number == LIAR else half
+        role = self._inner.client(number)
+        return cast(SumClient, _Lenient(role)) if number == LIAR else role
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,18 +51,18 @@ class Story(ServerRole):
     at: the round. lie: of its last message. truth: the message in place of which it was sent.
     """
 
-    half: ServerRole
+    role: ServerRole
     at: int
     lie: Lie
     truth: bytes | None = None
 
     def unopened(self, index: int) -> None:
         """As the method's."""
-        self.half.unopened(index)
+        self.role.unopened(index)
 
     def round(self, index: int) -> ServerTurn:
         """As the method's, but for the last message of one round."""
-        message = yield from self.half.round(index)
+        message = yield from self.role.round(index)
         if index != self.at or message is None:
             return message
         self.truth = message
@@ -142,7 +142,7 @@ def one_update(
         seed=seed,
     )
     if lie:
-        run.server.half = Story(run.server.half, at=_ROUNDS - 2, lie=lie)
+        run.server.role = Story(run.server.role, at=_ROUNDS - 2, lie=lie)
     run.fit(_ROUNDS)
     public = Public(
         data.proxies.pixels, len(clients), data.n_classes, architecture, data.proxies.labels

@@ -211,7 +211,7 @@ def _figures(row: "RowRun") -> dict[str, float]:
     }
     if row.aggregation is not None:
         found[SUM_SECONDS] = row.aggregation_seconds / row.curve[-1].round
-        found[VOID] = float(seen.void_rounds)
+        found[VOID] = float(seen.aborted_rounds)
         found[SURVIVORS] = float(np.mean(seen.survivors)) if seen.survivors else 0.0
     return found
 

@@ -112,7 +112,7 @@ def of_heads(runner: "Federation", made: "Prepared") -> dict[str, float]:
     from secure_fd.training.trainer import accuracy
 
     test, truth = made.data.test, made.data.proxies.labels
-    halves = [client.half for client in runner.clients]
+    halves = [client.role for client in runner.clients]
     each = [half.accuracies(test) for half in halves if isinstance(half, HeadClient)]
     held_back = _validation(made.data)
     validated = [
@@ -136,7 +136,7 @@ def of_divergence(runner: "Runner") -> dict[str, float]:
 
     if not isinstance(runner, Federation):
         return {}
-    halves = [client.half for client in runner.clients]
+    halves = [client.role for client in runner.clients]
     counts = [half.diverged for half in halves if isinstance(half, FedAvgClient)]
     return {DIVERGED: float(np.mean(counts))}
 

@@ -204,7 +204,7 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: study.Progre
         on_steps=lambda _: progress(50),
     )
     run.fit(unit.plan.sums)
-    halves = [client.half for client in run.clients if isinstance(client.half, HeadClient)]
+    halves = [client.role for client in run.clients if isinstance(client.role, HeadClient)]
     every = [half.accuracies(made.test) for half in (halves if cell.learns else halves[:1])]
     _, targets = halves[0].lesson()
     truth = made.proxies.labels[halves[0].known]

@@ -193,7 +193,7 @@ def _ours(cell: Cell, made: Prepared) -> Found:
     run, unit = seeded_run(made.data, float(cell.epsilon), cell.seed, schedule)
     plan = unit.plan
     run.fit(plan.sums)
-    half = run.clients[0].half
+    half = run.clients[0].role
     if not isinstance(half, HeadClient):
         raise LocalError("pooled heads were asked for, and something else was run")
     figures = {

@@ -419,7 +419,7 @@ def claimed(runner: Federation, data: FederatedData) -> Guarantee | None:
 
 def dp_sgd_budgets(runner: Federation, data: FederatedData) -> list[tuple[PrivateBudget, int]]:
     """Of every client that trains by DP-SGD, its budget and its number of records."""
-    learners = [getattr(client.half, "learner", None) for client in runner.clients]
+    learners = [getattr(client.role, "learner", None) for client in runner.clients]
     trainers = [None if learner is None else learner.trainer for learner in learners]
     return [
         (trainer.budget, len(own.train))

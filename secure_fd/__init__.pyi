@@ -40,9 +40,9 @@ from .privacy.ledger import BudgetLedger as BudgetLedger
 from .privacy.record import LocalRecordUnit as LocalRecordUnit
 from .privacy.record import PooledRecordUnit as PooledRecordUnit
 from .protocol.client import Client as Client
-from .protocol.messages import Ask as Ask
-from .protocol.messages import Share as Share
-from .protocol.messages import Void as Void
+from .protocol.messages import RoundAborted as RoundAborted
+from .protocol.messages import SumInput as SumInput
+from .protocol.messages import SumRequest as SumRequest
 from .protocol.server import Server as Server
 from .protocol.transcript import RoundReport as RoundReport
 from .protocol.transcript import Transcript as Transcript

@@ -26,13 +26,13 @@ class Kind(IntEnum):
 
     INPUT = 32
     """Client: a vector in clear."""
-    SUBJECT = 33
+    ROUND_START = 33
     """Server, to all: a round begins."""
-    TELL = 34
+    RESULT = 34
     """Server, to all: what became of the last sum."""
-    VOID = 35
+    ABORTED = 35
     """Server, to all: the last sum did not come about."""
-    MISSED = 36
+    CATCH_UP = 36
     """Server, to one: an earlier broadcast that did not reach it."""
     CIPHER = 37
     """A message of the encrypted sum."""

@@ -7,7 +7,14 @@ import numpy as np
 from torch import nn
 
 from secure_fd.methods.base import Method, Own, Setting
-from secure_fd.protocol.messages import Ask, ClientRole, ClientTurn, ServerRole, ServerTurn, Share
+from secure_fd.protocol.messages import (
+    ClientRole,
+    ClientTurn,
+    ServerRole,
+    ServerTurn,
+    SumInput,
+    SumRequest,
+)
 
 WORDS: Final = 64
 BOUND: Final = 2**40
@@ -40,10 +47,10 @@ class _Words(ClientRole):
     def round(self, subject: bytes) -> ClientTurn:
         index = int.from_bytes(subject, "big")
         rng = np.random.default_rng((self._number, index, 22))
-        yield Share(rng.integers(0, BOUND, WORDS, dtype=np.uint64), BOUND)
+        yield SumInput(rng.integers(0, BOUND, WORDS, dtype=np.uint64), BOUND)
 
 
 class _Sums(ServerRole):
     def round(self, index: int) -> ServerTurn:
-        yield Ask(index.to_bytes(8, "big"), WORDS, BOUND)
+        yield SumRequest(index.to_bytes(8, "big"), WORDS, BOUND)
         return b"taken"

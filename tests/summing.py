@@ -23,19 +23,19 @@ class Summed:
     server: RecordedSum
     clients: dict[int, SumClient]
     silent: Mapping[int, Stage]
-    void: str = ""
+    aborted: str = ""
     stages: int = 0
     up: dict[int, int] = field(default_factory=dict)
     down: dict[int, int] = field(default_factory=dict)
 
     @property
     def total(self) -> UnitArray:
-        assert self.server.result is not None, self.void
+        assert self.server.result is not None, self.aborted
         return self.server.result.total
 
     @property
     def survivors(self) -> tuple[int, ...]:
-        assert self.server.result is not None, self.void
+        assert self.server.result is not None, self.aborted
         return self.server.result.survivors
 
     @property
@@ -56,7 +56,7 @@ class Summed:
             try:
                 relayed = self.server.advance()
             except MissingClientError as error:
-                self.void = str(error)
+                self.aborted = str(error)
 
     def _answers(self, client: int) -> bool:
         limit = self.silent.get(client)

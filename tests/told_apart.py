@@ -17,7 +17,7 @@ from attacks.audit.setting import replaced
 from attacks.one_update import Lie, Story
 from secure_fd.crypto.keys import SERVER
 from secure_fd.methods.fedavg import model_bytes, read_model
-from secure_fd.protocol.broadcasts import BROADCAST_BYTES, Teller, Told
+from secure_fd.protocol.broadcasts import BROADCAST_BYTES, BroadcastChain, BroadcastSigner
 from secure_fd.protocol.server import Outbound, Server
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.base import SumClient
@@ -42,13 +42,13 @@ class TwoStories(Server):
     """
 
     target: int
-    own: Teller
+    own: BroadcastSigner
 
     @classmethod
     def install(cls, server: Server, *, target: int, at: int, lie: Lie) -> None:
         """Replace an honest server. at: the round, from 0. lie: of its last message."""
-        server.half, server.__class__ = Story(server.half, at, lie), cls
-        server.target, server.own = target, Teller(server._session, server._told._key)
+        server.role, server.__class__ = Story(server.role, at, lie), cls
+        server.target, server.own = target, BroadcastSigner(server._session, server._chain._key)
 
     def begin(self) -> Outbound:
         return self._retold(super().begin())
@@ -63,21 +63,21 @@ class TwoStories(Server):
 
     def _retell(self, data: bytes) -> bytes:
         kind, index, _ = read_header(data, self._session, SERVER)
-        if kind not in (Kind.SUBJECT, Kind.TELL, Kind.VOID):
+        if kind not in (Kind.ROUND_START, Kind.RESULT, Kind.ABORTED):
             return data
-        body, truth = data[BROADCAST_BYTES:], self.half.truth
-        if kind == Kind.TELL and truth is not None:
-            body, self.half.truth = truth, None
+        body, truth = data[BROADCAST_BYTES:], self.role.truth
+        if kind == Kind.RESULT and truth is not None:
+            body, self.role.truth = truth, None
         return self.own.write(Kind(kind), index, body)
 
 
 def hash_left_out() -> AbstractContextManager[None]:
     """The twin: parties whose sums are not bound to what was told before."""
 
-    def count_only(self: Told, digest: bytes) -> None:  # noqa: ARG001 - the fault
+    def count_only(self: BroadcastChain, digest: bytes) -> None:  # noqa: ARG001 - the fault
         self.count += 1
 
-    return replaced(Told, "_take", count_only)
+    return replaced(BroadcastChain, "_take", count_only)
 
 
 class OverheardSum(MaskedSum):

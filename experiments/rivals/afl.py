@@ -27,7 +27,7 @@ from secure_fd.methods.pooled_heads import (
     index_subject,
     read_index,
 )
-from secure_fd.protocol.messages import Ask, ClientTurn, ServerTurn, Share, Void
+from secure_fd.protocol.messages import ClientTurn, RoundAborted, ServerTurn, SumInput, SumRequest
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.votes.codec import FloatArray
 from secure_fd.votes.fixed_point import FixedPoint
@@ -95,10 +95,10 @@ class AFLClient(HeadClient):
         """Share Gram matrix and class sums, take the head, learn from it where steps are due."""
         self.learner.round = read_index(subject)
         try:
-            self.take((yield Share(self._statistics(), LEVELS)))
-        except Void:
+            self.take((yield SumInput(self._statistics(), LEVELS)))
+        except RoundAborted:
             return
-        with suppress(Void):
+        with suppress(RoundAborted):
             yield from self.learn()
 
     def _statistics(self) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
@@ -126,7 +126,7 @@ class AFLServer(HeadServer):
         """Ask for both statistics; sends the head."""
         features = self.terms.shape[0]
         cut = features * (features + 1) // 2
-        got = yield Ask(index_subject(index), cut + self.terms.length, LEVELS)
+        got = yield SumRequest(index_subject(index), cut + self.terms.length, LEVELS)
         upper = self._gram.decode(got.total[:cut], got.survivors)
         sums = self.terms.codec.decode(got.total[cut:], got.survivors)
         head = self._solve(upper, sums.reshape(self.terms.shape), got.survivors)

@@ -60,7 +60,7 @@ class Transport:
 class RoundOutcome:
     """One round as the server knows it; of a sum it has a hash only.
 
-    void: whether it was aborted, and why. kept: share of the round's proxies used for
+    aborted: whether it was, and why. kept: share of the round's proxies used for
     distillation; None where the server cannot compute it. survivors: sites by sum. sums: SHA-256
     by sum. refused: by site, what was wrong with its message. silent: sites that missed a stage.
     bytes_up, bytes_down: of all sites. seconds: of the round. computing: seconds of the slowest
@@ -68,7 +68,7 @@ class RoundOutcome:
     """
 
     index: int
-    void: bool
+    aborted: bool
     why: str
     kept: float | None
     survivors: tuple[tuple[int, ...], ...]
@@ -242,9 +242,9 @@ class Rounds:
         party = self.party
         return RoundOutcome(
             index=index,
-            void=party.void,
+            aborted=party.aborted,
             why=party.why,
-            kept=0.0 if party.void else party.half.report().kept,
+            kept=0.0 if party.aborted else party.role.report().kept,
             survivors=tuple(result.survivors for result in party.results),
             sums=tuple(map(digest_of, party.results)),
             refused=dict(party.refused),

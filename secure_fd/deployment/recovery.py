@@ -137,7 +137,7 @@ class Recovery:
         if data is not None:
             try:
                 found = saved.load(io.BytesIO(data))
-                restore(server.half, found["half"])
+                restore(server.role, found["role"])
                 server.go_on_from(*found["server"])
             except (ConfigurationError, KeyError) as error:
                 why = "this state file is of another version: make a new roster"
@@ -171,11 +171,11 @@ class Recovery:
         server = self._server
         (rounds, sums), count = server.place, server.dropped + len(server.broadcasts)
         try:
-            half = state_of(server.half)
+            role = state_of(server.role)
         except (ConfigurationError, LocalError):
             return None
-        if not half:  # a user-supplied class, whose state is not known
+        if not role:  # a user-supplied class, whose state is not known
             return None
         written = io.BytesIO()
-        torch.save({"half": half, "server": (rounds, sums, server.digest, count)}, written)
+        torch.save({"role": role, "server": (rounds, sums, server.digest, count)}, written)
         return sums, count, written.getvalue()

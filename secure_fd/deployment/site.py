@@ -99,7 +99,7 @@ class Site:
     @property
     def digest(self) -> bytes:
         """Digest of all broadcasts that it has read; empty before a session."""
-        return b"" if self._client is None else self._client.told
+        return b"" if self._client is None else self._client.digest
 
     @property
     def position(self) -> int:
@@ -189,7 +189,7 @@ class Site:
     def _go(self, step: Callable[[], list[bytes]], sent: list[bytes]) -> None:
         """Run a step of the client, and the training that is due."""
         client, read = self._party(), self.position
-        shape, device = self._data.train.pixels.shape[1:], self.half.learner.device
+        shape, device = self._data.train.pixels.shape[1:], self.role.learner.device
         threads = threads_for([self._model], shape, device)
         with self._training, threads:  # a method may have left its network in evaluation mode
             sent.extend(step())
@@ -202,7 +202,7 @@ class Site:
 
     @property
     def _model(self) -> torch.nn.Module:
-        return self.half.learner.model
+        return self.role.learner.model
 
     @property
     def has_network(self) -> bool:
@@ -213,12 +213,12 @@ class Site:
         """Replace the saved network as a whole: a crash leaves the old one or the new one."""
         self._changed = False
         roster, name = self._roster, self._parts.architectures[self._number]
-        site_network.write(self._network_file, self.half, name, roster.classes, roster.shape)
+        site_network.write(self._network_file, self.role, name, roster.classes, roster.shape)
 
     @property
-    def half(self) -> ClientRole:
+    def role(self) -> ClientRole:
         """Client role of the method; PeerError before the session began."""
-        return self._party().half
+        return self._party().role
 
 
 @dataclass(frozen=True, slots=True)

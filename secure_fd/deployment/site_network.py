@@ -58,19 +58,19 @@ class SiteNetwork(nn.Module):
 
 def write(
     path: Path,
-    half: ClientRole,
+    role: ClientRole,
     architecture: str,
     classes: tuple[str, ...],
     shape: tuple[int, ...],
 ) -> None:
     """Replace the file as a whole, mode 0600, with what a client answers with now."""
-    answers, head = half.exported() if isinstance(half, HeadClient) else ("network", None)
+    answers, head = role.exported() if isinstance(role, HeadClient) else ("network", None)
     content = {
         "architecture": architecture,
         "classes": list(classes),
         "shape": list(shape),
         "answers": answers,
-        "network": half.learner.model.state_dict(),
+        "network": role.learner.model.state_dict(),
         "head": head,
     }
     saved.write(path, content, SCHEMA)

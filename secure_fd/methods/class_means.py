@@ -24,16 +24,16 @@ from secure_fd.data.images import Images
 from secure_fd.errors import PeerError
 from secure_fd.methods.base import Method, Own, Setting, levels
 from secure_fd.protocol.messages import (
-    Ask,
     ClientReport,
     ClientRole,
     ClientTurn,
+    RoundAborted,
     ServerRole,
     ServerTurn,
-    Share,
-    Void,
+    SumInput,
+    SumRequest,
 )
-from secure_fd.protocol.transcript import DistillationRound, Seen, Transcript
+from secure_fd.protocol.transcript import DistillationRound, ObservedSum, Transcript
 from secure_fd.training.trainer import Learner, predict
 from secure_fd.votes.codec import (
     Contribution,
@@ -111,9 +111,9 @@ class ClassMeansClient(ClientRole):
         own = self._rows()
         targets: Tensor | None = None
         try:
-            message = yield Share(own, self._codec.levels)
+            message = yield SumInput(own, self._codec.levels)
             targets = self._targets(message, own)
-        except Void:
+        except RoundAborted:
             self._taught = np.zeros(0, dtype=np.bool_)
         schedule = self.learner.schedule
         yield from self.learner.local(schedule.local_steps + schedule.proxy_steps, targets)
@@ -152,14 +152,14 @@ class ClassMeansServer(ServerRole):
     def round(self, index: int) -> ServerTurn:
         """Ask for class means; their sum is the message."""
         codec, self.ensemble = self._codec, None
-        got = yield Ask(_INDEX.pack(index), codec.n_classes**2, codec.levels)
+        got = yield SumRequest(_INDEX.pack(index), codec.n_classes**2, codec.levels)
         sums = codec.decode(got.total, len(got.survivors))
         rows = np.arange(codec.n_classes)
         predictions, named = ensemble_predictions(sums), sums.count > 0
         self.ensemble = Ensemble(rows, predictions, named, of_classes=True)
         return sum_message(np.asarray(got.total, dtype=np.uint64), len(got.survivors), codec)
 
-    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
+    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
         """Add the round as the server saw it; its rows are classes."""
         if self.ensemble is None:
             return

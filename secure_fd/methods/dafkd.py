@@ -38,21 +38,21 @@ from secure_fd.methods.fedavg import (
 )
 from secure_fd.methods.generator import AdversarialSettings, AdversarialTrainer, Generator
 from secure_fd.protocol.messages import (
-    Ask,
     ClientReport,
     ClientTurn,
+    RoundAborted,
     ServerReport,
     ServerRole,
     ServerTurn,
-    Share,
-    Void,
+    SumInput,
+    SumRequest,
 )
 from secure_fd.protocol.transcript import (
     DistillationRound,
     Float32Array,
     GeneratorRound,
+    ObservedSum,
     ParameterRound,
-    Seen,
     Transcript,
     uploads_of,
 )
@@ -199,7 +199,7 @@ class DaFKDClient(GlobalModelClient):
                 yield Steps(self.adversary, settings.steps, self.adversary.learning_rate)
                 self.take((yield self._parameters(exchange)))
             self.take((yield self._votes(index)))
-        except Void:
+        except RoundAborted:
             pass
         self.load()
 
@@ -232,15 +232,15 @@ class DaFKDClient(GlobalModelClient):
         """Return its votes of the last round."""
         return ClientReport(units=self._units)
 
-    def _parameters(self, exchange: int) -> Share:
+    def _parameters(self, exchange: int) -> SumInput:
         """The generator, and in a round's last sum of generators the network."""
         terms, number = self._terms, self._own.number
         parts = [terms.generators.encode(number, _flat(self._generator))]
         if terms.is_last(exchange):
             parts.append(terms.networks.encode(number, _flat(self._own.model)))
-        return Share(np.concatenate(parts), terms.networks.levels)
+        return SumInput(np.concatenate(parts), terms.networks.levels)
 
-    def _votes(self, index: int) -> Share:
+    def _votes(self, index: int) -> SumInput:
         """f_k(x) s_k(x), or s_k(x) in FedDF."""
         x = self._terms.generated(self._averaged, index)
         weights = np.ones(len(x))
@@ -248,7 +248,7 @@ class DaFKDClient(GlobalModelClient):
             weights = np.asarray(self.adversary.domain(x).double().cpu().numpy())
         vote = Contribution(weights, predict(self._own.model, x))
         self._units = self._terms.votes.encode(Released.of(vote))
-        return Share(self._units, self._terms.votes.levels)
+        return SumInput(self._units, self._terms.votes.levels)
 
 
 class DaFKDServer(ServerRole):
@@ -271,12 +271,12 @@ class DaFKDServer(ServerRole):
         body = INDEX.pack(index) + (b"" if self._sent else _NETWORK + _bytes(self._network))
         self._sent = True
         for exchange in range(terms.method.adversarial.sums):
-            got = yield Ask(body, terms.length(exchange), terms.networks.levels)
+            got = yield SumRequest(body, terms.length(exchange), terms.networks.levels)
             self._take_means(exchange, got)
             body = _GENERATOR + _bytes(self._generator)
         body = _BOTH_GENERATORS + _bytes(self._generator, self._averaged)
         votes = terms.votes
-        got = yield Ask(body, terms.method.generated * votes.n_classes, votes.levels)
+        got = yield SumRequest(body, terms.method.generated * votes.n_classes, votes.levels)
         sums = votes.decode(got.total, len(got.survivors))
         x = terms.generated(self._averaged, index)
         self._ensemble = Ensemble(np.arange(len(x)), ensemble_predictions(sums), sums.count > 0)
@@ -311,7 +311,7 @@ class DaFKDServer(ServerRole):
         kept = None if self._ensemble is None else float(self._ensemble.kept.mean())
         return ServerReport(kept=kept, parameters=_flat(self._network))
 
-    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
+    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
         """Add one of the sums as the server saw it."""
         terms, exchange = self._terms, self._recorded
         self._recorded += 1

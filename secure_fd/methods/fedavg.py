@@ -23,16 +23,22 @@ from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.ledger import Ledger, ledger_of
 from secure_fd.privacy.samplers import Random
 from secure_fd.protocol.messages import (
-    Ask,
     ClientRole,
     ClientTurn,
+    RoundAborted,
     ServerReport,
     ServerRole,
     ServerTurn,
-    Share,
-    Void,
+    SumInput,
+    SumRequest,
 )
-from secure_fd.protocol.transcript import Float32Array, ParameterRound, Seen, Transcript, uploads_of
+from secure_fd.protocol.transcript import (
+    Float32Array,
+    ObservedSum,
+    ParameterRound,
+    Transcript,
+    uploads_of,
+)
 from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.training.models import flatten, load_flat
 from secure_fd.training.recipes import Schedule
@@ -225,8 +231,10 @@ class FedAvgClient(GlobalModelClient):
         if self.global_model is not None and not self._codec.fits(self._number, shared):
             self.diverged += 1
             shared = self.global_model
-        with suppress(Void):
-            self.take((yield Share(self._codec.encode(self._number, shared), self._codec.levels)))
+        with suppress(RoundAborted):
+            self.take(
+                (yield SumInput(self._codec.encode(self._number, shared), self._codec.levels))
+            )
         self.load()
 
     def take(self, message: bytes) -> None:
@@ -256,7 +264,9 @@ class FedAvgServer(ServerRole):
         """Ask for parameters and send their mean; the first announcement carries the start."""
         initial = b"" if self._sent else model_bytes(self._parameters)
         self._sent = True
-        got = yield Ask(INDEX.pack(index) + initial, len(self._parameters), self._codec.levels)
+        got = yield SumRequest(
+            INDEX.pack(index) + initial, len(self._parameters), self._codec.levels
+        )
         self._parameters = self._codec.decode(got.total, got.survivors).astype(np.float32)
         return model_bytes(self._parameters)
 
@@ -264,7 +274,7 @@ class FedAvgServer(ServerRole):
         """Return the newest global model."""
         return ServerReport(parameters=self._parameters)
 
-    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
+    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
         """Add the round as the server saw it."""
         codec = self._codec
         read = uploads_of(seen, len(codec.shares), codec.levels, 0, len(self._parameters))

@@ -38,16 +38,16 @@ from secure_fd.methods.survey import BOUND, Known, Survey
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.record import PooledRecordUnit, sums_codec
 from secure_fd.protocol.messages import (
-    Ask,
     ClientRole,
     ClientTurn,
+    RoundAborted,
     ServerReport,
     ServerRole,
     ServerTurn,
-    Share,
-    Void,
+    SumInput,
+    SumRequest,
 )
-from secure_fd.protocol.transcript import ParameterRound, Seen, Transcript, uploads_of
+from secure_fd.protocol.transcript import ObservedSum, ParameterRound, Transcript, uploads_of
 from secure_fd.selection.density_ratio import (
     FourierFeatures,
     Map,
@@ -288,15 +288,15 @@ class HeadClient(ClientRole):
             return
         index = read_index(subject)
         try:
-            self.take((yield Share(self._class_sums(), self.terms.codec.levels)))
-        except Void:
+            self.take((yield SumInput(self._class_sums(), self.terms.codec.levels)))
+        except RoundAborted:
             return
         if index < self._residual_rounds:
             return
         self.learner.round = index - self._residual_rounds
-        with suppress(Void):  # it keeps what it had
+        with suppress(RoundAborted):  # it keeps what it had
             if self._surveys and surveys_left(self.learner.round, self._releases):
-                self.take((yield Share(self._survey(), BOUND)))
+                self.take((yield SumInput(self._survey(), BOUND)))
             yield from self.learn()
 
     def missed(self, subject: bytes, message: bytes | None) -> None:
@@ -351,7 +351,7 @@ class HeadClient(ClientRole):
             held_back = self._own.data.validation
             right = [self._right(held_back, each) if len(held_back) else 0 for each in PREDICTORS]
             counts = np.minimum(np.array(right, np.uint64), np.uint64(self.terms.largest))
-            self.take((yield Share(counts, self.terms.largest)))
+            self.take((yield SumInput(counts, self.terms.largest)))
         else:
             self.chosen = self._predictor
 
@@ -460,7 +460,7 @@ class HeadServer(ServerRole):
         if self.terms.noisy and index > self._last:
             return None
         codec = self.terms.codec
-        got = yield Ask(index_subject(index), self.terms.length, codec.levels)
+        got = yield SumRequest(index_subject(index), self.terms.length, codec.levels)
         mean = codec.decode(got.total, got.survivors).reshape(self.terms.shape)
         head = self._search.step(mean, got.survivors)
         return (yield from self.send(head, past_last=index - self._last))
@@ -471,11 +471,11 @@ class HeadServer(ServerRole):
         message = head_message(head)
         if past_last >= 0 and self._surveys and surveys_left(past_last, self._setting.releases):
             form = self.terms.survey
-            got = yield Ask(message, form.length, BOUND)
+            got = yield SumRequest(message, form.length, BOUND)
             self.known = form.known(got.total, len(got.survivors), self._setting.records)
             message = KNOWN + np.packbits(self.known.proxies).tobytes()
         if past_last >= 0 and self._validates:
-            got = yield Ask(message, len(PREDICTORS), self.terms.largest)
+            got = yield SumRequest(message, len(PREDICTORS), self.terms.largest)
             message = CHOICE + bytes([int(np.asarray(got.total).argmax())])
         return message
 
@@ -483,7 +483,7 @@ class HeadServer(ServerRole):
         """Return the share of proxies that networks learn from."""
         return ServerReport(1.0 if self.known is None else float(self.known.proxies.mean()))
 
-    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
+    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
         """Add a sum as the server saw it: D x C sums by client, their mean, the head."""
         self._recorded += 1
         transcript.features = self.terms.reference.settings

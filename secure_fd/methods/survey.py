@@ -47,7 +47,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.errors import PeerError
-from secure_fd.protocol.transcript import Seen, SurveyRound, Transcript, uploads_of
+from secure_fd.protocol.transcript import ObservedSum, SurveyRound, Transcript, uploads_of
 from secure_fd.selection.familiarity import MOST_CHECKED, UNTYPICAL, KnownProxies
 from secure_fd.votes.codec import FloatArray, UnitArray
 
@@ -163,7 +163,7 @@ class Survey:
             return np.zeros(self.length, dtype=np.uint64)
         return np.concatenate([familiar.known.reshape(-1), familiar.has_class]).astype(np.uint64)
 
-    def record(self, index: int, seen: Seen, transcript: Transcript) -> bool:
+    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> bool:
         """Record a sum as the server saw it; False for a sum of another form: votes, or counts."""
         total = seen.result.total
         if len(total) != self.length:

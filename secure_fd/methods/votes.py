@@ -30,19 +30,19 @@ from secure_fd.methods.targets import AgreementTracker, DistillationTargets
 from secure_fd.privacy.base import ClientMechanism
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.protocol.messages import (
-    Ask,
     ClientReport,
     ClientRole,
     ClientTurn,
+    RoundAborted,
     ServerReport,
     ServerRole,
     ServerTurn,
-    Share,
-    Void,
+    SumInput,
+    SumRequest,
 )
 from secure_fd.protocol.transcript import (
     DistillationRound,
-    Seen,
+    ObservedSum,
     Transcript,
     VotersRound,
     uploads_of,
@@ -232,10 +232,10 @@ class VoteClient(ClientRole):
             if survey:
                 familiar = self.policy.familiar
                 self._terms.begin_survey(index)
-                yield Share(self._terms.survey.encode(familiar), BOUND)
+                yield SumInput(self._terms.survey.encode(familiar), BOUND)
                 self._terms.survey_round = -1
             ensemble = yield from self._votes(index, indices)
-        except Void:
+        except RoundAborted:
             self._agreement.forget()
             yield from self.learner.local()
             return
@@ -316,7 +316,7 @@ class VoteClient(ClientRole):
             raise PeerError(f"round {index} is about other proxies or terms than were agreed")
         return index, indices, survey
 
-    def _votes(self, index: int, indices: IntArray) -> Generator[Share, bytes, Ensemble]:
+    def _votes(self, index: int, indices: IntArray) -> Generator[SumInput, bytes, Ensemble]:
         """Share the votes, after a sum of voters where that is agreed; return the ensemble."""
         codec, limits, members = self._terms.codec, self._terms.limits(len(indices)), 0
         guard, least = self._guard, self._method.min_voters
@@ -328,7 +328,7 @@ class VoteClient(ClientRole):
         self._last_counted, self._units = index, None
         if least > 1:
             voting = answered(units, codec.n_classes, codec.levels)
-            message = yield Share(voting.astype(np.uint64), BOUND, counted=True)
+            message = yield SumInput(voting.astype(np.uint64), BOUND, counted=True)
             self._terms.draws.settle(index)
             voters = Voters.read(message, len(indices), self._terms.setting.n_clients)
             voters.check(self._own.number, least)
@@ -339,7 +339,7 @@ class VoteClient(ClientRole):
             units = rows[voters.asked].reshape(-1)
         self._units = units
         shared = guard.perturb(units)
-        message = yield Share(shared, codec.levels, limits, counted=True, members=members)
+        message = yield SumInput(shared, codec.levels, limits, counted=True, members=members)
         self._terms.draws.settle(index)
         return read_ensemble(message, indices, codec)
 
@@ -390,14 +390,14 @@ class VoteServer(ServerRole):
         if survey:
             terms.begin_survey(index)
             self._sums.append("survey")
-            got = yield Ask(body, terms.survey.length, BOUND)
+            got = yield SumRequest(body, terms.survey.length, BOUND)
             terms.survey_round = -1
             records = self._setting.records
             self.known, body = terms.survey.known(got.total, len(got.survivors), records), b""
         asked, members = np.ones(len(indices), dtype=np.bool_), 0
         if least > 1:
             self._sums.append("voters")
-            got = yield Ask(body, len(indices), BOUND, counted=True)
+            got = yield SumRequest(body, len(indices), BOUND, counted=True)
             self._voters = Voters.of(got, least)
             asked, members = self._voters.asked, len(got.survivors)
             body = self._voters.message(self._setting.n_clients)
@@ -406,7 +406,7 @@ class VoteServer(ServerRole):
                 return body
         length, limits = int(asked.sum()) * codec.n_classes, terms.limits(len(indices))
         self._sums.append("votes")
-        got = yield Ask(body, length, codec.levels, limits, members, counted=True)
+        got = yield SumRequest(body, length, codec.levels, limits, members, counted=True)
         self.ensemble = self._aggregated(indices[asked], got).among(indices, asked)
         total = spread(got.total.reshape(-1, codec.n_classes), asked).reshape(-1)
         return ensemble_message(self.ensemble, codec, total, len(got.survivors))
@@ -429,7 +429,7 @@ class VoteServer(ServerRole):
         """Apply the method's rule; a child class may keep state beside it."""
         return self._method.ensemble(indices, sums)
 
-    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
+    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
         """Add one of the round's sums as the server saw it."""
         clients, total = self._setting.n_clients, seen.result.total
         asked = None if self._voters is None else self._voters.asked

@@ -29,12 +29,12 @@ def _text(session: bytes, position: int, digest: bytes) -> bytes:
     return fields(_LABEL, session, _POSITION.pack(position), digest)
 
 
-class Told:
+class BroadcastChain:
     """Running hash of all that the server told everybody, in order, as one party knows it.
 
     digest: 32 bytes. count: broadcasts so far.
 
-    >>> Told(bytes(32)).count
+    >>> BroadcastChain(bytes(32)).count
     0
     """
 
@@ -61,13 +61,13 @@ class Told:
         self.digest, self.count = digest, self.count + 1
 
 
-class Teller(Told):
+class BroadcastSigner(BroadcastChain):
     """The server's side: writes and signs broadcasts.
 
     >>> import os
     >>> key = IdentityKey.generate(os.urandom)
-    >>> teller, listener = Teller(bytes(32), key), Listener(bytes(32), key.public)
-    >>> listener.read(Kind.TELL, teller.write(Kind.TELL, 0, b"an ensemble"))
+    >>> teller, listener = BroadcastSigner(bytes(32), key), BroadcastVerifier(bytes(32), key.public)
+    >>> listener.read(Kind.RESULT, teller.write(Kind.RESULT, 0, b"an ensemble"))
     >>> teller.digest == listener.digest
     True
     """
@@ -88,7 +88,7 @@ class Teller(Told):
         return header + signature + body
 
 
-class Listener(Told):
+class BroadcastVerifier(BroadcastChain):
     """A client's side: checks and reads broadcasts. server: the pinned key."""
 
     __slots__ = ("_before", "_server", "_signature")
@@ -114,7 +114,7 @@ class Listener(Told):
         """
         if position_of(data) != self.count:
             raise PeerError(f"a broadcast does not follow the {self.count} before it")
-        if kind not in (Kind.SUBJECT, Kind.TELL, Kind.VOID):
+        if kind not in (Kind.ROUND_START, Kind.RESULT, Kind.ABORTED):
             raise PeerError(f"a message of type {kind} is no broadcast")
         digest, signature = self._digest_of(data, self.digest)
         text = _text(self._session, self.count, digest)
@@ -133,8 +133,8 @@ def position_of(data: bytes) -> int:
     """Which broadcast this is, from 0; PeerError where it is too short to be one.
 
     >>> import os
-    >>> teller = Teller(bytes(32), IdentityKey.generate(os.urandom))
-    >>> [position_of(teller.write(Kind.VOID, 0, b"")) for _ in range(2)]
+    >>> teller = BroadcastSigner(bytes(32), IdentityKey.generate(os.urandom))
+    >>> [position_of(teller.write(Kind.ABORTED, 0, b"")) for _ in range(2)]
     [0, 1]
     """
     if len(data) < BROADCAST_BYTES:

@@ -1,4 +1,4 @@
-"""One participant: records, network, method half, protection and keys. Bytes in, bytes out.
+"""One participant: records, network, role in the method, protection and keys. Bytes in, bytes out.
 
 A courier hands messages over. Where `work` is due, it trains (or has it trained beside that of
 other clients) and calls `resume`; which records and which rate is the client's choice alone.
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final
 
 from secure_fd.crypto.keys import SERVER, IdentityPublic
 from secure_fd.errors import LocalError, PeerError, SecureFDError
-from secure_fd.protocol.broadcasts import BROADCAST_BYTES, Listener, position_of
+from secure_fd.protocol.broadcasts import BROADCAST_BYTES, BroadcastVerifier, position_of
 from secure_fd.protocol.messages import (
     OPENED,
     UNOPENED,
     ClientRole,
     ClientTurn,
-    Share,
-    Void,
+    RoundAborted,
+    SumInput,
 )
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
 from secure_fd.secure_sum.base import SumClient
@@ -43,7 +43,7 @@ class Client:
         number: its place in the roster.
         session: 32 bytes that name the federation.
         server: the key with which broadcasts must be signed.
-        half: its role in the method.
+        role: of this client in the method.
         sums: its role in the secure sum.
         noise: public terms of noise in the values.
         file: state that must outlive this process, written before anything that depends on it is
@@ -60,25 +60,25 @@ class Client:
         number: int,
         session: bytes,
         server: IdentityPublic,
-        half: ClientRole,
+        role: ClientRole,
         sums: SumClient,
         noise: NoiseTerms = NO_NOISE,
         file: "Store | None" = None,
     ) -> None:
-        self.number, self.half = number, half
+        self.number, self.role = number, role
         self.work: Steps | None = None
         self._session, self._sum, self._noise = session, sums, noise
-        self._told = Listener(session, server)
+        self._chain = BroadcastVerifier(session, server)
         self._inbox: deque[bytes] = deque()
         self._turn: ClientTurn | None = None
-        self._subject: bytes | None = None
+        self._announcement: bytes | None = None
         self._index = self._shared = self._gave = -1  # newest sum: announced, shared in, opened
         self._loaded = -1  # newest sum that this process can answer messages of
         self._awaited = False  # the result of the newest sum is still to come
         self._counted = self._released = False  # newest share; a counted one of this round opened
         self._first = 0  # position of the newest round's announcement: the file begins there
         self._kept = 0  # the same when the file was last written
-        self._written = b""  # hash of the half's memory in the file
+        self._written = b""  # hash of the memory of the role in the file
         self._file = file
         if file is not None:
             self._recall(file)
@@ -86,16 +86,16 @@ class Client:
     @property
     def position(self) -> int:
         """How many broadcasts it has read: those from there on it has missed."""
-        return self._told.count
+        return self._chain.count
 
     @property
-    def told(self) -> bytes:
+    def digest(self) -> bytes:
         """The running digest of all broadcasts that it has read, 32 bytes."""
-        return self._told.digest
+        return self._chain.digest
 
     def _recall(self, file: "Store") -> None:
         """What an earlier process of this client wrote, if there was one."""
-        told, half = file.get("told"), file.get("half")
+        told, role = file.get("told"), file.get("role")
         if told is None:
             return
         if len(told) != _TOLD.size:
@@ -105,10 +105,10 @@ class Client:
             raise LocalError("a state file belongs to another session")
         self._index, self._shared, self._gave, self._awaited, self._released = known
         self._kept = self._first
-        self._told.recall(digest, count)
-        if half is not None:
+        self._chain.recall(digest, count)
+        if role is not None:
             try:
-                self.half.recall(half)
+                self.role.recall(role)
             except PeerError as error:
                 raise LocalError("a state file is damaged, or of another method") from error
         for position in range(self._first, count):
@@ -118,40 +118,40 @@ class Client:
             kind, _, _ = read_header(kept, self._session, SERVER)
             payload = kept[BROADCAST_BYTES:]
             self._learn_of(kind, payload)
-            if kind == Kind.VOID:
+            if kind == Kind.ABORTED:
                 self._give_back(payload)
 
     def _learn_of(self, kind: int, payload: bytes) -> None:
         """Take in a broadcast that came, or was read, when this client was not in the round."""
-        if kind == Kind.SUBJECT:
-            self._subject = payload
-        elif self._subject is not None:
-            self.half.missed(self._subject, payload if kind == Kind.TELL else None)
+        if kind == Kind.ROUND_START:
+            self._announcement = payload
+        elif self._announcement is not None:
+            self.role.missed(self._announcement, payload if kind == Kind.RESULT else None)
 
     def _remember(self, broadcast: bytes | None = None) -> None:
         """Write what was received, asked and released; it is on the disk at return."""
         if self._file is None:
             return
-        newest, dropped = self._told.count - 1, range(self._kept, self._first)
-        read = (self._session, self._told.digest, self._told.count, self._first)
+        newest, dropped = self._chain.count - 1, range(self._kept, self._first)
+        read = (self._session, self._chain.digest, self._chain.count, self._first)
         known = (self._index, self._shared, self._gave, self._awaited, self._released)
         values = {"told": _TOLD.pack(*read, *known)}
         if broadcast is not None:
             values[f"broadcast {newest}"] = broadcast
-        memory = self.half.memory()
+        memory = self.role.memory()
         if (digest := hashlib.sha256(memory).digest()) != self._written:
-            values["half"], self._written = memory, digest
+            values["role"], self._written = memory, digest
         self._file.put(values, drop=(f"broadcast {k}" for k in dropped))
         self._kept = self._first
 
     def start(self) -> list[bytes]:
         """Join the session and begin to learn alone."""
-        self._turn = self.half.begin()
+        self._turn = self.role.begin()
         return self._sum.start() + self._go(partial(next, self._turn))
 
     def alone(self) -> list[bytes]:
         """Begin a round in which the server asks nothing."""
-        self._turn = self.half.round(b"")
+        self._turn = self.role.round(b"")
         return self._go(partial(next, self._turn))
 
     def receive(self, data: bytes) -> list[bytes]:
@@ -182,20 +182,20 @@ class Client:
             answers = self._sum.receive(data)
             self._note_given()
             return answers
-        if kind == Kind.MISSED:
+        if kind == Kind.CATCH_UP:
             self._catch_up(body)
             return []
-        if self._told.has_read(data):
+        if self._chain.has_read(data):
             return []
         payload = self._read(kind, index, data)
-        if kind == Kind.SUBJECT:
-            self._subject, self._turn = payload, self.half.round(payload)
+        if kind == Kind.ROUND_START:
+            self._announcement, self._turn = payload, self.role.round(payload)
             return self._go(partial(next, self._turn))
         if self._turn is None:
             raise PeerError("an answer came where nothing was asked")
-        if kind == Kind.VOID:
-            self._note_void(payload)
-            return self._go(partial(self._turn.throw, Void()))
+        if kind == Kind.ABORTED:
+            self._note_aborted(payload)
+            return self._go(partial(self._turn.throw, RoundAborted()))
         return self._go(partial(self._turn.send, payload))
 
     def _check_takes_part(self) -> None:
@@ -214,27 +214,27 @@ class Client:
 
     def _read(self, kind: int, index: int, broadcast: bytes) -> bytes:
         """Return the body of the next broadcast; PeerError if it cannot follow, nothing read."""
-        payload, begins = broadcast[BROADCAST_BYTES:], kind == Kind.SUBJECT
+        payload, begins = broadcast[BROADCAST_BYTES:], kind == Kind.ROUND_START
         self._check_follows(kind, index, payload)
-        self._told.read(kind, broadcast)
+        self._chain.read(kind, broadcast)
         # A round that begins while a sum has no result yet does not undo that it was opened.
         self._released = self._released and (not begins or self._awaited)
         self._awaited = index > (self._shared if begins else self._index)
         self._index = index
         if begins:  # the role's memory has what is left of earlier rounds
-            self._first = self._told.count - 1
+            self._first = self._chain.count - 1
         self._remember(broadcast)
-        self.half.announced(index, self._told.digest)
+        self.role.announced(index, self._chain.digest)
         return payload
 
     def _check_follows(self, kind: int, index: int, payload: bytes) -> None:
         """PeerError for a second result of a sum, and for one of another sum than the newest."""
-        if kind in (Kind.TELL, Kind.VOID) and not self._awaited:
+        if kind in (Kind.RESULT, Kind.ABORTED) and not self._awaited:
             raise PeerError("an answer came where nothing was asked")
-        if index != self._index and (kind == Kind.VOID or index != self._index + 1):
+        if index != self._index and (kind == Kind.ABORTED or index != self._index + 1):
             raise PeerError(f"sum {index} does not follow sum {self._index}")
-        if kind == Kind.VOID and payload not in (OPENED, UNOPENED):
-            raise PeerError("a void sum is neither opened nor unopened")
+        if kind == Kind.ABORTED and payload not in (OPENED, UNOPENED):
+            raise PeerError("an aborted sum is neither opened nor unopened")
 
     @property
     def _helped_to_open(self) -> bool:
@@ -243,34 +243,34 @@ class Client:
 
     def _catch_up(self, broadcast: bytes) -> None:
         """Read an earlier broadcast; one that this client has already read changes nothing."""
-        if position_of(broadcast) < self._told.count:
+        if position_of(broadcast) < self._chain.count:
             return
         kind, index, _ = read_header(broadcast, self._session, SERVER)
         payload = self._read(kind, index, broadcast)
         self._turn = None
         self._learn_of(kind, payload)
-        if kind == Kind.VOID:
-            self._note_void(payload)
+        if kind == Kind.ABORTED:
+            self._note_aborted(payload)
 
-    def _note_void(self, payload: bytes) -> None:
+    def _note_aborted(self, payload: bytes) -> None:
         """PeerError where it is called unopened after this client helped to open it."""
         if payload == UNOPENED and self._helped_to_open:
             raise PeerError("a sum that this client helped to open is called unopened")
         self._give_back(payload)
 
     def _give_back(self, payload: bytes) -> None:
-        """What was asked in a void sum that nobody opened may be asked once more."""
+        """Take back the release of an aborted sum that nobody opened."""
         unread = payload == UNOPENED and not self._helped_to_open
-        if unread and self._subject is not None:
-            self.half.unopened(self._subject)
+        if unread and self._announcement is not None:
+            self.role.unopened(self._announcement)
 
-    def _go(self, step: Callable[[], "Share | Steps"]) -> list[bytes]:
-        """Run the method's half until it has training or a share; a refusal ends its turn."""
+    def _go(self, step: Callable[[], "SumInput | Steps"]) -> list[bytes]:
+        """Run the role until it has training or a share; a refusal ends its turn."""
         try:
             wanted = step()
-            if isinstance(wanted, Share):
+            if isinstance(wanted, SumInput):
                 return self._share(wanted)
-        except (StopIteration, Void):
+        except (StopIteration, RoundAborted):
             self._turn = None
             return []
         except SecureFDError:
@@ -279,10 +279,10 @@ class Client:
         self.work = wanted
         return []
 
-    def _share(self, share: Share) -> list[bytes]:
+    def _share(self, share: SumInput) -> list[bytes]:
         terms = RoundTerms(
             *(self._index, len(share.values), share.bound),
-            *(self._told.digest, self._noise.of_members(share.members), share.limits),
+            *(self._chain.digest, self._noise.of_members(share.members), share.limits),
         )
         self._shared, self._counted, self._loaded = self._index, share.counted, -1
         self._remember()

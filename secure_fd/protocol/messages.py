@@ -4,7 +4,7 @@ A method is two generators that face each other. The server role yields what it 
 sum; the client role yields what it shares, or training that is due, and is sent the server's next
 message. Nothing here does input or output.
 
-    server   Ask(body)          client   Share(values), Steps(training)
+    server   SumRequest(body)   client   SumInput(values), Steps(training)
     server   is sent Sum        client   is sent the server's message
 """
 
@@ -19,7 +19,7 @@ from torch import nn
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import Guarantee
-from secure_fd.protocol.transcript import Seen, Transcript
+from secure_fd.protocol.transcript import ObservedSum, Transcript
 from secure_fd.training.trainer import Learner, Steps, accuracy
 from secure_fd.votes.codec import FloatArray, UnitArray
 from secure_fd.votes.packing import NO_LIMITS, Limits
@@ -27,26 +27,26 @@ from secure_fd.wire import Sum
 
 OPENED: Final = b"\1"
 UNOPENED: Final = b"\0"
-"""What a VOID message says: whether clients may have given what it takes to read the sum."""
+"""Bodies of an ABORTED message: whether clients may have given what it takes to read the sum."""
 
 
-class Void(Exception):  # noqa: N818 - thrown into both roles as an event, not as a failure
+class RoundAborted(Exception):  # noqa: N818 - thrown into both roles as an event, not as a failure
     """Thrown into both roles of a method where a round is aborted.
 
-    >>> issubclass(Void, Exception)
+    >>> issubclass(RoundAborted, Exception)
     True
     """
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class SumInput:
     """Integers [m] in [0, bound], within the limits, that a client hands to the sum.
 
     counted: whether the client counts them as a release, which `ClientRole.unopened` takes back.
     members: inputs without which the sum is not opened, where a method needs more than the sum.
 
     >>> import numpy as np
-    >>> Share(np.array([1, 0], dtype=np.uint64), bound=1).bound
+    >>> SumInput(np.array([1, 0], dtype=np.uint64), bound=1).bound
     1
     """
 
@@ -58,7 +58,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SumRequest:
     """What goes to all clients, and the form of the sum that the server expects.
 
     body: bytes of the subject. length: integers in a vector. bound: the largest of them. limits:
@@ -66,7 +66,7 @@ class Ask:
     counted: whether clients count it as a release: once it has its result, no later sum of the
     round ends as unopened.
 
-    >>> Ask(b"round 0", length=10, bound=63).length
+    >>> SumRequest(b"round 0", length=10, bound=63).length
     10
     """
 
@@ -78,9 +78,9 @@ class Ask:
     counted: bool = False
 
 
-ClientTurn = Generator[Share | Steps, bytes, None]
+ClientTurn = Generator[SumInput | Steps, bytes, None]
 """Yields shares and training; is sent the server's message after a share, nothing after steps."""
-ServerTurn = Generator[Ask, Sum, bytes | None]
+ServerTurn = Generator[SumRequest, Sum, bytes | None]
 """Yields asks; is sent sums; returns the round's last message, or None for none."""
 
 
@@ -124,7 +124,7 @@ class ClientRole:
         raise NotImplementedError
 
     def round(self, subject: bytes) -> ClientTurn:
-        """Take part in the round that the server announced; `Void` is thrown in if it aborts."""
+        """Take part in the announced round; `RoundAborted` is thrown in if it aborts."""
         raise NotImplementedError
 
     def announced(self, index: int, digest: bytes) -> None:
@@ -179,7 +179,7 @@ class ServerRole:
     """Base class of what a method does at the server. A method defines `round`."""
 
     def round(self, index: int) -> ServerTurn:
-        """Run one round; `Void` is thrown in if its sum fails."""
+        """Run one round; `RoundAborted` is thrown in if its sum fails."""
         raise NotImplementedError
 
     def unopened(self, index: int) -> None:
@@ -196,7 +196,7 @@ class ServerRole:
         allowed = "it does not start from a network that was saved"
         raise ConfigurationError("method", type(self).__name__, allowed)
 
-    def record(self, index: int, seen: Seen, transcript: Transcript) -> None:
+    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
         """Add a sum of round `index` to the transcript; nothing by default."""
 
     def report(self) -> ServerReport:

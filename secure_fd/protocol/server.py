@@ -1,10 +1,10 @@
-"""The other side: the method's rule, the sum's server half, the log. Bytes in, bytes out.
+"""The other side: the method's rule, the server role of the sum, the log. Bytes in, bytes out.
 
 `begin` opens a round, `receive` takes messages, `advance` closes a stage with the clients that
 answered: it relays what the sum needs, or broadcasts what the method makes of the sum.
 
 A bad message costs its sender the round, and nobody else. A sum that cannot be what clients that
-keep to the rules give makes the round void, as one does that too few answered.
+keep to the rules give aborts the round, as one does that too few answered.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,14 +12,14 @@ from functools import partial
 
 from secure_fd.crypto.keys import SERVER, IdentityKey, IdentityPublic
 from secure_fd.errors import PeerError
-from secure_fd.protocol.broadcasts import BROADCAST_BYTES, Teller
+from secure_fd.protocol.broadcasts import BroadcastSigner
 from secure_fd.protocol.messages import (
     OPENED,
     UNOPENED,
-    Ask,
+    RoundAborted,
     ServerRole,
     ServerTurn,
-    Void,
+    SumRequest,
 )
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
 from secure_fd.secure_sum.base import SumServer
@@ -29,7 +29,6 @@ from secure_fd.wire import (
     Place,
     Sum,
     frame,
-    read_header,
 )
 
 Outbound = dict[int, list[bytes]]
@@ -39,9 +38,9 @@ Outbound = dict[int, list[bytes]]
 class Server:
     """The server of a federation. It knows no transport.
 
-    clients: the roster's numbers. session: 32 bytes that name the federation. key: signs what all
-    are told; clients pin its public half. half: what its method does here. sums: its half of the
-    secure sum. noise: public terms of noise in the values.
+    clients: the roster's numbers. session: 32 bytes that name the federation. key: signs
+    broadcasts; clients pin its public key. role: of the server in the method. sums: role of the
+    server in the secure sum. noise: public terms of noise in the values.
 
     >>> from secure_fd import simulate
     >>> simulate("digits", clients=3).federation.server.busy
@@ -53,16 +52,16 @@ class Server:
         clients: tuple[int, ...],
         session: bytes,
         key: IdentityKey,
-        half: ServerRole,
+        role: ServerRole,
         sums: SumServer,
         noise: NoiseTerms = NO_NOISE,
     ) -> None:
-        self.half, self.sums = half, sums
+        self.role, self.sums = role, sums
         self.last: Sum | None = None
-        """The newest sum; None before any, and after a void one."""
+        """The newest sum; None before any, and after an aborted one."""
         self.results: tuple[Sum, ...] = ()
         """The sums of this round, in order."""
-        self.void = False
+        self.aborted = False
         """Whether the last round ended without its sum."""
         self.why = ""
         """Why it did, in a sentence."""
@@ -71,7 +70,7 @@ class Server:
         self.key: IdentityPublic = key.public
         """What clients pin."""
         self._clients, self._session, self._noise = clients, session, noise
-        self._told = Teller(session, key)
+        self._chain = BroadcastSigner(session, key)
         self._log: list[bytes] = []
         self.dropped = 0
         """Broadcasts before the first that is still in the log."""
@@ -97,12 +96,6 @@ class Server:
         return self.dropped + len(self._log)
 
     @property
-    def told(self) -> list[tuple[int, int, bytes]]:
-        """All broadcasts so far but those that were dropped: kind, number of the sum, body."""
-        read = (read_header(data, self._session, SERVER)[:2] for data in self._log)
-        return [(*head, data[BROADCAST_BYTES:]) for head, data in zip(read, self._log, strict=True)]
-
-    @property
     def place(self) -> tuple[int, int]:
         """Rounds and sums that were begun."""
         return self._round, self._exchange
@@ -110,17 +103,17 @@ class Server:
     def go_on_from(self, rounds: int, sums: int, digest: bytes, count: int) -> None:
         """Stand where an earlier process stood after a round whose broadcasts all clients have.
 
-        Its half is restored apart. rounds, sums: that were begun. digest, count: of the broadcasts.
+        The role is restored apart. rounds, sums: that were begun. digest, count: of the broadcasts.
         """
         self._round, self._exchange, self.dropped = rounds, sums, count
-        self._told.recall(digest, count)
+        self._chain.recall(digest, count)
         self._has = dict.fromkeys(self._clients, count)
         self._had = dict(self._has)
 
     @property
     def digest(self) -> bytes:
         """The running digest of all broadcasts, 32 bytes."""
-        return self._told.digest
+        return self._chain.digest
 
     def drop(self, count: int) -> None:
         """Drop the broadcasts before this position, which every client has read."""
@@ -129,11 +122,11 @@ class Server:
 
     def begin(self) -> Outbound:
         """Open the next round, with everybody; nothing goes out where the method asks nothing."""
-        self.void, self.why, self.refused = False, "", {}
+        self.aborted, self.why, self.refused = False, "", {}
         self.last, self.results, self._away, self._released = None, (), set(), False
-        self._turn, index = self.half.round(self._round), self._round
+        self._turn, index = self.role.round(self._round), self._round
         try:
-            out = self._go(partial(next, self._turn), Kind.SUBJECT)
+            out = self._go(partial(next, self._turn), Kind.ROUND_START)
         finally:
             self._round = index + 1
         return out
@@ -163,7 +156,7 @@ class Server:
         place, had = Place(self._session, max(self._exchange - 1, 0)), self._has[client]
         self._had[client], self._has[client] = had, self._count
         missed = self._log[max(0, had - self.dropped) :]
-        return [frame(Kind.MISSED, place, SERVER, old) for old in missed]
+        return [frame(Kind.CATCH_UP, place, SERVER, old) for old in missed]
 
     def unreached(self, client: int) -> None:
         """The transport could not hand over the last broadcast: send it again when it is back."""
@@ -184,7 +177,7 @@ class Server:
             return {k: [data] for k, data in relayed.items() if k not in self._away}
         self.last, self._released = self.sums.result, self._released or self._counted
         self.results += (self.last,)
-        return self._go(partial(self._turn.send, self.last), Kind.TELL)
+        return self._go(partial(self._turn.send, self.last), Kind.RESULT)
 
     def _note_accused(self) -> None:
         """Leave out whose input turned out bad when the stage closed."""
@@ -197,36 +190,36 @@ class Server:
         return self.sums.opened or self._released
 
     def _fail(self, turn: ServerTurn, why: str) -> Outbound:
-        """End the sum as void."""
-        self.void, self.last, self.why = True, None, why
+        """End the sum without a result."""
+        self.aborted, self.last, self.why = True, None, why
         if not self._opened:
-            self.half.unopened(self._round - 1)
-        return self._go(partial(turn.throw, Void()), Kind.VOID)
+            self.role.unopened(self._round - 1)
+        return self._go(partial(turn.throw, RoundAborted()), Kind.ABORTED)
 
-    def _go(self, step: Callable[[], Ask], kind: Kind) -> Outbound:
-        """Run the method's half until it asks for a sum, or has its last message."""
+    def _go(self, step: Callable[[], SumRequest], kind: Kind) -> Outbound:
+        """Run the role until it asks for a sum, or has its last message."""
         try:
             ask = step()
         except StopIteration as ended:
             return {} if ended.value is None else self._broadcast(kind, ended.value)
-        except Void:
+        except RoundAborted:
             return self._broadcast(kind, OPENED if self._opened else UNOPENED)
         except PeerError as error:  # the method reads in the sum what no honest clients say
-            self.void, self.last, self.why = True, None, str(error)
-            return self._broadcast(Kind.VOID, OPENED)
+            self.aborted, self.last, self.why = True, None, str(error)
+            return self._broadcast(Kind.ABORTED, OPENED)
         index, self._exchange = self._exchange, self._exchange + 1
         self._counted = ask.counted
         out = self._broadcast(kind, ask.body, index)
-        told, noise = self._told.digest, self._noise.of_members(ask.members)
-        terms = RoundTerms(index, ask.length, ask.bound, told, noise, ask.limits)
+        digest, noise = self._chain.digest, self._noise.of_members(ask.members)
+        terms = RoundTerms(index, ask.length, ask.bound, digest, noise, ask.limits)
         for k, data in self.sums.open(terms).items():
-            if k not in self._away:  # it was not told of this sum
+            if k not in self._away:  # this sum was not announced to it
                 out.setdefault(k, []).append(data)
         return out
 
     def _broadcast(self, kind: Kind, body: bytes, index: int | None = None) -> Outbound:
         at = self._exchange - 1 if index is None else index
-        data = self._told.write(kind, max(at, 0), body)
+        data = self._chain.write(kind, max(at, 0), body)
         out: Outbound = {}
         for k in self._clients:
             if k not in self._away:

@@ -55,7 +55,7 @@ class RoundReport:
     the sum. missing: clients and the stage from which on each was silent. refused: clients that
     sent something bad, or that refused what they were sent, and why, in a sentence.
 
-    >>> RoundReport(0, 1.0, 0.0, 100.0, 200.0, survivors=(0, 1), missing=()).void
+    >>> RoundReport(0, 1.0, 0.0, 100.0, 200.0, survivors=(0, 1), missing=()).aborted
     False
     """
 
@@ -66,10 +66,10 @@ class RoundReport:
     bytes_down: float
     survivors: tuple[int, ...]
     missing: tuple[tuple[int, Stage], ...]
-    void: bool = False
-    """Whether too few answered, or what they sent is no sum: nobody was told anything."""
+    aborted: bool = False
+    """Whether too few answered, or what they sent is no sum: no result was sent."""
     why: str = ""
-    """Of a void round, in a sentence."""
+    """Of an aborted round, in a sentence."""
     refused: tuple[tuple[int, str], ...] = ()
 
 
@@ -78,7 +78,7 @@ _MASKED: Final = MessageType.MASKED.to_bytes(2, "big")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class ObservedSum:
     """One sum as the server saw it.
 
     payloads: by client, the words of its input, where a record is kept. readable: whether these
@@ -119,7 +119,7 @@ class RecordedSum:
         self._inputs: dict[int, WordArray] = {}
         self.readable = False
         """True if inputs of the newest sum are kept that were in clear."""
-        self.seen: list[Seen] = []
+        self.seen: list[ObservedSum] = []
         """The sums that came about, in order; its reader may empty the list."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the inner one's
@@ -146,7 +146,7 @@ class RecordedSum:
         relayed, result = self.inner.advance(), self.inner.result
         if not self.inner.busy and result is not None:
             inputs = {k: self._inputs[k] for k in result.survivors if k in self._inputs}
-            self.seen.append(Seen(result, inputs, self.readable, position=len(self.seen)))
+            self.seen.append(ObservedSum(result, inputs, self.readable, position=len(self.seen)))
         return relayed
 
 
@@ -174,7 +174,13 @@ class DistillationRound:
 
     @classmethod
     def of(
-        cls, index: int, seen: Seen, ensemble: Ensemble, levels: int, n_clients: int, room: int = 0
+        cls,
+        index: int,
+        seen: ObservedSum,
+        ensemble: Ensemble,
+        levels: int,
+        n_clients: int,
+        room: int = 0,
     ) -> "DistillationRound":
         """The round of a sum of votes; room: for noise in each of its integers."""
         total = seen.result.total
@@ -248,8 +254,8 @@ class VotersRound:
 class Transcript:
     """A run's rounds in order, the bytes that each client sent and received, and who was missing.
 
-    survivors: clients in the sum of each round that gave one. void_rounds: rounds that gave none.
-    missing: rounds in which a client fell silent, by client and stage, void rounds included.
+    survivors: clients in the sum of each round that gave one. aborted_rounds: those that gave none.
+    missing: rounds in which a client fell silent, by client and stage, aborted rounds included.
     refused: by client that sent something bad or refused, why it last was so. keep_uploads: whether
     every round of shared parameters keeps what the server read of each client, and not the newest
     alone, or which rounds do beside it; see `upload_bytes`.
@@ -283,7 +289,7 @@ class Transcript:
     voters: list[VotersRound] = field(default_factory=list, repr=False)
     """Of a method that counts voters before it asks for votes."""
     survivors: list[int] = field(default_factory=list)
-    void_rounds: int = 0
+    aborted_rounds: int = 0
     missing: Counter[tuple[int, Stage]] = field(default_factory=Counter)
     refused: dict[int, str] = field(default_factory=dict)
 
@@ -292,9 +298,9 @@ class Transcript:
         self.down = np.zeros(self.n_clients, dtype=np.int64)
 
     def close(self, survivors: Sequence[int] | None, missing: Mapping[int, Stage]) -> None:
-        """Count a round's survivors, None where it was void, and who was missing from it."""
+        """Count a round's survivors, None where it was aborted, and who was missing from it."""
         if survivors is None:
-            self.void_rounds += 1
+            self.aborted_rounds += 1
         else:
             self.survivors.append(len(survivors))
         self.missing.update(missing.items())
@@ -334,7 +340,7 @@ class Transcript:
 
 
 def uploads_of(
-    seen: Seen, n_clients: int, bound: int, room: int, length: int
+    seen: ObservedSum, n_clients: int, bound: int, room: int, length: int
 ) -> Mapping[int, UnitArray] | None:
     """By survivor, the integers [length] of its input where the wire shows them; else None."""
     if not seen.readable:

@@ -258,7 +258,7 @@ class Federation:
 
     def _tell(self, report: RoundReport) -> None:
         """What a round came to, and nothing that clients alone know."""
-        came = "void" if report.void else f"{report.kept:.0%} of what was asked teaches"
+        came = "aborted" if report.aborted else f"{report.kept:.0%} of what was asked teaches"
         there = len(report.survivors), len(self.clients)
         _LOG.info("round %d: %s; %d of %d clients in the sum", report.index, came, *there)
 
@@ -350,37 +350,37 @@ class Federation:
             return False
         if open_now:
             return _STAGES.index(stage) <= _STAGES.index(limit)
-        return self.server.void and _STAGES.index(stage) < _STAGES.index(limit)
+        return self.server.aborted and _STAGES.index(stage) < _STAGES.index(limit)
 
     def _report(self, index: int) -> RoundReport:
-        result, void = self.server.last, self.server.void
-        missing = self._missing(void)
+        result, aborted = self.server.last, self.server.aborted
+        missing = self._missing(aborted)
         survivors = () if result is None else result.survivors
         for seen in self._record.seen:
             self.server_role.record(index, seen, self.transcript)
-        if result is not None or void:
-            self.transcript.close(None if void else survivors, missing)
+        if result is not None or aborted:
+            self.transcript.close(None if aborted else survivors, missing)
         refused = self.server.refused | self._refusals
         self.transcript.refused |= refused
         single, some = self._alone(survivors)
         self._answered += (single, some)
         return RoundReport(
             index=index,
-            kept=0.0 if void else self._kept(),
+            kept=0.0 if aborted else self._kept(),
             single=single / max(1, some),
             bytes_up=float(self.transcript.up.mean()),
             bytes_down=float(self.transcript.down.mean()),
             survivors=survivors,
             missing=tuple(missing.items()),
-            void=void,
+            aborted=aborted,
             why=self.server.why,
             refused=tuple(sorted(refused.items())),
         )
 
-    def _missing(self, void: bool) -> dict[int, Stage]:
+    def _missing(self, aborted: bool) -> dict[int, Stage]:
         """By client, ascending, the stage from which on it was silent, as the sum noticed it."""
         noticed = self.server.sums.missing
-        if void and noticed:
+        if aborted and noticed:
             return dict(sorted(noticed.items()))
         silent = {**self._refused_since(), **self._away}
         return {k: noticed.get(k, stage) for k, stage in sorted(silent.items())}

@@ -64,7 +64,7 @@ def test_too_few_at_a_set_up_void_the_round_and_the_next_one_sets_up_again():
     method = MaskedSum(N, epoch=2, insecure_seed=2)
     assert exact(summed(method, 1, vectors_of(1), BOUND), 1, ALL)
     void = summed(method, 2, vectors_of(2, (0, 1, 2)), BOUND)
-    assert "2 of 5 clients joined; 4 are needed" in void.void
+    assert "2 of 5 clients joined; 4 are needed" in void.aborted
     assert void.server.result is None
     assert exact(summed(method, 3, vectors_of(3), BOUND), 3, ALL)
 

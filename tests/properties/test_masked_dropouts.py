@@ -83,7 +83,7 @@ def check_round(
     result = summed(method, index, vectors, BOUND, dropouts=plan)
     assert result.missing == expected.missing
     assert result.stages == expected.stages
-    assert bool(result.void) is (expected.survivors is None)
+    assert bool(result.aborted) is (expected.survivors is None)
     if expected.survivors is not None:
         assert result.total.tolist() == total_of(everyone, expected.survivors)
         assert result.survivors == expected.survivors

@@ -75,7 +75,7 @@ def test_signed_sums_are_exact_or_void(case):
         (PlainSum(n), enough and bool(arrived)),
     ):
         result = case.run(method)
-        assert bool(result.void) is not works
+        assert bool(result.aborted) is not works
         if not works:
             continue
         assert result.survivors == arrived
@@ -116,7 +116,7 @@ class TestEveryNoisySum:
         self, method: SecureSum
     ) -> None:
         lost = replace(self.CASE, noise=NoiseTerms(8, 4), dropouts={2: Stage.INPUT})
-        assert "4" in lost.run(method, 300).void
+        assert "4" in lost.run(method, 300).aborted
         assert self.CASE.run(method, 301).total.tolist() == [-2] * 6
 
     def test_a_client_that_falls_silent_after_its_input_is_in_the_sum(

@@ -85,7 +85,7 @@ def test_a_bad_message_costs_its_sender_the_round(seven, monkeypatch, stage, fau
     honest = made.clients[BAD].receive
     misbehave(made, at, fault)
     [report] = made.fit(1)
-    assert not report.void
+    assert not report.aborted
     assert [k for k, why in report.refused if why] == [BAD]
     assert dict(report.missing)[BAD] is at
     assert (BAD in report.survivors) is (at in (Stage.CONSISTENCY, Stage.UNMASK))
@@ -101,7 +101,7 @@ def test_rubbish_in_the_first_stage_of_all_costs_its_sender_the_round(seven):
     [report, healed] = made.fit(2)
     assert [k for k, _ in report.refused] == [BAD]
     assert report.survivors == healed.survivors == (0, 1, 2, 4, 5, 6)
-    assert not healed.void
+    assert not healed.aborted
 
 
 def test_a_second_message_costs_its_sender_what_follows_and_not_its_input(seven):
@@ -153,7 +153,7 @@ def test_a_value_beyond_the_bound_does_not_end_the_run(seven, masks):
     [report] = made.fit(1)
     liar._sum = honest
     [healed] = made.fit(1)
-    assert report.void is masks
+    assert report.aborted is masks
     if masks:
         assert report.why
     else:
@@ -169,26 +169,26 @@ class Refusing:
     """A client's half that refuses from one round on; what it raises is given."""
 
     def __init__(self, half: ClientRole, error: Exception, after: int) -> None:
-        self.half, self.error, self.left = half, error, after
+        self.role, self.error, self.left = half, error, after
 
     def begin(self) -> ClientTurn:
         if self.left < 0:
             raise self.error
-        yield from self.half.begin()
+        yield from self.role.begin()
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self.half, name)
+        return getattr(self.role, name)
 
     def round(self, subject: bytes) -> ClientTurn:
         if self.left == 0:
             raise self.error
         self.left -= 1
-        yield from self.half.round(subject)
+        yield from self.role.round(subject)
 
 
 def refuse(made: Federation, clients: Sequence[int], error: Exception, after: int = 1) -> None:
     for k in clients:
-        made.clients[k].half = Refusing(made.clients[k].half, error, after)
+        made.clients[k].role = Refusing(made.clients[k].role, error, after)
 
 
 ERRORS = [BudgetError("epsilon 4 is spent"), LocalError("no"), PeerError("the server lies")]
@@ -212,8 +212,8 @@ def test_where_too_few_are_left_rounds_are_void_and_the_run_returns(seven, masks
     made = federation(seven, aggregation=summed(masks))
     refuse(made, range(least, CLIENTS), ERRORS[0])
     first, *later = made.fit(3)
-    assert not first.void
-    assert [r.void for r in later] == [True, True]
+    assert not first.aborted
+    assert [r.aborted for r in later] == [True, True]
     assert all(r.why for r in later)
     assert all([k for k, _ in r.refused] == list(range(least, CLIENTS)) for r in later)
 
@@ -240,7 +240,7 @@ def test_an_error_that_is_no_refusal_is_not_hidden(seven):
 def test_a_sum_that_the_method_cannot_read_makes_the_round_void(seven, monkeypatch):
     made = federation(seven)
     made.fit(1)
-    honest = made.server.half.round
+    honest = made.server.role.round
 
     def lied_to(index: int) -> Iterator[object]:
         turn = honest(index)
@@ -248,7 +248,7 @@ def test_a_sum_that_the_method_cannot_read_makes_the_round_void(seven, monkeypat
         raise PeerError("a class has more records than its clients")
 
     with monkeypatch.context() as patched:
-        patched.setattr(made.server.half, "round", lied_to)
+        patched.setattr(made.server.role, "round", lied_to)
         [report] = made.fit(1)
-    assert (report.void, report.why) == (True, "a class has more records than its clients")
-    assert not made.fit(1)[0].void
+    assert (report.aborted, report.why) == (True, "a class has more records than its clients")
+    assert not made.fit(1)[0].aborted

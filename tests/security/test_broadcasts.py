@@ -8,8 +8,8 @@ from secure_fd.crypto.keys import SERVER, SIGNATURE_BYTES, IdentityKey, Identity
 from secure_fd.errors import PeerError
 from secure_fd.protocol.broadcasts import (
     BROADCAST_BYTES,
-    Listener,
-    Teller,
+    BroadcastSigner,
+    BroadcastVerifier,
 )
 from secure_fd.protocol.server import Outbound, Server
 from secure_fd.simulation.federation import Federation
@@ -21,7 +21,7 @@ KEY, OTHER = (IdentityKey.generate(os.urandom) for _ in range(2))
 SIGNED = slice(HEADER_BYTES + 4, BROADCAST_BYTES)
 
 
-def read(client: Listener, data: bytes) -> None:
+def read(client: BroadcastVerifier, data: bytes) -> None:
     kind, _, _ = read_header(data, SESSION, SERVER)
     client.read(kind, data)
 
@@ -38,7 +38,7 @@ def unsigned(data: bytes) -> bytes:
 
 
 def by_another(data: bytes) -> bytes:  # noqa: ARG001 - the same words
-    return Teller(SESSION, OTHER).write(Kind.TELL, 3, b"an ensemble")
+    return BroadcastSigner(SESSION, OTHER).write(Kind.RESULT, 3, b"an ensemble")
 
 
 def altered(data: bytes) -> bytes:
@@ -46,50 +46,50 @@ def altered(data: bytes) -> bytes:
 
 
 def as_void(data: bytes) -> bytes:
-    return frame(Kind.VOID, Place(SESSION, 3), SERVER, data[HEADER_BYTES:])
+    return frame(Kind.ABORTED, Place(SESSION, 3), SERVER, data[HEADER_BYTES:])
 
 
 def of_another_round(data: bytes) -> bytes:
-    return frame(Kind.TELL, Place(SESSION, 4), SERVER, data[HEADER_BYTES:])
+    return frame(Kind.RESULT, Place(SESSION, 4), SERVER, data[HEADER_BYTES:])
 
 
 @pytest.mark.parametrize("tamper", [unsigned, by_another, altered, as_void, of_another_round])
 def test_a_client_reads_what_its_server_signed_and_nothing_else(tamper):
     """A refusal takes nothing: the true one is read afterwards. The twin reads the forgery."""
     assert callable(tamper)
-    true = Teller(SESSION, KEY).write(Kind.TELL, 3, b"an ensemble")
-    client = Listener(SESSION, KEY.public)
+    true = BroadcastSigner(SESSION, KEY).write(Kind.RESULT, 3, b"an ensemble")
+    client = BroadcastVerifier(SESSION, KEY.public)
     with pytest.raises(PeerError, match="signature on broadcast 0"):
         read(client, tamper(true))
     assert (client.digest, client.count) == (SESSION, 0)
     read(client, true)
     assert client.count == 1
-    twin = Listener(SESSION, Trusting(KEY.public.raw))
+    twin = BroadcastVerifier(SESSION, Trusting(KEY.public.raw))
     read(twin, tamper(true))
     assert twin.count == 1
 
 
 def test_a_signature_of_another_session_or_place_is_none():
-    elsewhere = Teller(bytes([1]) * 32, KEY).write(Kind.TELL, 3, b"an ensemble")
-    moved = frame(Kind.TELL, Place(SESSION, 3), SERVER, elsewhere[HEADER_BYTES:])
-    teller = Teller(SESSION, KEY)
-    teller.write(Kind.VOID, 0, b"")
-    second = teller.write(Kind.TELL, 3, b"an ensemble")
+    elsewhere = BroadcastSigner(bytes([1]) * 32, KEY).write(Kind.RESULT, 3, b"an ensemble")
+    moved = frame(Kind.RESULT, Place(SESSION, 3), SERVER, elsewhere[HEADER_BYTES:])
+    teller = BroadcastSigner(SESSION, KEY)
+    teller.write(Kind.ABORTED, 0, b"")
+    second = teller.write(Kind.RESULT, 3, b"an ensemble")
     first = second[:HEADER_BYTES] + bytes(4) + second[HEADER_BYTES + 4 :]
     for data in (moved, first):
         with pytest.raises(PeerError, match="signature"):
-            read(Listener(SESSION, KEY.public), data)
+            read(BroadcastVerifier(SESSION, KEY.public), data)
 
 
 def test_a_signature_covers_all_that_was_told_before():
     """A client that read something else first refuses what follows, the same bytes or not."""
-    one, other = Teller(SESSION, KEY), Teller(SESSION, KEY)
-    one.write(Kind.TELL, 0, b"one story")
-    client = Listener(SESSION, KEY.public)
-    read(client, other.write(Kind.TELL, 0, b"another"))
+    one, other = BroadcastSigner(SESSION, KEY), BroadcastSigner(SESSION, KEY)
+    one.write(Kind.RESULT, 0, b"one story")
+    client = BroadcastVerifier(SESSION, KEY.public)
+    read(client, other.write(Kind.RESULT, 0, b"another"))
     with pytest.raises(PeerError, match="signature on broadcast 1"):
-        read(client, one.write(Kind.TELL, 1, b"the same"))
-    read(client, other.write(Kind.TELL, 1, b"the same"))
+        read(client, one.write(Kind.RESULT, 1, b"the same"))
+    read(client, other.write(Kind.RESULT, 1, b"the same"))
 
 
 # Whole federations.
@@ -108,7 +108,7 @@ def signs_nothing(server: Server) -> None:
 
 
 def has_another_key(server: Server) -> None:
-    server._told._key = OTHER
+    server._chain._key = OTHER
 
 
 @pytest.mark.parametrize("change", [signs_nothing, has_another_key])
@@ -125,9 +125,9 @@ def test_a_server_without_the_pinned_key_gets_no_votes(digits, change, trusting)
     change(made.server)
     if trusting:
         for client in made.clients:
-            client._told._server = Trusting(KEY.public.raw)
+            client._chain._server = Trusting(KEY.public.raw)
     reports = made.fit(1)
-    assert [r.void for r in reports] == [not trusting]
+    assert [r.aborted for r in reports] == [not trusting]
     assert made.transcript.up.any() == trusting
     if not trusting:
         assert all("signature" in why for _, why in reports[0].refused)

@@ -131,7 +131,7 @@ def test_private_arrays_are_in_no_repr(digits):
     [first, *_] = made.transcript.distillation
     assert first.uploads is not None
     chosen = verdict(digits, 1)
-    half = made.clients[1].half
+    half = made.clients[1].role
     assert isinstance(half, VoteClient)
     opinion = half.policy
     assert isinstance(opinion, WeighedVotes)

@@ -66,13 +66,13 @@ def test_all_rounds_are_accounted_for(story):
     assert indices == sorted(set(indices))
     assert indices[-1] == ROUNDS - 1
     assert len(indices) >= ROUNDS - 1
-    assert all(one["void"] or one["survivors"] for one in story.rounds())
+    assert all(one["aborted"] or one["survivors"] for one in story.rounds())
 
 
 def test_sums_are_of_those_who_were_there(story):
     everyone = [0, 1, 2, 3]
     full = [one for one in story.rounds() if all(s == everyone for s in one["survivors"])]
-    assert len([one for one in full if not one["void"]]) >= 3
+    assert len([one for one in full if not one["aborted"]]) >= 3
     for one in story.rounds():
         for survivors in one["survivors"]:
             assert set(survivors) <= set(everyone)
@@ -81,7 +81,7 @@ def test_sums_are_of_those_who_were_there(story):
 
 def test_sites_that_were_away_came_back(story):
     last = story.rounds()[-1]
-    assert not last["void"]
+    assert not last["aborted"]
     assert last["survivors"][-1] == [0, 1, 2, 3]
 
 

@@ -188,7 +188,7 @@ def test_a_run_goes_on_where_one_client_garbles_its_tags(digits, monkeypatch):
 
     monkeypatch.setattr(he._Round, "tag", garbled)
     reports = federation(digits, aggregation=sums).fit(5)
-    assert [report.void for report in reports] == [True, True, True, False, False]
+    assert [report.aborted for report in reports] == [True, True, True, False, False]
     assert reports[-1].survivors == (0, 1, 2, 3)
 
 

@@ -21,7 +21,7 @@ from secure_fd.methods.votes import VoteClient, VoteServer
 from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.protocol.messages import Share
+from secure_fd.protocol.messages import SumInput
 from secure_fd.protocol.server import Server
 from secure_fd.protocol.transcript import DistillationRound
 from secure_fd.secagg.session import NoiseTerms
@@ -79,7 +79,7 @@ def voters_of(seen: DistillationRound) -> np.ndarray:
 
 def released(made: Federation) -> set[bytes]:
     """Counts of releases, as every party has them."""
-    clients = [client.half.draws._counts.tobytes() for client in made.clients]
+    clients = [client.role.draws._counts.tobytes() for client in made.clients]
     return {*clients, made.server_role._terms.draws._counts.tobytes()}
 
 
@@ -177,7 +177,9 @@ def test_a_round_without_enough_voters_has_no_second_sum(digits):
     method = SelectiveFD("hard", votes="counted", min_voters=4)
     made = federation(digits, method, aggregation=masked())
     reports = made.fit(2)
-    assert [(report.void, report.kept, report.single) for report in reports] == [(False, 0, 0)] * 2
+    assert [(report.aborted, report.kept, report.single) for report in reports] == [
+        (False, 0, 0)
+    ] * 2
     assert len(made.server.results) == 1
     assert made.transcript.distillation == []
     assert len(released(made)) == 1
@@ -191,7 +193,7 @@ def test_who_leaves_before_the_count_is_no_voter_and_who_leaves_between_voids_th
     plan = faults({0: {1: Stage.INPUT}, 1: {2: Stage.UNMASK}, 2: {3: Stage.PREPARE}})
     made = federation(digits, scattered(), aggregation=masked(), dropouts=plan)
     reports = made.fit(4)
-    assert [report.void for report in reports] == [False, True, False, False]
+    assert [report.aborted for report in reports] == [False, True, False, False]
     assert [report.survivors for report in reports] == [(0, 2, 3), (), (0, 1, 2), FOUR]
     assert not any(report.refused for report in reports)
     assert made.single_contributors == 0
@@ -208,9 +210,9 @@ def test_a_client_that_is_silent_in_the_second_sum_alone_voids_the_round(digits,
     made = federation(digits, scattered(), aggregation=sums())
     silence_second(made, 3)
     first, second = made.fit(2)
-    assert (first.void, len(made.transcript.voters)) == (True, 2)
+    assert (first.aborted, len(made.transcript.voters)) == (True, 2)
     assert "3" in first.why or "4" in first.why
-    assert (second.void, second.survivors) == (False, FOUR)
+    assert (second.aborted, second.survivors) == (False, FOUR)
     assert len(released(made)) == 1
     assert made.server_role._terms.draws._counts.sum() == 2 * 32
 
@@ -233,7 +235,7 @@ def test_a_second_sum_of_fewer_members_is_caught(digits, monkeypatch):
     made = federation(digits, scattered(), aggregation=masked())
     silence_second(made, 3)
     [report] = made.fit(1)
-    assert not report.void
+    assert not report.aborted
     assert lone_votes(made) > 0
 
 
@@ -267,12 +269,12 @@ def test_a_client_that_restarts_between_the_sums_voids_the_round_and_answers_no_
 ):
     made = federation(digits, scattered(), aggregation=plain())
     restarted_between(made, tmp_path / "client")
-    assert made.server.void
+    assert made.server.aborted
     assert made.transcript.distillation == []
     terms = made.server_role._terms
     again = terms.announcement(0, terms.draws.of(0), survey=False)
     with pytest.raises(PeerError, match="again for votes in round 0"):
-        next(made.clients[1].half.round(again))
+        next(made.clients[1].role.round(again))
     made.server.returned(1, made.clients[1].position)
     [report] = made.fit(1)
     assert report.survivors == FOUR
@@ -286,16 +288,16 @@ def test_a_client_that_restarts_between_the_sums_voids_the_round_and_answers_no_
 @pytest.mark.parametrize("restart", [False, True])
 def test_no_round_is_counted_twice_and_a_client_that_forgets_is_caught(digits, restart):
     made = run(federation(digits, scattered(), aggregation=plain()), 1)
-    terms, half = made.server_role._terms, made.clients[2].half
+    terms, half = made.server_role._terms, made.clients[2].role
     if restart:
-        memory, half = half.memory(), reborn(made, 2, None).half
+        memory, half = half.memory(), reborn(made, 2, None).role
         next(half.begin(), None)
         half.recall(memory)
     again = terms.announcement(0, terms.draws.of(0), survey=False)
     with pytest.raises(PeerError, match="again for votes in round 0"):
         next(half.round(again))
     half._last_counted = -1
-    assert isinstance(next(half.round(again)), Share)
+    assert isinstance(next(half.round(again)), SumInput)
 
 
 def asks_for_all(result: Sum, least: int) -> Voters:
@@ -324,13 +326,13 @@ def test_a_proxy_of_fewer_voters_is_refused_and_without_the_check_a_lone_vote_is
     monkeypatch.setattr(Voters, "of", asks_for_all)
     made = federation(digits, scattered(), aggregation=sums())
     [report] = made.fit(1)
-    assert report.void
+    assert report.aborted
     assert [k for k, why in report.refused if "1 voters" in why] == list(FOUR)
     assert lone_votes(made) == 0
     monkeypatch.setattr(Voters, "check", lambda *_: None)
     caught = federation(digits, scattered(), aggregation=sums())
     [report] = caught.fit(1)
-    assert not report.void
+    assert not report.aborted
     assert lone_votes(caught) > 5
 
 
@@ -346,7 +348,7 @@ def test_counts_that_were_not_summed_are_believed(digits, monkeypatch):
     monkeypatch.setattr(Voters, "of", claims_enough)
     made = federation(digits, scattered(), aggregation=masked())
     [report] = made.fit(1)
-    assert not report.void
+    assert not report.aborted
     assert lone_votes(made) > 5
 
 

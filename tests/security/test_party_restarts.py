@@ -49,8 +49,8 @@ def test_it_goes_on_where_it_stood(digits, tmp_path, limit):
     assert stopped._file is not None
     stopped._file.close()
     back = reborn(made, 1, Store.open(tmp_path / "client", "state"))
-    assert (back.position, back._told.digest) == (stopped.position, stopped._told.digest)
-    new, old = back.half, stopped.half
+    assert (back.position, back._chain.digest) == (stopped.position, stopped._chain.digest)
+    new, old = back.role, stopped.role
     assert isinstance(new, VoteClient)
     assert isinstance(old, VoteClient)
     assert new.memory() == old.memory()
@@ -62,7 +62,7 @@ def test_it_goes_on_where_it_stood(digits, tmp_path, limit):
 
 def second_story(made: Federation, client: Client) -> list[bytes]:
     """What a client answers to a server that begins the session once more."""
-    half, key = made.method.server(made._setting, made.models[0]), made.server._told._key
+    half, key = made.method.server(made._setting, made.models[0]), made.server._chain._key
     session, sums = made.aggregation.session, made.aggregation.server()
     server = Server((0, 1, 2, 3), session, key, half, sums)
     if client.position == 0:
@@ -93,7 +93,7 @@ def test_a_file_is_of_one_session_and_of_one_process(digits, tmp_path):
     assert file is not None
     with pytest.raises(LocalError, match="another session"):
         reborn(other, 0, file)
-    half = made.clients[0].half
+    half = made.clients[0].role
     assert isinstance(half, VoteClient)
     before = half.memory()
     with pytest.raises(LocalError, match="bytes"):

@@ -14,7 +14,7 @@ from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.protocol.messages import Share
+from secure_fd.protocol.messages import SumInput
 from secure_fd.protocol.transcript import RoundReport
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
@@ -40,7 +40,7 @@ SIZES = Sizes(proxies=20, test=20, held_out=1, local=20)
 class Taking(Lie):
     """A lie that also takes as much from the right class."""
 
-    def votes(self, right: IntArray, n_classes: int, wanted: Share) -> WordArray:
+    def votes(self, right: IntArray, n_classes: int, wanted: SumInput) -> WordArray:
         said = super().votes(right, n_classes, wanted).view(np.int64).reshape(-1, n_classes)
         said[np.arange(len(right)), right] -= self.strength * wanted.bound
         return said.reshape(-1).view(np.uint64)
@@ -52,7 +52,7 @@ class Spending(Lie):
 
     spend: Literal["spread", "classes"] = "spread"
 
-    def votes(self, right: IntArray, n_classes: int, wanted: Share) -> WordArray:
+    def votes(self, right: IntArray, n_classes: int, wanted: SumInput) -> WordArray:
         said = Lie.votes(self, right, n_classes, wanted).reshape(-1, n_classes)
         order = np.arange(len(right))
         if self.spend == "classes":
@@ -105,12 +105,12 @@ def test_within_the_bound_nine_honest_votes_hold_and_beyond_it_they_do_not(outco
     assert accuracy["nobody"] > 0.6
     assert accuracy["bound"] > accuracy["nobody"] - 0.2
     assert accuracy["beyond"] < 0.2
-    assert not any(outcomes[name][1].void or outcomes[name][1].refused for name in accuracy)
+    assert not any(outcomes[name][1].aborted or outcomes[name][1].refused for name in accuracy)
 
 
 def test_a_liar_that_takes_too_much_off_makes_the_round_void(outcomes):
     accuracy, report = outcomes["off"]
-    assert report.void
+    assert report.aborted
     assert report.refused == ()
     assert accuracy > 0.4  # nobody was taught anything wrong
 

@@ -13,14 +13,14 @@ import pytest
 from secure_fd.crypto.keys import SERVER, IdentityKey
 from secure_fd.errors import PeerError
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.protocol.broadcasts import Teller
+from secure_fd.protocol.broadcasts import BroadcastSigner
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.messages import (
     UNOPENED,
     ClientRole,
     ClientTurn,
-    Share,
-    Void,
+    RoundAborted,
+    SumInput,
 )
 from secure_fd.protocol.server import Outbound, Server
 from secure_fd.secagg.session import MessageType, RoundTerms
@@ -71,9 +71,9 @@ class Voting(ClientRole):
         del subject
         try:
             if self.survey:
-                yield Share(np.zeros(4, dtype=np.uint64), 3)
-            self.results.append((yield Share(np.ones(4, dtype=np.uint64), 3, counted=True)))
-        except Void:
+                yield SumInput(np.zeros(4, dtype=np.uint64), 3)
+            self.results.append((yield SumInput(np.ones(4, dtype=np.uint64), 3, counted=True)))
+        except RoundAborted:
             return
 
     def missed(self, subject: bytes, message: bytes | None) -> None:
@@ -90,10 +90,10 @@ class Story:
     """One client and what a server, honest or not, sends to it."""
 
     def __init__(self, path: Path, kind: type[Client] = Client, *, survey: bool = False) -> None:
-        self.kind, self.path, self.teller = kind, path, Teller(SESSION, KEY)
-        self.half, self.sums = Voting(survey=survey), Opening()
+        self.kind, self.path, self.teller = kind, path, BroadcastSigner(SESSION, KEY)
+        self.role, self.sums = Voting(survey=survey), Opening()
         self.file = Store.create(path, "state")
-        self.client = kind(0, SESSION, KEY.public, self.half, self.sums, file=self.file)
+        self.client = kind(0, SESSION, KEY.public, self.role, self.sums, file=self.file)
         self.client.start()
 
     def restart(self) -> None:
@@ -101,7 +101,7 @@ class Story:
         self.file = Store.open(self.path, "state")
         opened, self.sums = self.sums.opened, Opening()
         self.sums.opened = opened
-        self.client = self.kind(0, SESSION, KEY.public, self.half, self.sums, file=self.file)
+        self.client = self.kind(0, SESSION, KEY.public, self.role, self.sums, file=self.file)
 
     def send(self, kind: Kind, index: int, body: bytes = b"") -> bytes:
         data = self.teller.write(kind, index, body)
@@ -109,7 +109,7 @@ class Story:
         return data
 
     def send_missed(self, data: bytes) -> None:
-        self.client.receive(frame(Kind.MISSED, Place(SESSION, 0), SERVER, data))
+        self.client.receive(frame(Kind.CATCH_UP, Place(SESSION, 0), SERVER, data))
 
     def open(self, index: int) -> None:
         """Ask for what opens the sum."""
@@ -118,57 +118,57 @@ class Story:
     @property
     def refunded(self) -> bool:
         """Whether a vote was opened that the client does not count."""
-        return bool(self.sums.opened) and self.half.refunds > 0
+        return bool(self.sums.opened) and self.role.refunds > 0
 
 
 def next_index(story: Story) -> None:
-    story.send(Kind.SUBJECT, 0)
+    story.send(Kind.ROUND_START, 0)
     story.open(0)
-    story.send(Kind.VOID, 1, UNOPENED)
+    story.send(Kind.ABORTED, 1, UNOPENED)
 
 
 def restarted(story: Story) -> None:
-    story.send(Kind.SUBJECT, 0)
+    story.send(Kind.ROUND_START, 0)
     story.open(0)
     story.restart()
-    story.send_missed(story.teller.write(Kind.VOID, 0, UNOPENED))
+    story.send_missed(story.teller.write(Kind.ABORTED, 0, UNOPENED))
 
 
 def opened_afterwards(story: Story) -> None:
-    story.send(Kind.SUBJECT, 0)
-    story.send(Kind.VOID, 0, UNOPENED)
+    story.send(Kind.ROUND_START, 0)
+    story.send(Kind.ABORTED, 0, UNOPENED)
     story.open(0)
 
 
 def opened_in_a_later_round(story: Story) -> None:
     """The second announcement has the number of the first sum, so the client loads nothing new."""
-    story.send(Kind.SUBJECT, 0)
-    story.send(Kind.VOID, 0, UNOPENED)
-    story.half.round = lambda _: iter(())
-    story.send(Kind.SUBJECT, 0)
+    story.send(Kind.ROUND_START, 0)
+    story.send(Kind.ABORTED, 0, UNOPENED)
+    story.role.round = lambda _: iter(())
+    story.send(Kind.ROUND_START, 0)
     story.open(0)
 
 
 def another_sum(story: Story) -> None:
     """The result claims to announce one more sum of the round, which then fails."""
-    story.send(Kind.SUBJECT, 0)
+    story.send(Kind.ROUND_START, 0)
     story.open(0)
-    story.send(Kind.TELL, 1)
-    story.send_missed(story.teller.write(Kind.VOID, 1, UNOPENED))
+    story.send(Kind.RESULT, 1)
+    story.send_missed(story.teller.write(Kind.ABORTED, 1, UNOPENED))
 
 
 def another_round(story: Story) -> None:
     """A round begins before the opened sum has its result, and fails."""
-    story.send(Kind.SUBJECT, 0)
+    story.send(Kind.ROUND_START, 0)
     story.open(0)
-    story.send_missed(story.teller.write(Kind.SUBJECT, 1, b"again"))
-    story.send_missed(story.teller.write(Kind.VOID, 1, UNOPENED))
+    story.send_missed(story.teller.write(Kind.ROUND_START, 1, b"again"))
+    story.send_missed(story.teller.write(Kind.ABORTED, 1, UNOPENED))
 
 
 class EachRound(Client):
     def _read(self, kind: int, index: int, broadcast: bytes) -> bytes:
         """Each round begins as if nothing was opened."""
-        self._released &= kind != Kind.SUBJECT
+        self._released &= kind != Kind.ROUND_START
         return super()._read(kind, index, broadcast)
 
 
@@ -222,48 +222,48 @@ def test_an_honest_abort_after_a_survey_is_refunded(tmp_path):
     """The survey was opened and the vote was not, in the same process and in a new one."""
     for restart in (False, True):
         story = Story(tmp_path / str(restart), survey=True)
-        story.send(Kind.SUBJECT, 0)
+        story.send(Kind.ROUND_START, 0)
         story.open(0)
         if restart:
             story.restart()
-            story.send_missed(story.teller.write(Kind.TELL, 1, b""))
-            story.send_missed(story.teller.write(Kind.VOID, 1, UNOPENED))
+            story.send_missed(story.teller.write(Kind.RESULT, 1, b""))
+            story.send_missed(story.teller.write(Kind.ABORTED, 1, UNOPENED))
         else:
-            story.send(Kind.TELL, 1)
-            story.send(Kind.VOID, 1, UNOPENED)
-        assert story.half.refunds == 1
+            story.send(Kind.RESULT, 1)
+            story.send(Kind.ABORTED, 1, UNOPENED)
+        assert story.role.refunds == 1
 
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_round_has_one_result(tmp_path, restart):
     """A second one is refused before it enters the signed chain; a repeated one has no effect."""
     story = Story(tmp_path / "client")
-    story.send(Kind.SUBJECT, 0)
+    story.send(Kind.ROUND_START, 0)
     story.open(0)
-    first = story.send(Kind.TELL, 0, b"x")
-    before = story.client.told, story.client.position
+    first = story.send(Kind.RESULT, 0, b"x")
+    before = story.client.digest, story.client.position
     assert story.client.receive(first) == []
     story.send_missed(first)
     if restart:
         story.restart()
-    second = story.teller.write(Kind.TELL, 0, b"y")
-    for kind in (Kind.MISSED, Kind.TELL):
-        sent = frame(kind, Place(SESSION, 0), SERVER, second) if kind is Kind.MISSED else second
+    second = story.teller.write(Kind.RESULT, 0, b"y")
+    for kind in (Kind.CATCH_UP, Kind.RESULT):
+        sent = frame(kind, Place(SESSION, 0), SERVER, second) if kind is Kind.CATCH_UP else second
         with pytest.raises(PeerError, match="nothing was asked"):
             story.client.receive(sent)
-    assert (story.client.told, story.client.position) == before
-    assert set(story.half.results) == {b"x"}
+    assert (story.client.digest, story.client.position) == before
+    assert set(story.role.results) == {b"x"}
 
 
 class Refunding(Server):
     """Reads every sum, and has it counted as one that failed unread, under the next number."""
 
     def _broadcast(self, kind: Kind, body: bytes, index: int | None = None) -> Outbound:
-        if kind is not Kind.TELL:
+        if kind is not Kind.RESULT:
             return super()._broadcast(kind, body, index)
-        self.half.unopened(self._round - 1)
+        self.role.unopened(self._round - 1)
         self._exchange += 1
-        return super()._broadcast(Kind.VOID, UNOPENED)
+        return super()._broadcast(Kind.ABORTED, UNOPENED)
 
 
 @pytest.mark.parametrize("mutated", [False, True])

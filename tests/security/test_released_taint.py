@@ -29,7 +29,7 @@ from secure_fd.privacy.base import PrivacyMechanism
 from secure_fd.privacy.record import Features, LocalRecordUnit, PooledGuard, PooledRecordUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.protocol.client import Client
-from secure_fd.protocol.messages import Share
+from secure_fd.protocol.messages import SumInput
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
@@ -265,20 +265,20 @@ class Surveying(PooledHeads):
         return True
 
 
-def any_share(values: UnitArray, bound: int) -> Share:
+def any_share(values: UnitArray, bound: int) -> SumInput:
     """Sums without noise are refused where there is room for it; the twins get past that too."""
-    return Share(values.astype(np.int64), bound)
+    return SumInput(values.astype(np.int64), bound)
 
 
 def test_a_pooled_unit_beside_a_validated_choice_is_caught(mixed):
     validating = replace(POOLED, method=lambda: Validating(1, features=SMALL))
     with pytest.raises(LocalError, match="values must be int64"):
         validating.both(mixed, masked)
-    with replaced(heads, "Share", any_share):
+    with replaced(heads, "SumInput", any_share):
         assert not validating.both(mixed, masked)
 
 
 def test_a_pooled_unit_beside_a_survey_is_caught(mixed):
     surveying = replace(POOLED, method=lambda: Surveying(1, features=SMALL))
-    with replaced(heads, "Share", any_share):
+    with replaced(heads, "SumInput", any_share):
         assert not surveying.both(mixed, masked)

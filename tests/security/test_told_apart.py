@@ -109,7 +109,7 @@ LIES = pytest.mark.parametrize("lie", [split_ensemble, dead_model])
 @LIES
 def test_nothing_of_the_target_is_read_and_the_round_is_void(ten, lie):
     reports, read, _, _ = lie(ten, bound=True)
-    assert [report.void for report in reports] == [False, True]
+    assert [report.aborted for report in reports] == [False, True]
     [(refused, why)] = reports[1].refused
     assert refused == TARGET
     assert "of the committee signed" in why
@@ -120,7 +120,7 @@ def test_nothing_of_the_target_is_read_and_the_round_is_void(ten, lie):
 def test_without_the_hash_the_target_s_vector_is_read(ten, lie):
     """The twin."""
     reports, read, sent, off = lie(ten, bound=False)
-    assert not any(report.void or report.refused for report in reports)
+    assert not any(report.aborted or report.refused for report in reports)
     assert read is not None
     assert (sent > 0).sum() > 100
     assert (np.abs(read - sent) <= off)[sent > 0].mean() > 0.99

@@ -197,7 +197,7 @@ def test_a_client_whose_budget_is_spent_trains_no_step(digits, name):
 
 def test_a_simulation_without_ledgers_takes_no_more_steps_than_planned(digits):
     run = simulate(digits, method="fedavg", unit="record", epsilon=4.0)
-    client = run.federation.clients[0].half
+    client = run.federation.clients[0].role
     budget = client.learner.trainer.budget
     budget.taken = budget.settings.steps
     with pytest.raises(BudgetError, match="planned for"):

@@ -94,7 +94,7 @@ def sent_in_both(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> list[list[Int
 
     monkeypatch.setattr(MaskingClient, "load", watched)
     [first] = sites.run.fit(1)
-    assert first.void
+    assert first.aborted
     assert sites.run.server.sums.opened
     sites.restart()
     [second] = sites.run.fit(1)

@@ -184,5 +184,5 @@ def test_a_void_round_leaves_plain_labels(mixed):
     made = federation(mixed, FKD(), dropouts=plan, aggregation=MaskedSum(4))
     alone = run(federation(mixed, Independent()), 1)
     [report] = made.fit(1)
-    assert (report.void, report.kept, report.survivors) == (True, 0.0, ())
+    assert (report.aborted, report.kept, report.survivors) == (True, 0.0, ())
     assert np.array_equal(parameters(made)[0], parameters(alone)[0])

@@ -157,7 +157,7 @@ def test_a_row_whose_every_round_was_void_is_still_a_row(warm, arsenal):
     lost = planned(None, drop=0.999999)
     for spec, start in ((HARD, warm), (RowSpec("fedavg"), None)):
         made = runs.run_row(lost, spec, 0, start, silent)
-        assert made.transcript.void_rounds == 1
+        assert made.transcript.aborted_rounds == 1
         assert made.diagnostics == {}
         found = attacks_on(made, arsenal, lost)
         assert str(found["label-distribution"]).startswith("not applicable: missing ")

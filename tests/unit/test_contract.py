@@ -80,7 +80,7 @@ def made_of(
 
 def ends(made: Federation) -> tuple[FloatArray, list[bytes]]:
     """Networks, and what clients remember beside them."""
-    kept = [getattr(client.half, "memory", bytes)() for client in made.clients]
+    kept = [getattr(client.role, "memory", bytes)() for client in made.clients]
     return parameters(made), kept
 
 
@@ -189,14 +189,14 @@ def test_a_round_without_clients_changes_nothing_and_the_next_goes_on(digits, na
     [away] = made.fit(1)
     if made.method.name == SILENT:
         return
-    assert (away.void, away.survivors, away.kept) == (True, (), 0.0)
+    assert (away.aborted, away.survivors, away.kept) == (True, (), 0.0)
     assert np.array_equal(parameters(made), before)
     assert ends(made)[1] == kept
     assert np.array_equal(made.transcript.up, sent)
     assert np.array_equal(made.transcript.down, heard)
     [after] = made.fit(1)
     assert after.survivors == (0, 1, 2, 3)
-    assert made.transcript.void_rounds == 1
+    assert made.transcript.aborted_rounds == 1
 
 
 REFUSED: tuple[tuple[Callable[..., object], dict[str, object]], ...] = (

@@ -18,7 +18,7 @@ from secure_fd.methods.dafkd import DaFKD, DaFKDClient, FedDF
 from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.privacy import dp_sgd
 from secure_fd.privacy.dp_sgd import PrivateSGD
-from secure_fd.protocol.messages import Share
+from secure_fd.protocol.messages import SumInput
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation
 from secure_fd.training import models
@@ -76,7 +76,7 @@ def test_every_party_holds_the_generator_that_made_the_x(digits):
     held = run.transcript.generator
     assert sorted(held.uploads) == [0, 1, 2, 3]
     for client in run.clients:
-        made = models.flatten(client.half._averaged).numpy()
+        made = models.flatten(client.role._averaged).numpy()
         assert np.array_equal(made, held.parameters)
     mean = np.mean([held.uploads[k] for k in range(4)], axis=0)
     # Four sums, each mean weighing .1 of what came before: the newest alone does not make the x.
@@ -95,7 +95,7 @@ def private_halves(digits: FederatedData, train: Images, private: PrivateSGD | N
     """The first client, on these records, in the place of its own."""
     data = replace(digits.clients[0], train=train)
     method = DaFKD(generated=8, steps=1, adversarial=SMALL, private=private)
-    return federation(replace(digits, clients=(data, *digits.clients[1:])), method).clients[0].half
+    return federation(replace(digits, clients=(data, *digits.clients[1:])), method).clients[0].role
 
 
 def first_share(half: DaFKDClient, network: nn.Module) -> UnitArray:
@@ -106,7 +106,7 @@ def first_share(half: DaFKDClient, network: nn.Module) -> UnitArray:
     start = models.flatten(network).numpy().astype("<f4").tobytes()
     turn = half.round(bytes(8) + b"n" + start)
     for wanted in turn:
-        if isinstance(wanted, Share):
+        if isinstance(wanted, SumInput):
             return np.asarray(wanted.values)
         wanted.run()
     raise AssertionError
@@ -142,7 +142,7 @@ def test_epsilon_covers_both_networks_and_no_further_round(digits):
 
 def test_what_is_no_model_is_refused(digits):
     run = federation(digits, DaFKD(generated=16, steps=1, adversarial=SMALL))
-    half = run.clients[0].half
+    half = run.clients[0].role
     for subject, sentence in (
         (b"short", "too short"),
         (bytes(8), "no global model"),

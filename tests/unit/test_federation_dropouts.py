@@ -38,7 +38,7 @@ def test_the_ensemble_is_that_of_the_survivors(digits):
     report = next(made.rounds(1))
     assert report.survivors == (2, 3)
     assert report.missing == tuple(script.items())
-    assert not report.void
+    assert not report.aborted
     assert method.sums[0].total.sum(axis=0).tolist() == [0, 0, size, size] + [0] * 6
     [seen] = made.transcript.distillation
     assert seen.survivors == (2, 3)
@@ -80,7 +80,7 @@ def test_whoever_is_there_in_a_void_round_trains_alone(digits, monkeypatch):
     )
     before = parameters(made)
     report = next(made.rounds(1))
-    assert report.void
+    assert report.aborted
     still = [np.array_equal(a, b) for a, b in zip(before, parameters(made), strict=True)]
     assert still == [True, True, False, False]
     assert lessons == [None, None]
@@ -173,10 +173,10 @@ def test_a_long_run_of_random_faults_keeps_its_books(digits, protection):
     faulty = [dict(report.missing) for report in reports]
     assert faulty == [plan.plan(index, 4) for index in range(30)]
     assert made.transcript.missing == Counter(pair for plan in faulty for pair in plan.items())
-    void = [r.void for r in reports]
+    void = [r.aborted for r in reports]
     assert 0 < sum(void) < 30
-    assert made.transcript.void_rounds == sum(void)
-    assert made.transcript.survivors == [len(r.survivors) for r in reports if not r.void]
+    assert made.transcript.aborted_rounds == sum(void)
+    assert made.transcript.survivors == [len(r.survivors) for r in reports if not r.aborted]
     assert [s.index for s in made.transcript.distillation] == [
-        r.index for r in reports if not r.void
+        r.index for r in reports if not r.aborted
     ]

@@ -40,7 +40,7 @@ def test_rounds_end_with_the_sums_of_all_sites(world):
     outcomes = list(rounds.run(ROUNDS))
     assert np.count_nonzero(rounds.party.last.total) > 50  # votes, and not abstentions alone
     assert [one.index for one in outcomes] == list(range(ROUNDS))
-    assert not any(one.void or one.refused or one.silent for one in outcomes)
+    assert not any(one.aborted or one.refused or one.silent for one in outcomes)
     assert all(set(one.survivors) == {EVERYONE} for one in outcomes)
     assert outcomes[1].stages == 2  # in steady state
     assert outcomes[0].sums != outcomes[1].sums
@@ -87,7 +87,7 @@ def test_a_tampered_answer_is_refused_by_name_and_its_twin_passes(world):
     changed = next(played)
     assert 2 not in twin.refused
     assert 2 in changed.refused
-    assert changed.void or set(changed.survivors) == {(0, 1, 3)}
+    assert changed.aborted or set(changed.survivors) == {(0, 1, 3)}
 
 
 class Watched:
@@ -112,16 +112,16 @@ def test_rounds_of_many_sums_leave_one_network_to_all_and_its_twin_an_older_one(
     rounds = world.serve(LosingTheEnd(world, lost=1000))
     played = list(rounds.run(ROUNDS))
     assert [one.survivors for one in played] == [(EVERYONE,) * 3] * ROUNDS
-    assert not any(one.void or one.refused or one.silent for one in played)
+    assert not any(one.aborted or one.refused or one.silent for one in played)
     assert len({digest for one in played for digest in one.sums}) == 3 * ROUNDS
     # Discriminators ask the networks between the rounds' steps: dropout is back in the second.
     assert Watched.modes == [True] * (ROUNDS * len(EVERYONE))
-    last = rounds.party.half.report().parameters
-    same = [np.array_equal(flatten(site.half.learner.model), last) for site in world.sites.values()]
+    last = rounds.party.role.report().parameters
+    same = [np.array_equal(flatten(site.role.learner.model), last) for site in world.sites.values()]
     assert same == [True, True, False, True]
     again = world.serve(Courier(world))
     assert again.open() == ROUNDS
-    found = again.party.half.report().parameters
+    found = again.party.role.report().parameters
     assert np.array_equal(found, last)  # all of it comes from the sums
 
 
@@ -172,28 +172,28 @@ def test_processes_that_start_again_stand_where_they_stood_on_files_that_do_not_
     played, sizes, digests = rounds.run(9), [], []
     for _ in range(3):
         one = next(played)
-        assert not one.void
+        assert not one.aborted
         digests += one.sums
         sizes.append((_count(world.files[0], "broadcast"), _count(world.files[-1], "sum")))
     assert sizes[1] == sizes[2]
     old, party = world.sites[1], rounds.party
-    kept, told, digest = old.half.memory(), old.digest, party.digest
+    kept, told, digest = old.role.memory(), old.digest, party.digest
     new = world.start(1)
-    assert new._open().told == told
-    assert new.half.memory() == kept
+    assert new._open().digest == told
+    assert new.role.memory() == kept
     again = world.serve(courier)
     assert again.open() == 3
     assert again.party.digest == digest
     assert _state(again) == _state(rounds)
     aborted, last = world.serve(courier).run(5)
-    assert (aborted.index, aborted.void) == (3, True)  # inputs for it went to the old process
+    assert (aborted.index, aborted.aborted) == (3, True)  # inputs for it went to the old process
     assert set(last.survivors) == {EVERYONE}
     assert not {*digests} & {*last.sums}
 
 
 def _state(rounds: Rounds) -> object:
     """The state of the method's server role, as values that compare."""
-    return _comparable(state_of(rounds.party.half))
+    return _comparable(state_of(rounds.party.role))
 
 
 def _comparable(value: object) -> object:
@@ -217,7 +217,7 @@ def test_what_an_absent_site_lacks_is_kept_until_it_has_read_it(brief):
         assert set(next(played).survivors) == {EVERYONE[:3]}
     rounds = world.serve(courier)
     played = rounds.run(9)
-    assert next(played).void  # the sites' keys for it went to the process that is gone
+    assert next(played).aborted  # the sites' keys for it went to the process that is gone
     lacks = world.sites[3].position
     assert rounds.party.dropped <= lacks < rounds.party.dropped + len(rounds.party.broadcasts)
     courier.away = set()

@@ -53,7 +53,7 @@ def run(
 
 
 def half(made: Simulation, client: int = 0) -> HeadClient:
-    return made.federation.clients[client].half
+    return made.federation.clients[client].role
 
 
 def pooled(data: FederatedData) -> tuple[ProxyReference, FloatArray, FloatArray]:
@@ -226,7 +226,7 @@ def test_heads_teach_no_proxy_that_nobody_knows(digits):
     """Six of ten classes have no holder."""
     own = np.isin(digits.proxies.labels.numpy(), [c.classes[0] for c in digits.clients])
     asked = run(digits, PooledHeads(1, features=SMALL), 2, ONCE)
-    server = asked.federation.server.half
+    server = asked.federation.server.role
     assert server.known.gated
     taught = half(asked).known
     assert np.array_equal(taught, server.known.proxies)
@@ -258,10 +258,10 @@ def test_an_aborted_first_round_leaves_the_survey_as_it_is(digits):
         dropouts=faults({0: dict.fromkeys(range(4), Stage.PREPARE)}),
     )
     reports = list(made.rounds(2))
-    assert [report.void for report in reports] == [True, False]
+    assert [report.aborted for report in reports] == [True, False]
     survey, wanted = made.transcript.survey, undisturbed.transcript.survey
     assert survey.total.sum() == wanted.total.sum() > 0
-    assert reports[1].kept == undisturbed.federation.server.half.report().kept < 0.5
+    assert reports[1].kept == undisturbed.federation.server.role.report().kept < 0.5
 
 
 def test_a_run_says_that_several_sums_without_noise_tell_more(digits):

@@ -57,7 +57,7 @@ def test_the_sum_is_that_of_the_clients_whose_input_came(n, length, bound, silen
 )
 def test_a_round_with_too_few_clients_is_void_and_no_round_comes_twice(dropouts, sentence):
     sums, values = HomomorphicSum(5), values_of(5, 8, 3)
-    assert sentence in summed(sums, 0, dict(enumerate(values)), 3, dropouts=dropouts).void
+    assert sentence in summed(sums, 0, dict(enumerate(values)), 3, dropouts=dropouts).aborted
     others = [1, 2, 3, 4]  # client 0 stays away: it is another's turn
     without = {k: values[k] for k in others}
     assert is_sum_of(summed(sums, 1, without, 9, subject=b"x"), values, others)

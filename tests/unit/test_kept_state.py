@@ -17,7 +17,7 @@ SHORT = Recipe(1, Schedule(local_steps=1, proxy_steps=1, proxies_per_round=20))
 
 def _role(name: str, seed: int) -> ServerRole:
     run = simulate("digits", method=name, clients=3, recipe=SHORT, seed=seed)
-    return run.federation.server.half
+    return run.federation.server.role
 
 
 def _written(role: ServerRole) -> bytes:

@@ -234,7 +234,7 @@ def test_a_client_that_diverges_shares_what_it_was_sent(digits):
     start = flatten(made.models[0]).numpy().copy()
     for one, diverged in ((made, 2), (well, 0)):
         run(one)
-        assert [client.half.diverged for client in one.clients] == [diverged] * 4
+        assert [client.role.diverged for client in one.clients] == [diverged] * 4
     assert np.abs(made.global_parameters - start).max() < 1e-5
 
 

@@ -17,13 +17,13 @@ from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.dp_sgd import PrivateSGD
-from secure_fd.protocol.broadcasts import Listener, Teller
+from secure_fd.protocol.broadcasts import BroadcastSigner, BroadcastVerifier
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.messages import (
-    Ask,
     ClientTurn,
     ServerTurn,
-    Share,
+    SumInput,
+    SumRequest,
 )
 from secure_fd.protocol.server import Server
 from secure_fd.secagg.session import PinnedRoster, Session
@@ -51,21 +51,21 @@ EMPTY = Images(torch.zeros(0, 1, 28, 28), torch.zeros(0, dtype=torch.int64))
     "data",
     [
         b"",
-        frame(Kind.TELL, Place(bytes(31) + b"x", 0), SERVER, b"\0\0\0\0"),
-        frame(Kind.TELL, Place(SESSION, 0), 3, b"\0\0\0\0"),
-        frame(Kind.TELL, Place(SESSION, 0), SERVER, b"\0"),
+        frame(Kind.RESULT, Place(bytes(31) + b"x", 0), SERVER, b"\0\0\0\0"),
+        frame(Kind.RESULT, Place(SESSION, 0), 3, b"\0\0\0\0"),
+        frame(Kind.RESULT, Place(SESSION, 0), SERVER, b"\0"),
         frame(Kind.INPUT, Place(SESSION, 0), SERVER, b"\0\0\0\0"),
     ],
 )
 def test_a_message_of_another_place_or_form_is_refused(data):
     with pytest.raises(PeerError):
-        Listener(SESSION, KEY.public).read(read_header(data, SESSION, SERVER)[0], data)
+        BroadcastVerifier(SESSION, KEY.public).read(read_header(data, SESSION, SERVER)[0], data)
 
 
 def test_a_message_is_limited_in_length(monkeypatch):
     monkeypatch.setattr("secure_fd.wire.LIMIT", 60)
     with pytest.raises(PeerError, match=r"use .* to 60"):
-        read_header(frame(Kind.TELL, Place(SESSION, 0), SERVER, bytes(40)), SESSION, SERVER)
+        read_header(frame(Kind.RESULT, Place(SESSION, 0), SERVER, bytes(40)), SESSION, SERVER)
 
 
 class Quiet:
@@ -78,7 +78,7 @@ class Quiet:
         """Any sum will do."""
 
     def round(self, subject: bytes) -> ClientTurn:
-        self.heard = yield Share(np.zeros(4, dtype=np.uint64), 3)
+        self.heard = yield SumInput(np.zeros(4, dtype=np.uint64), 3)
         del subject
 
     def missed(self, subject: bytes, message: bytes | None) -> None:
@@ -92,7 +92,7 @@ class Asking:
     """A server half that asks for four integers and says how many answered."""
 
     def round(self, index: int) -> ServerTurn:
-        got = yield Ask(bytes([index]), 4, 3)
+        got = yield SumRequest(bytes([index]), 4, 3)
         return bytes([len(got.survivors)])
 
     def unopened(self, index: int) -> None:
@@ -103,7 +103,7 @@ def test_an_answer_that_nobody_asked_for_is_refused():
     client = Client(0, SESSION, KEY.public, Quiet(), PlainSum(2).client(0))
     client.start()
     with pytest.raises(PeerError, match="nothing was asked"):
-        client.receive(Teller(SESSION, KEY).write(Kind.TELL, 0, b"news"))
+        client.receive(BroadcastSigner(SESSION, KEY).write(Kind.RESULT, 0, b"news"))
 
 
 # The set-up and rounds of masked parties over bytes alone.
@@ -140,7 +140,7 @@ def test_masked_parties_set_up_and_sum_with_nothing_but_bytes_between_them():
         hand(server.advance())
     assert server.last.survivors == (0, 1, 2, 3)
     assert not server.last.total.any()
-    assert all(client.half.heard == b"\x04" for client in clients.values())
+    assert all(client.role.heard == b"\x04" for client in clients.values())
 
 
 @pytest.mark.parametrize("kind", [PlainSum, MaskedSum, HomomorphicSum, Prio3Sum])
@@ -155,7 +155,7 @@ def test_every_sum_carries_every_kind_of_method(digits, kind):
 def test_a_client_with_another_history_is_left_out_of_the_sum_and_named(digits):
     """What is signed is the running hash, so it refuses the next broadcast; the others sum."""
     made = run(federation(digits, aggregation=MaskedSum(4, public_seed=0)), rounds=1)
-    made.clients[1]._told.digest = bytes(32)
+    made.clients[1]._chain.digest = bytes(32)
     [report] = made.fit(1)
     assert report.survivors == (0, 2, 3)
     [(refused, why)] = report.refused

@@ -76,7 +76,7 @@ def pooled(
 
 
 def head_of(run: Federation) -> FloatArray:
-    return run.server.half.head
+    return run.server.role.head
 
 
 # What one record can move.
@@ -217,7 +217,7 @@ def test_without_noise_the_head_is_the_one_of_plain_sums(digits):
     for run in (quiet, plain):
         run.fit(1)
     assert quiet.guarantee() is None
-    answers = [run.clients[0].half.terms.scores(head_of(run)) for run in (quiet, plain)]
+    answers = [run.clients[0].role.terms.scores(head_of(run)) for run in (quiet, plain)]
     assert (answers[0].argmax(axis=1) == answers[1].argmax(axis=1)).mean() > 0.97
 
 
@@ -296,7 +296,7 @@ def test_foreign_proxies_are_found_by_what_was_released(digits):
     data = replace(digits, proxies=Images(pixels, digits.proxies.labels))
     run = pooled(data, record_unit(digits, math.inf))
     run.fit(1)
-    half = run.clients[0].half
+    half = run.clients[0].role
     assert not run.transcript.distillation  # no survey was made
     assert half.known[foreign].mean() < 0.1
     assert half.known[~foreign & (digits.proxies.labels.numpy() < 4)].mean() > 0.8
@@ -383,7 +383,7 @@ def test_uploads_are_in_range_whatever_the_noise(digits):
     """At epsilon .1 noise is many times what so few records can add; nothing is cut off."""
     unit = record_unit(digits, 0.1, honest=1, random=SeededRandom(0))
     run = local_run(digits, unit)
-    codec = run.clients[0].half.terms.codec
+    codec = run.clients[0].role.terms.codec
     assert codec.levels / 2 > 6 * math.sqrt(unit.plan.share_variance)
     assert run.server.last is not None
 

@@ -41,7 +41,7 @@ NOT_FINITE = np.full(MODEL, np.nan, dtype="<f4").tobytes()
 )
 def test_a_fedavg_client_refuses_what_is_no_model(fedavg, subject, sentence):
     with pytest.raises(PeerError, match=sentence):
-        next(fedavg.clients[0].half.round(subject))
+        next(fedavg.clients[0].role.round(subject))
 
 
 @pytest.mark.parametrize("method", [SelectiveFD("hard"), FKD()])
@@ -50,7 +50,7 @@ def test_a_subject_of_another_length_is_refused(digits, method):
     people = participants_of(networks, digits.clients)
     run = Federation(people, digits.proxies.pixels, method, schedule=QUICK)
     with pytest.raises(PeerError, match="has 3 bytes"):
-        next(run.clients[0].half.round(b"abc"))
+        next(run.clients[0].role.round(b"abc"))
 
 
 def test_a_sum_in_clear_refuses_what_is_not_the_one_input_of_its_round():
@@ -63,7 +63,7 @@ def test_a_sum_in_clear_refuses_what_is_not_the_one_input_of_its_round():
     server.open(terms)
     place = Place(sums.session, 0)
     with pytest.raises(PeerError, match="something else"):
-        server.receive(0, frame(Kind.TELL, place, 0, b""))
+        server.receive(0, frame(Kind.RESULT, place, 0, b""))
     with pytest.raises(PeerError, match="another length"):
         server.receive(0, frame(Kind.INPUT, place, 0, terms.subject, b"1"))
     with pytest.raises(PeerError, match="told something else"):

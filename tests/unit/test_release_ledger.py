@@ -46,7 +46,7 @@ def test_a_survey_is_a_release_of_every_proxy(digits):
     schedule, method = all_proxies(digits), SelectiveFD("soft")
     made = federation(digits, method, schedule=schedule, releases_per_pair=2)
     rounds = made.rounds(2)
-    assert not next(rounds).void
+    assert not next(rounds).aborted
     assert made.transcript.survey is not None
     assert asked(made).tolist() == [1] * 200
     assert made.most_released == 2
@@ -58,7 +58,7 @@ def test_one_release_is_a_vote_and_no_survey_which_a_sentence_says(digits, caplo
     schedule, method = all_proxies(digits), SelectiveFD("soft")
     made = federation(digits, method, schedule=schedule, releases_per_pair=1)
     assert "releases_per_pair 1 leaves no room for the survey" in caplog.text
-    assert not next(made.rounds(1)).void
+    assert not next(made.rounds(1)).aborted
     assert made.transcript.survey is None
     assert asked(made).max() == made.most_released == 1
 
@@ -68,7 +68,7 @@ def test_a_survey_that_may_have_been_read_is_not_made_again(digits, limit):
     plan = faults({0: dict.fromkeys(range(3), Stage.UNMASK)})
     method, masks = SelectiveFD("soft"), MaskedSum(4)
     made = federation(digits, method, aggregation=masks, dropouts=plan, releases_per_pair=limit)
-    assert [report.void for report in made.rounds(2)] == [True, False]
+    assert [report.aborted for report in made.rounds(2)] == [True, False]
     assert made.transcript.survey is None
 
 
@@ -77,7 +77,7 @@ def test_pooled_heads_make_as_many_surveys_as_releases_were_agreed(digits):
     for limit, newest in ((1, 0), (2, 1), (None, 2)):
         method = PooledHeads(0, features=SMALL)
         made = federation(digits, method, releases_per_pair=limit)
-        assert not any(report.void or report.refused for report in made.rounds(3))
+        assert not any(report.aborted or report.refused for report in made.rounds(3))
         assert made.transcript.survey.index == newest
 
 
@@ -115,9 +115,9 @@ def test_a_void_round_counts_where_somebody_may_have_read_it(digits, sums, gone,
         schedule=all_proxies(digits),
     )
     rounds = made.rounds(3)
-    assert next(rounds).void
+    assert next(rounds).aborted
     if not counts:  # nothing was opened: the proxies may be asked about again
-        assert not next(rounds).void
+        assert not next(rounds).aborted
     with pytest.raises(BudgetError):
         next(rounds)
 
@@ -128,7 +128,7 @@ def test_a_server_that_calls_an_opened_sum_unopened_loses_its_clients(digits):
     made = federation(digits, aggregation=MaskedSum(4), dropouts=plan)
     made.server.sums.__class__ = type("Liar", (RecordedSum,), {"opened": property(lambda _: False)})
     reports = list(made.rounds(2))
-    assert all(report.void for report in reports)
+    assert all(report.aborted for report in reports)
     assert {why for _, why in reports[1].refused} == {
         "a sum that this client helped to open is called unopened"
     }
@@ -158,10 +158,10 @@ def test_votes_of_a_round_are_given_once_and_clients_that_forget_it_are_caught(
     made.server.__class__ = Repeating
     found = 0
     for report in made.rounds(3):
-        found += not report.void
+        found += not report.aborted
         for client in made.clients:
             if forgetful:
-                client.half._last_counted = -1
+                client.role._last_counted = -1
     assert found == opened
 
 
@@ -174,8 +174,8 @@ def test_a_round_with_a_result_is_not_given_back_and_draws_that_forget_it_are_ca
         monkeypatch.setattr(Draws, "settle", lambda *_: None)
     made = run(federation(digits, aggregation=MaskedSum(4)), rounds=1)
     for client in made.clients:
-        client.half.unopened(client._subject)
-    counted = {client.half.draws.most_released for client in made.clients}
+        client.role.unopened(client._announcement)
+    counted = {client.role.draws.most_released for client in made.clients}
     assert counted == {int(settles)}
 
 
@@ -199,9 +199,9 @@ def test_a_client_refuses_a_round_about_other_proxies(digits):
     """It derives the draw itself, so a server that asks about chosen proxies gets no answer."""
     made = federation(digits, seed=9)
     made.fit(0)
-    made.server.half._terms.draws = Draws(bytes(32), 200, 32, None)
+    made.server.role._terms.draws = Draws(bytes(32), 200, 32, None)
     [report] = made.fit(1)
-    assert report.void
+    assert report.aborted
     assert [k for k, why in report.refused if "about other proxies" in why] == [0, 1, 2, 3]
     assert not made.transcript.up.any()
 

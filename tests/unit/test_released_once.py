@@ -169,7 +169,7 @@ def most_answers_to_a_pair(unit: Recording, data: FederatedData) -> int:
         dropouts=lost,
     )
     run(run(made), rounds=2)
-    assert made.transcript.void_rounds == 1
+    assert made.transcript.aborted_rounds == 1
     everyone = np.arange(len(data.proxies))
     for asked in (everyone[::-1], np.repeat(everyone[:20], 3), everyone[7:8]):
         unit.parts[2].release(asked, always_nine)

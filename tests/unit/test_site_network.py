@@ -42,7 +42,7 @@ def _own(data: FederatedData, world: World, k: int) -> tuple[float, SiteNetwork]
     """A site's accuracy by its own evaluation, and its file."""
     path = world.home(k) / "network.pt"
     assert path.stat().st_mode & 0o077 == 0
-    return world.sites[k].half.accuracy(data.test), load_site_network(path)
+    return world.sites[k].role.accuracy(data.test), load_site_network(path)
 
 
 def _accuracy(network: SiteNetwork, data: FederatedData) -> float:
@@ -74,7 +74,7 @@ def test_a_loaded_network_has_the_accuracy_of_its_site(data, tmp_path, method):
     for k in range(SITES):
         own, network = _own(data, world, k)
         assert _accuracy(network, data) == own
-        assert torch.equal(flatten(network.network), flatten(world.sites[k].half.learner.model))
+        assert torch.equal(flatten(network.network), flatten(world.sites[k].role.learner.model))
         assert network.classes == world.roster.classes
         assert network.shape == (1, 28, 28)
         assert not any(layer.training for layer in network.modules())
@@ -120,7 +120,7 @@ def test_whatever_pooled_heads_leave_is_in_the_file(data, tmp_path, chosen, feat
         proxies=seen(data.proxies),
         test=seen(data.test),
     )
-    half = fd.simulate(viewed, method=method).federation.clients[0].half
+    half = fd.simulate(viewed, method=method).federation.clients[0].role
     assert isinstance(half, HeadClient)
     half.head = np.random.default_rng(0).standard_normal(half.terms.shape)
     half.chosen = chosen
@@ -142,14 +142,14 @@ def test_a_new_process_goes_on_from_the_file_and_not_from_its_warm_up(data, tmp_
     after = world.start(1)
     answer = Answer.decode(after.answer(Push(PushKind.BEGIN).encode()))
     assert not answer.refused
-    np.testing.assert_array_equal(flatten(after.half.learner.model), before)
+    np.testing.assert_array_equal(flatten(after.role.learner.model), before)
     np.testing.assert_array_equal(flatten(load_site_network(path).network), before)
 
 
 @pytest.fixture(scope="module")
 def saved(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "network.pt"
-    half = fd.simulate(data, method=SelectiveFD("hard")).federation.clients[0].half
+    half = fd.simulate(data, method=SelectiveFD("hard")).federation.clients[0].role
     site_network.write(path, half, "cnn-5-5-50@1x28x28", tuple("abcdefghij"), (1, 28, 28))
     return path
 

@@ -264,7 +264,7 @@ def test_a_survey_that_failed_is_asked_again(digits):
     """Too few are left of the first round, all are there in the second."""
     plan = faults({0: dict.fromkeys(range(3), Stage.PREPARE)})
     made = federation(digits, SelectiveFD("soft"), aggregation=MaskedSum(4), dropouts=plan)
-    assert [report.void for report in made.rounds(2)] == [True, False]
+    assert [report.aborted for report in made.rounds(2)] == [True, False]
     assert made.transcript.survey.index == 1
 
 
