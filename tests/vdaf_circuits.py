@@ -36,7 +36,7 @@ class Count(Circuit):
         """The bit."""
         return encoded
 
-    def wires(self, encoded: FieldArray, joint: FieldArray, one: np.uint64) -> FieldArray:  # noqa: ARG002 - Circuit's
+    def wires(self, encoded: FieldArray, joint: FieldArray, one: int) -> FieldArray:  # noqa: ARG002 - Circuit's
         """x on both wires."""
         return np.repeat(encoded, 2)[None, None]
 
@@ -49,7 +49,7 @@ class Count(Circuit):
         encoded: FieldArray,
         called: FieldArray,
         joint: FieldArray,  # noqa: ARG002 - Circuit's
-        one: np.uint64,  # noqa: ARG002 - Circuit's
+        one: int,  # noqa: ARG002 - Circuit's
     ) -> FieldArray:
         """x x - x."""
         return sub(called, np.broadcast_to(encoded, called.shape))
@@ -80,7 +80,7 @@ class Sum(Circuit):
         """[1] the number."""
         return total(mul(encoded, bit_weights(self.most)))[None]
 
-    def wires(self, encoded: FieldArray, joint: FieldArray, one: np.uint64) -> FieldArray:  # noqa: ARG002 - Circuit's
+    def wires(self, encoded: FieldArray, joint: FieldArray, one: int) -> FieldArray:  # noqa: ARG002 - Circuit's
         """A bit a call."""
         return encoded[None, :, None]
 
@@ -94,7 +94,7 @@ class Sum(Circuit):
         encoded: FieldArray,  # noqa: ARG002 - Circuit's
         called: FieldArray,
         joint: FieldArray,  # noqa: ARG002 - Circuit's
-        one: np.uint64,  # noqa: ARG002 - Circuit's
+        one: int,  # noqa: ARG002 - Circuit's
     ) -> FieldArray:
         """Each of them."""
         return called
@@ -131,7 +131,7 @@ class SumVec(Circuit):
         """[length] the numbers."""
         return total(mul(encoded.reshape(self.length, -1), bit_weights(self.most)))
 
-    def wires(self, encoded: FieldArray, joint: FieldArray, one: np.uint64) -> FieldArray:
+    def wires(self, encoded: FieldArray, joint: FieldArray, one: int) -> FieldArray:
         """r^j b_j beside b_j - 1, bit by bit."""
         calls = self.size.calls
         padded = np.zeros(calls * self.chunk, dtype=np.uint64)
@@ -150,7 +150,7 @@ class SumVec(Circuit):
         encoded: FieldArray,  # noqa: ARG002 - Circuit's
         called: FieldArray,
         joint: FieldArray,  # noqa: ARG002 - Circuit's
-        one: np.uint64,  # noqa: ARG002 - Circuit's
+        one: int,  # noqa: ARG002 - Circuit's
     ) -> FieldArray:
         """The sum of all chunks."""
         return total(called)[:, None]

@@ -110,13 +110,13 @@ def powers(base: FieldArray, count: int) -> FieldArray:
     return found
 
 
-def element(value: int) -> np.uint64:
-    """Any integer, modulo p.
+def element(value: int) -> FieldArray:
+    """Any integer, modulo p, as an array without axes.
 
     >>> int(element(-1)) == MODULUS - 1
     True
     """
-    return np.uint64(value % MODULUS)
+    return np.array(value % MODULUS, np.uint64)
 
 
 def from_signed(values: NDArray[np.int64]) -> FieldArray:
@@ -155,13 +155,13 @@ def ntt(values: FieldArray, *, inverse: bool = False) -> FieldArray:
         work = np.stack((add(even, odd), sub(even, odd)), axis=-3)
         size *= 2
     work = work.reshape(values.shape)
-    return mul(work, np.asarray(element(pow(n, -1, MODULUS)))) if inverse else work
+    return mul(work, element(pow(n, -1, MODULUS))) if inverse else work
 
 
 @lru_cache(maxsize=64)
 def _twiddles(size: int, inverse: bool) -> FieldArray:
     base = pow(root(size), -1, MODULUS) if inverse else root(size)
-    return powers(np.asarray(element(base)), size // 2)
+    return powers(element(base), size // 2)
 
 
 @lru_cache(maxsize=64)

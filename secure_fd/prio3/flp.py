@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -25,16 +25,12 @@ from secure_fd.prio3.field import (
     MODULUS,
     FieldArray,
     add,
-    element,
     lagrange,
     mul,
     ntt,
     root,
     total,
 )
-
-_WHOLE: Final = np.uint64(1)
-"""The constant 1 of a measurement that is not shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +98,7 @@ class Circuit(ABC):
         """[size.output] of a share [size.measurement]: the part that is summed. Linear."""
 
     @abstractmethod
-    def wires(self, encoded: FieldArray, joint: FieldArray, one: np.uint64) -> FieldArray:
+    def wires(self, encoded: FieldArray, joint: FieldArray, one: int) -> FieldArray:
         """[Q or 1, calls, arity] inputs of the gadget. Linear."""
 
     @abstractmethod
@@ -111,7 +107,7 @@ class Circuit(ABC):
 
     @abstractmethod
     def outputs(
-        self, encoded: FieldArray, called: FieldArray, joint: FieldArray, one: np.uint64
+        self, encoded: FieldArray, called: FieldArray, joint: FieldArray, one: int
     ) -> FieldArray:
         """[Q, size.outputs] that are zero if the measurement is valid. called: [Q, calls]."""
 
@@ -121,7 +117,7 @@ class Circuit(ABC):
         The wires without their seeds are extended once; a seed adds a multiple of one polynomial.
         """
         size = self.size
-        wires = self.wires(encoded, joint, _WHOLE)
+        wires = self.wires(encoded, joint, 1)
         padded = np.zeros((len(wires), size.wire_points, size.arity), dtype=np.uint64)
         padded[:, 1 : 1 + size.calls] = wires
         extended = self._spread(padded)
@@ -147,7 +143,7 @@ class Circuit(ABC):
 
         PeerError for a point t at which a wire's own value would be read.
         """
-        size, one = self.size, element(pow(shares, -1, MODULUS))
+        size, one = self.size, pow(shares, -1, MODULUS)
         points = query_rand[:, -1]
         if any(pow(int(t), size.wire_points, MODULUS) == 1 for t in points):
             raise PeerError("a proof would be queried where it shows its measurement")

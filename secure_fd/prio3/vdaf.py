@@ -86,11 +86,10 @@ class Prio3:
             sizes = f"{NONCE_BYTES} bytes of nonce and {self.rand_bytes} of randomness"
             raise LocalError(f"a report takes {sizes}, not {len(nonce)} and {len(rand)}")
         encoded = self.circuit.encode(measurement)
-        *drawn, last = [rand[at : at + SEED_BYTES] for at in range(0, len(rand), SEED_BYTES)]
-        helpers, own_blind = drawn, b""
-        if self.blind_bytes:  # a seed and a blind a helper, the leader's blind, the prover's seed
-            helpers = [seed + blind for seed, blind in zip(drawn[::2], drawn[1::2], strict=False)]
-            own_blind = drawn[-1]
+        # A seed and a blind for each helper, the leader's blind, the prover's seed.
+        step, end = SEED_BYTES + self.blind_bytes, len(rand) - SEED_BYTES
+        helpers = [rand[at : at + step] for at in range(0, end - self.blind_bytes, step)]
+        own_blind, last = rand[end - self.blind_bytes : end], rand[end:]
         read = [self._read(context, j, share) for j, share in enumerate(helpers, start=1)]
         leader = reduce(sub, (measured for measured, _, _ in read), encoded)
         shares = [(leader, own_blind), *((measured, blind) for measured, _, blind in read)]

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from secure_fd.errors import LocalError
-from secure_fd.prio3.field import FieldArray, add, from_signed, mul, powers, sub, total
+from secure_fd.prio3.field import FieldArray, add, element, from_signed, mul, powers, sub, total
 from secure_fd.prio3.flp import Circuit, Size
 from secure_fd.prio3.vdaf import Prio3
 from secure_fd.votes.codec import IntArray, UnitArray
@@ -89,11 +89,11 @@ class VoteRows(Circuit):
         """[rows * classes] the weights."""
         return encoded[: self.size.output]
 
-    def wires(self, encoded: FieldArray, joint: FieldArray, one: np.uint64) -> FieldArray:  # noqa: ARG002 - Circuit's
+    def wires(self, encoded: FieldArray, joint: FieldArray, one: int) -> FieldArray:  # noqa: ARG002 - Circuit's
         """[1, calls, arity] all digits."""
         size, last = self.size, self.size.measurement - self.budget_digits
         weights = encoded[: size.output].reshape(self.rows, -1)
-        slack = sub(_shared(self.most, one), total(weights))[:, None]
+        slack = sub(element(self.most * one), total(weights))[:, None]
         numbers = np.concatenate([weights, slack], axis=1).reshape(-1)
         upper = encoded[size.output : last]
         lowest = sub(numbers, self._composed(upper.reshape(self.digits - 1, len(numbers)), 1))
@@ -108,32 +108,27 @@ class VoteRows(Circuit):
         P in pairs: (y - k)(y - D + 1 + k) = w + k (D - 1 - k), with w = y (y - D + 1).
         """
         last = self.base - 1
-        paired = mul(inputs, sub(inputs, np.full_like(inputs, last)))
+        paired = mul(inputs, sub(inputs, element(last)))
         vanishing = paired
         for k in range(1, self.base // 2):
-            vanishing = mul(vanishing, add(paired, np.full_like(paired, k * (last - k))))
+            vanishing = mul(vanishing, add(paired, element(k * (last - k))))
         rho = powers(joint[:, 0], self.size.arity)
         return total(mul(vanishing, rho[:, None]))
 
     def outputs(
-        self, encoded: FieldArray, called: FieldArray, joint: FieldArray, one: np.uint64
+        self, encoded: FieldArray, called: FieldArray, joint: FieldArray, one: int
     ) -> FieldArray:
         """[Q, 2] the gadget's results under sigma, and the error of the budget."""
         checked = total(mul(called, joint[:, 1:]))
         rest = encoded[self.size.measurement - self.budget_digits :]
         spent = total(encoded[: self.size.output])[None]
-        off = sub(_shared(self.budget, one), add(spent, self._composed(rest[:, None], 0)))
+        off = sub(element(self.budget * one), add(spent, self._composed(rest[:, None], 0)))
         return np.stack([checked, np.repeat(off, len(joint))], axis=1)
 
     def _composed(self, digits: FieldArray, first: int) -> FieldArray:
         """[n] sum_i D^(first + i) y_i of digits [k, n]."""
         weights = [self.base ** (first + k) for k in range(len(digits))]
         return total(mul(digits, np.array(weights, np.uint64)[:, None]), axis=0)
-
-
-def _shared(constant: int, one: np.uint64) -> FieldArray:
-    """[1] a constant in a share."""
-    return mul(np.array([constant], np.uint64), np.array([one], np.uint64))
 
 
 @lru_cache(maxsize=16)

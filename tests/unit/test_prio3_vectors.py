@@ -40,7 +40,7 @@ class HigherDegree(Circuit):
     def truncate(self, encoded: FieldArray) -> FieldArray:
         return encoded
 
-    def wires(self, encoded: FieldArray, joint: FieldArray, one: np.uint64) -> FieldArray:  # noqa: ARG002 - Circuit's
+    def wires(self, encoded: FieldArray, joint: FieldArray, one: int) -> FieldArray:  # noqa: ARG002 - Circuit's
         return encoded[None, None]
 
     def gadget(self, inputs: FieldArray, joint: FieldArray) -> FieldArray:  # noqa: ARG002 - Circuit's
@@ -53,7 +53,7 @@ class HigherDegree(Circuit):
         encoded: FieldArray,  # noqa: ARG002 - Circuit's
         called: FieldArray,
         joint: FieldArray,  # noqa: ARG002 - Circuit's
-        one: np.uint64,  # noqa: ARG002 - Circuit's
+        one: int,  # noqa: ARG002 - Circuit's
     ) -> FieldArray:
         return called
 
