@@ -14,6 +14,17 @@ from secure_fd.data.images import Images, pixel_bytes, proxy_pixels
 from secure_fd.data.patches import PatchMap
 from secure_fd.data.sources import cache_folder, load
 
+_WIDTH = 10.0
+"""Deviations of a patch feature that [0, 1] is wide."""
+SPREAD = 1 / _WIDTH
+"""Deviation of a patch feature on public images, between 0 and 1."""
+
+
+def as_records(features_of: PatchMap, pixels: Tensor) -> Tensor:
+    """Map images to records [N, rank, 1, 1] in [0, 1], of mean .5 on the public images."""
+    whitened = torch.from_numpy(features_of(pixels)).float()
+    return (0.5 + whitened / _WIDTH).clamp(0, 1)[:, :, None, None]
+
 
 def seen_through(data: FederatedData, view: Callable[[Tensor], Tensor]) -> FederatedData:
     """Map all images [N, channels, H, W] of a federation to features [N, d, 1, 1].
@@ -69,7 +80,7 @@ def _patches(name: str, data_dir: Path | None) -> Source:
     """A set of images that clients see through patch features, [N, 60, 1, 1] in [0, 1]."""
 
     def seen(data: FederatedData) -> FederatedData:
-        return seen_through(data, PatchMap.fit(data.proxies.pixels).as_records)
+        return seen_through(data, partial(as_records, PatchMap.fit(data.proxies.pixels)))
 
     return replace(load(name, data_dir), name=f"{name}_patches", seen=seen)
 

@@ -24,6 +24,7 @@ from attacks.class_sums import SumNoise
 from attacks.liars import LIAR, LenientSum, Lie, Poisoned, honest
 from attacks.members import evenly
 from experiments import rows
+from experiments.features import SPREAD
 from experiments.fixed_labels import FixedLabels, Lesson
 from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost, measured
 from experiments.own_data import own_federation
@@ -35,7 +36,6 @@ from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.image_sets import IMAGE_SETS, image_set
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, parse_split
-from secure_fd.data.patches import SPREAD
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.base import Labels, Method

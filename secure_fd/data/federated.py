@@ -124,7 +124,10 @@ def federate(
     """
     rng = np.random.default_rng(seed)
     part = sizes or image_set(source.name).sizes
-    pool = source.pool[_single_copies(source)]
+    seen: set[bytes] = set()
+    if source.test is not None:
+        first_copies(source.test.pixels, seen)
+    pool = source.pool[first_copies(source.pool.pixels, seen)]
     labels = pool.labels.numpy()
     tested = part.test if source.test is None else 0
     drawn, free = _draw(labels, {"test": tested}, source.n_classes, np.random.default_rng(_TEST))
@@ -172,12 +175,6 @@ def clients_of(
         held = max(1, round(_VALIDATION * len(part)))
         made.append(ClientData(part[order[held:]], part[order[:held]], count))
     return made
-
-
-def _single_copies(source: Source) -> IntArray:
-    """Indices of pool images that neither the test set nor an earlier index holds, ascending."""
-    seen = set() if source.test is None else {content_of(image) for image in source.test.pixels}
-    return first_copies(source.pool.pixels, seen)
 
 
 def first_copies(pixels: Tensor, seen: set[bytes]) -> IntArray:
@@ -237,9 +234,8 @@ def _client(pool: Images, share: IntArray, n_classes: int, rng: np.random.Genera
     """Hold back a tenth of the records of each class for validation."""
     labels = pool.labels.numpy()[share]
     shuffled = rng.permutation(len(share))
-    rank = np.empty(len(share))  # rank of each record within its class, in shuffled order
+    back = np.zeros(len(share), dtype=np.bool_)
     for c in np.unique(labels):
         own = shuffled[labels[shuffled] == c]
-        rank[own] = np.arange(len(own)) / len(own)
-    back = rank >= 1.0 - _VALIDATION
+        back[own[len(own) - int(_VALIDATION * len(own)) :]] = True
     return ClientData(pool[share[~back]], pool[share[back]], n_classes)

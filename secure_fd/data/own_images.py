@@ -1,8 +1,7 @@
 """A user's own images: tensors and data sets, and folders of a class or of a client each."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from secure_fd.data.federated import FederatedData, Source, clients_of, federate, first_copies
-from secure_fd.data.image_sets import Sizes, own_name
+from secure_fd.data.federated import FederatedData, clients_of, first_copies
+from secure_fd.data.image_sets import own_name
 from secure_fd.data.images import Images, concatenate
-from secure_fd.data.partition import Split
+from secure_fd.data.partition import Split, partition
+from secure_fd.data.vision import picture
 from secure_fd.errors import ConfigurationError
-from secure_fd.optional import extra
 
 _SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".bmp"})
 _MODES: Final = {1: "L", 3: "RGB"}
@@ -97,21 +96,9 @@ def images_in(
 
 def _scaled(path: Path, size: int, channels: int) -> Tensor:
     """[channels, size, size] of 8 bits."""
-    with _opened(path) as image:
+    with picture(path, "folder") as image:
         made = np.array(image.convert(_MODES[channels]).resize((size, size)), dtype=np.uint8)
     return torch.from_numpy(made).view(size, size, channels).permute(2, 0, 1)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    with extra():
-        from PIL import Image  # slow to import
-
-    try:
-        with Image.open(path) as opened:
-            yield opened
-    except OSError as error:
-        raise ConfigurationError("folder", str(path), "it is no image") from error
 
 
 def _inside(root: Path) -> list[Path]:
@@ -166,83 +153,63 @@ def federation_in(
     if proxies is not None and not proxies.is_dir():
         raise ConfigurationError("proxies", str(proxies), "it must be a folder of images")
     channels = 3 if any(_coloured(folder) for folder in (root, proxies) if folder) else 1
-    share = _PROXIES if proxies is None else 0.0
+    names = sorted({path.name for client in clients or (root,) for path in _folders(client)})
+    read = partial(images_in, size=size, channels=channels, classes=names)
     if clients:
-        names = sorted({path.name for client in clients for path in _folders(client)})
-        data = _held_by(clients, names, channels, size, seed, share)
+        held = [read(client)[0] for client in clients]
     else:
-        data, names = _divided(root, channels, size, split, n_clients, seed, share)
+        images, _ = read(root)
+        held = [images[images.labels == label] for label in range(len(names))]
+    seen: set[bytes] = set()
+    parts = []
+    for k, (folder, images) in enumerate(zip(clients or _folders(root), held, strict=True)):
+        parts.append(_parts(folder, images, seen, _PROXIES * (proxies is None), seed, k))
+    tests, public, held_out, own = zip(*parts, strict=True)
+    shown = concatenate(public)[np.random.default_rng(seed).permutation(sum(map(len, public)))]
+    if not clients:
+        rest = concatenate(own)
+        rng = np.random.default_rng(seed)
+        shares = partition(rest.labels.numpy(), split, n_clients, len(names), rng)
+        own = tuple(rest[share] for share in shares)
     if proxies is not None:
-        data = replace(data, proxies=_public(proxies, names, channels, size, data))
-    form = tuple(data.proxies.pixels.shape[1:])
-    return replace(data, name=own_name(form, data.n_classes, len(data.proxies)))
+        shown = _public(proxies, names, read, seen)
+    name = own_name(tuple(shown.pixels.shape[1:]), len(names), len(shown))
+    parties = tuple(clients_of(own, len(names), seed=seed))
+    return FederatedData(
+        name, len(names), parties, shown, concatenate(tests), concatenate(held_out)
+    )
 
 
 def _coloured(root: Path) -> bool:
     """Whether any image has colour."""
     for path in sorted(root.rglob("*")):
         if path.suffix.lower() in _SUFFIXES:
-            with _opened(path) as image:
+            with picture(path, "folder") as image:
                 if image.mode not in _GREY:
                     return True
     return False
 
 
-def _divided(
-    root: Path, channels: int, size: int, split: Split, n_clients: int, seed: int, share: float
-) -> tuple[FederatedData, list[str]]:
-    images, names = images_in(root, size, channels=channels)
-    n_classes = len(names)
-    fewest = min(int((images.labels == c).sum()) for c in range(n_classes))
-    if fewest < _LEAST:
-        raise ConfigurationError("images", str(root), f"a class needs {_LEAST} images or more")
-    sizes = Sizes(*(round(part * fewest) for part in (share, _TEST, _HELD_OUT)))
-    return federate(Source("own", n_classes, images, None), split, n_clients, seed, sizes), names
+def _parts(
+    folder: Path, images: Images, seen: set[bytes], proxies: float, seed: int, k: int
+) -> list[Images]:
+    """Test, proxies, held-out and private records of folder number k, none of which was seen."""
+    images = images[first_copies(images.pixels, seen)]
+    if len(images) < _LEAST:
+        raise ConfigurationError("images", str(folder), f"it needs {_LEAST} images or more")
+    cuts = np.cumsum([round(share * len(images)) for share in (_TEST, proxies, _HELD_OUT)])
+    order = np.random.default_rng((0, k)).permutation(len(images))
+    order[cuts[0] :] = np.random.default_rng((seed, k)).permutation(order[cuts[0] :])
+    return [images[part] for part in np.split(order, cuts)]
 
 
-def _held_by(
-    clients: Sequence[Path], names: list[str], channels: int, size: int, seed: int, share: float
-) -> FederatedData:
-    """What each client's folder holds; proxies, test and held-out are drawn from all alike."""
-    seen: set[bytes] = set()
-    parts = []
-    for k, folder in enumerate(clients):
-        images, _ = images_in(folder, size, channels=channels, classes=names)
-        images = _once(images, seen)
-        if len(images) < _LEAST:
-            raise ConfigurationError("images", str(folder), f"it needs {_LEAST} images or more")
-        test, rest = _parted(images, _TEST, np.random.default_rng((0, k)))
-        rng = np.random.default_rng((seed, k))
-        public, rest = _parted(rest, share * len(images) / len(rest), rng)
-        held, rest = _parted(rest, _HELD_OUT * len(images) / len(rest), rng)
-        parts.append((test, public, held, rest))
-    *shared, own = zip(*parts, strict=True)
-    tests, proxies, held_out = map(concatenate, shared)
-    proxies = proxies[np.random.default_rng(seed).permutation(len(proxies))]
-    parties = tuple(clients_of(own, len(names), seed=seed))
-    return FederatedData("own", len(names), parties, proxies, tests, held_out)
-
-
-def _once(images: Images, seen: set[bytes]) -> Images:
-    return images[first_copies(images.pixels, seen)]
-
-
-def _parted(images: Images, share: float, rng: np.random.Generator) -> tuple[Images, Images]:
-    order = rng.permutation(len(images))
-    count = round(share * len(images))
-    return images[order[:count]], images[order[count:]]
-
-
-def _public(root: Path, names: list[str], channels: int, size: int, data: FederatedData) -> Images:
+def _public(
+    root: Path, names: list[str], read: Callable[..., tuple[Images, list[str]]], seen: set[bytes]
+) -> Images:
     """Proxies that no record equals; without a folder a class of the clients', labels are -1."""
     if {path.name for path in _folders(root)} <= set(names) and not _files(root):
-        found, _ = images_in(root, size, channels=channels, classes=names)
+        found, _ = read(root)
     else:
-        places = [root, *_folders(root)]
-        found, _ = images_in(root, size, channels=channels, folders=places)
+        found, _ = read(root, folders=[root, *_folders(root)])
         found = Images(found.pixels, torch.full_like(found.labels, -1))
-    parts = [p for c in data.clients for p in (c.train, c.validation)]
-    seen: set[bytes] = set()
-    for part in (*parts, data.test, data.held_out):
-        first_copies(part.pixels, seen)
-    return _once(found, seen)
+    return found[first_copies(found.pixels, seen)]

@@ -28,10 +28,6 @@ _ROUNDS: Final = 10
 _FLOOR: Final = 0.03**2
 _BATCH: Final = 50
 """Images at a time: their maps stay in a core's cache."""
-_REACH: Final = 5.0
-"""Deviations that a feature may lie from its mean, where [0, 1] ends."""
-SPREAD: Final = 1 / (2 * _REACH)
-"""Deviation of a feature on public images, between 0 and 1."""
 _EXPLAINED, _MOST_RANK = 0.92, 250
 """Of the public images' variance before whitening, and components at most: more of them are detail
 that noise drowns, fewer cannot tell clothes apart (looked at on seed 0)."""
@@ -87,14 +83,8 @@ class PatchMap:
 
     def __call__(self, pixels: Tensor) -> NDArray[np.float64]:
         """Map images to [N, rank]."""
-        return np.asarray(self._whitened(pixels.cpu()).double().numpy())
-
-    def as_records(self, pixels: Tensor) -> Tensor:
-        """Map images to records [N, rank, 1, 1] in [0, 1], of mean .5 on the public images."""
-        return (0.5 + self._whitened(pixels) / (2 * _REACH)).clamp(0, 1)[:, :, None, None]
-
-    def _whitened(self, pixels: Tensor) -> Tensor:
-        return (self._raw(pixels) - self.centre) @ self.axes
+        whitened = (self._raw(pixels.cpu()) - self.centre) @ self.axes
+        return np.asarray(whitened.double().numpy())
 
     def _raw(self, pixels: Tensor) -> Tensor:
         """[N, 2 filters pool^2], before principal components."""

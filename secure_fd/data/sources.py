@@ -17,7 +17,7 @@ from torch.nn import functional
 from secure_fd.data.federated import Source
 from secure_fd.data.image_sets import VARIABLE, data_folder, folder_of, image_set
 from secure_fd.data.images import Images
-from secure_fd.data.vision import torchvision
+from secure_fd.data.vision import picture, torchvision
 from secure_fd.errors import ConfigurationError
 from secure_fd.optional import extra
 
@@ -109,11 +109,11 @@ def _cifar10_part(part: str, data_dir: Path | None) -> _Labelled:
 
 def _mosaic(path: Path) -> NDArray[np.uint8]:
     """The tiles [N, 3, 32, 32] of a colour mosaic, row by row."""
-    picture, side = _picture(path, "RGB"), _CIFAR_SIDE
-    rows, columns = picture.shape[0] // side, picture.shape[1] // side
-    if picture.shape != (rows * side, columns * side, 3):
-        raise _refused(path, f"its size {picture.shape[:2]} is no multiple of {side}")
-    tiles = picture.reshape(rows, side, columns, side, 3).transpose(0, 2, 4, 1, 3)
+    mosaic, side = _picture(path, "RGB"), _CIFAR_SIDE
+    rows, columns = mosaic.shape[0] // side, mosaic.shape[1] // side
+    if mosaic.shape != (rows * side, columns * side, 3):
+        raise _refused(path, f"its size {mosaic.shape[:2]} is no multiple of {side}")
+    tiles = mosaic.reshape(rows, side, columns, side, 3).transpose(0, 2, 4, 1, 3)
     return np.ascontiguousarray(tiles.reshape(-1, 3, side, side))
 
 
@@ -174,15 +174,8 @@ def _refused(path: Path, allowed: str) -> ConfigurationError:
 
 
 def _picture(path: Path, mode: str) -> NDArray[np.uint8]:
-    with extra():
-        from PIL import Image, UnidentifiedImageError  # slow to import
-    try:
-        with Image.open(path) as picture:
-            return np.asarray(picture.convert(mode), dtype=np.uint8)
-    except FileNotFoundError:
-        raise _refused(path, "this file must exist") from None
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise _refused(path, f"the image is damaged ({error}): fetch it anew") from None
+    with picture(path, "data_dir") as opened:
+        return np.asarray(opened.convert(mode), dtype=np.uint8)
 
 
 _MAX_BYTES: Final = 1 << 30

@@ -1,4 +1,4 @@
-"""The one place that imports torchvision.
+"""Image files through Pillow, and the one place that imports torchvision.
 
 A torchvision built for CUDA fails to import beside a CPU-only torch because two of its operators
 are not registered. Declaring their schemas first lets datasets, transforms and models work; a
@@ -6,10 +6,15 @@ matching pair of builds never reaches that branch.
 """
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
+from secure_fd.errors import ConfigurationError
 from secure_fd.optional import extra
 
 _SCHEMAS = (
@@ -35,3 +40,22 @@ def torchvision() -> ModuleType:
         library.define(schema)  # type: ignore[no-untyped-call]
     _declared.append(library)
     return importlib.import_module("torchvision")
+
+
+@contextmanager
+def picture(path: Path, field: str) -> Iterator[Any]:
+    """Open an image file, which Pillow decodes where its pixels are read.
+
+    Raises ConfigurationError about `field` for a file that is missing or damaged, or no image.
+    """
+    with extra():
+        from PIL import Image  # slow to import
+
+    try:
+        with Image.open(path) as opened:
+            yield opened
+    except FileNotFoundError:
+        raise ConfigurationError(field, str(path), "this file must exist") from None
+    except (OSError, Image.DecompressionBombError) as error:
+        allowed = f"it is no image, or a damaged one ({error}): fetch it anew"
+        raise ConfigurationError(field, str(path), allowed) from error

@@ -5,7 +5,7 @@ right attack fails so for one seed in twenty.
 """
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from attacks.generator import (
     Search,
 )
 from attacks.view import Public, client_view, outsider_view, server_view
-from experiments.features import seen_through
+from experiments.features import as_records, seen_through
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.patches import PatchMap
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
@@ -183,5 +183,5 @@ def test_a_run_with_a_generator_is_attacked_by_name(digits):
     assert found.figure_name == "AUC"
     assert found.n_members == found.n_non_members > 0
     features_of = PatchMap.fit(digits.proxies.pixels, rank=4)
-    run = run_of(seen_through(digits, features_of.as_records), method)
+    run = run_of(seen_through(digits, partial(as_records, features_of)), method)
     assert asked(run).n_members == found.n_members

@@ -1,22 +1,24 @@
 """Patch features: fitted on public proxies alone, and good enough to tell digits apart."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import RidgeClassifier
 
-from experiments.features import seen_through
+from experiments.features import SPREAD, as_records, seen_through
 from secure_fd.data.federated import federate
 from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split
-from secure_fd.data.patches import SPREAD, PatchMap
+from secure_fd.data.patches import PatchMap
 from secure_fd.data.sources import load
 
 RANK = 20
 
 
 def test_features_tell_digits_apart(digits):
-    made = seen_through(digits, PatchMap.fit(digits.proxies.pixels, RANK).as_records)
+    made = seen_through(digits, partial(as_records, PatchMap.fit(digits.proxies.pixels, RANK)))
     flat = [part.pixels.flatten(1).numpy() for part in (made.proxies, made.test)]
     assert flat[0].min() >= 0
     assert flat[0].max() <= 1
@@ -38,7 +40,7 @@ def test_a_set_of_patches_is_the_set_of_images_through_its_map():
     )
     assert seen.name == "mnist5k_patches"
     assert torch.equal(seen.clients[3].train.labels, images.clients[3].train.labels)
-    view = PatchMap.fit(images.proxies.pixels).as_records
+    view = partial(as_records, PatchMap.fit(images.proxies.pixels))
     assert torch.equal(seen.test.pixels[:7], view(images.test.pixels)[:7])
     assert seen.proxies.pixels.shape == (1000, 60, 1, 1)
     assert float(seen.proxies.pixels.std(dim=0).mean()) == pytest.approx(SPREAD, rel=0.01)
