@@ -52,7 +52,7 @@ from attacks.view import Public, server_view
 from attacks.votes import undoing
 from secure_fd.cache import freed_with_owner
 from secure_fd.data.federated import FederatedData
-from secure_fd.data.image_sets import own_shape
+from secure_fd.data.image_sets import image_set, own_shape
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.methods.dafkd import DaFKD
@@ -374,7 +374,7 @@ def _who_taught(lesson: int, run: Run) -> AttackResult:
 def public_of(data: FederatedData) -> Public:
     """What every attacker knows: proxies, numbers of clients and classes, the shared network."""
     own = own_shape(data.name) is not None
-    shared = models.architectures(data.name)[0] if own else models.SHARED
+    shared = image_set(data.name).architectures[0] if own else models.SHARED
     unlabelled = bool((data.proxies.labels < 0).any())
     return Public(
         labelled(data.proxies).images,

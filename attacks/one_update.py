@@ -23,7 +23,7 @@ from attacks.updates_attack import (
 )
 from attacks.view import Public, View, server_view
 from secure_fd.data.federated import ClientData, FederatedData
-from secure_fd.data.image_sets import IMAGE_SETS
+from secure_fd.data.image_sets import IMAGE_SETS, own_shape
 from secure_fd.data.images import Images
 from secure_fd.methods.fedavg import FedAvg, parameter_codec
 from secure_fd.privacy.dp_sgd import PrivateSGD
@@ -123,7 +123,9 @@ def one_update(
     clients = [_client(c, recipe if private else None) for c in data.clients[:_CLIENTS]]
     codec = parameter_codec(record_shares([len(client.train) for client in clients]))
     recipe = replace(recipe, shares=codec.shares)
-    architecture = partial(models.build, models.fitted(set_up.model, data.name), data.n_classes)
+    shape = own_shape(data.name)
+    model = f"{set_up.model}@{'x'.join(map(str, shape))}" if shape else set_up.model
+    architecture = partial(models.build, model, data.n_classes)
     spent = None
     if private:
         rates = recipe.learning_rate, recipe.batch

@@ -132,8 +132,8 @@ def trainers(task: _Task, settings: SGD) -> Round:
     def run() -> None:
         for client in clients:
             predict(client.model, task.proxies)
-            client.local_steps(1)
-            client.distillation_steps(task.proxies, task.targets, PROXY_STEPS)
+            client.take_steps(1)
+            client.take_steps(PROXY_STEPS, task.proxies, task.targets)
 
     return run
 

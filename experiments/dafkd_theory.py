@@ -152,7 +152,9 @@ def measure(_: Path | None, cell: Cell, __: None, progress: study.Progress) -> s
     p, truth = parts.pdf(x[:, None]).prod(axis=2).T, classes(x)
     judges = trained(records, x, cell.steps, cell.seed)
     progress(50)
-    scores = np.stack([logits(judge, as_images(x)).reshape(-1) for judge in judges])
+    scores = np.stack(
+        [logits(judge, as_images(x)).double().numpy().reshape(-1) for judge in judges]
+    )
     weights = (optimal(p), 1 / (1 + np.exp(-scores)), np.ones_like(p))
     every = records.reshape(-1, 2)
     figures = {AWAY: float(np.abs(weights[1] - weights[0]).mean())}

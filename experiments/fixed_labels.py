@@ -27,7 +27,7 @@ from secure_fd.simulation.build import architectures
 from secure_fd.simulation.federation import Participant
 from secure_fd.training import models
 from secure_fd.training.recipes import SGD, Schedule
-from secure_fd.training.trainer import Trainer, accuracy, default_device, predict, predicted_labels
+from secure_fd.training.trainer import Trainer, accuracy, default_device, logits, predict
 from secure_fd.votes.codec import FloatArray, IntArray, one_hot
 
 DELTA = 0.05
@@ -172,8 +172,8 @@ def empirical_risk(
     model: torch.nn.Module, train: Images, pixels: Tensor, taught: FloatArray, alpha: float
 ) -> float:
     """alpha times the l1 loss on records, plus 1 - alpha times that on the taught proxies."""
-    wrong = predicted_labels(model, train.pixels) != train.labels
-    named = predicted_labels(model, pixels).cpu().numpy()
+    wrong = logits(model, train.pixels).argmax(dim=1) != train.labels
+    named = logits(model, pixels).argmax(dim=1).cpu().numpy()
     # The l1 distance of a one-hot label to a point of the simplex is 2 (1 - its own component).
     missed = 2 * (1 - taught[np.arange(len(named)), named])
     return alpha * 2 * float(wrong.double().mean()) + (1 - alpha) * float(missed.mean())
@@ -193,7 +193,7 @@ def distance(near: Tensor, far: Tensor, architecture: str, n_classes: int, seed:
     judge = Trainer(
         models.build(architecture, n_classes, seed), sides, SGD(), seed, default_device()
     )
-    judge.local_steps(_STEPS)
+    judge.take_steps(_STEPS)
     shares = [
         float((predict(judge.model, held).argmax(axis=1) != 0).mean()) for held in (a_held, b_held)
     ]

@@ -258,10 +258,10 @@ def auroc(positive: BoolArray, scores: "FloatArray") -> list[float]:
 @freed_with_owner
 def _warm_predictions(made: "Prepared") -> "IntArray":
     """[K, P] the class that each client's network gives each proxy after the warm-up."""
-    from secure_fd.training.trainer import predicted_labels
+    from secure_fd.training.trainer import logits
 
     pixels = made.data.proxies.pixels
-    return np.stack([predicted_labels(m, pixels).numpy() for m in made.networks()])
+    return np.stack([logits(m, pixels).argmax(dim=1).numpy() for m in made.networks()])
 
 
 def diagnose(runner: "Federation", data: "FederatedData") -> dict[str, float]:

@@ -343,7 +343,7 @@ def shared_steps(
     settings = PrivateSGD(finite, budget.delta, steps, rate, plan.batch, clip)
     spent = PrivateBudget(settings, len(train), random)
     spent.noise = plan.noise * budget.provision  # in the place of one holder's
-    PrivateTrainer(model, train, spent, torch.device("cpu")).local_steps(steps)
+    PrivateTrainer(model, train, spent, torch.device("cpu")).take_steps(steps)
     return plan
 
 

@@ -174,7 +174,7 @@ def warmed_up(
     if one_by_one:
         for made, images, seed in zip(networks, train, seeds, strict=True):
             trainer = Trainer(made, images, group.warm_up.sgd, seed, device)
-            trainer.local_steps(group.warm_up.warmup_steps)
+            trainer.take_steps(group.warm_up.warmup_steps)
             on_steps(group.warm_up.warmup_steps)
     else:
         for made, images, seed in zip(networks, train, seeds, strict=True):

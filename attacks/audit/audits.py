@@ -59,7 +59,7 @@ def canary_gradients(setting: Setting) -> Shown:
     scores, included = (np.concatenate(part) for part in zip(*scored, strict=True))
     worlds = by_inclusion("likelihood", scores, included)
     nobody = torch.zeros(_TRAINED, 1, 1, 1), torch.zeros(_TRAINED)
-    claimed = printed(linear_trainer(*nobody, setting, os.urandom).guarantee()).epsilon
+    claimed = printed(linear_trainer(*nobody, setting, os.urandom).budget.guarantee()).epsilon
     shape = sampled_shape(1 / SHARE, STEPS, setting.delta)
     return _shaped("DP-SGD, canary gradients", worlds, claimed, setting, shape)
 

@@ -245,7 +245,7 @@ def training_noise(setting: Setting) -> Shown:
     """Steps on black images, which move no weight: all that moves is noise."""
     pixels, labels = torch.zeros(_RECORDS, 1, 1, _PIXELS), torch.zeros(_RECORDS)
     trainer = linear_trainer(pixels, labels, setting, os.urandom)
-    claimed = printed(trainer.guarantee()).epsilon
+    claimed = printed(trainer.budget.guarantee()).epsilon
     moved = [
         moves(linear_trainer(pixels, labels, setting, setting.random))
         for _ in range(setting.trials(_RUNS))
@@ -266,7 +266,8 @@ def training_batches(setting: Setting) -> Shown:
     not granted; where the mean is higher, more of them are drawn.
     """
     pixels, labels = torch.full((_CROWD, 1, 1, 1), BRIGHT), torch.ones(_CROWD)
-    claimed = printed(linear_trainer(pixels, labels, setting, os.urandom).guarantee()).epsilon
+    trainer = linear_trainer(pixels, labels, setting, os.urandom)
+    claimed = printed(trainer.budget.guarantee()).epsilon
     runs = range(setting.trials(_RUNS))
     sizes = np.concatenate([
         gradients_of_ones(linear_trainer(pixels, labels, setting, setting.random))[:, 0]

@@ -180,7 +180,7 @@ def moves(trainer: PrivateTrainer) -> FloatArray:
         weight.zero_()
     path = [np.zeros(tuple(weight.shape))]
     for _ in range(STEPS):
-        trainer.local_steps(1)
+        trainer.take_steps(1)
         path.append(weight.detach().double().numpy().copy())
     batch = trainer.budget.settings.batch
     return np.asarray(np.diff(np.array(path), axis=0) * (-batch / _RATE))

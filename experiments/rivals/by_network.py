@@ -69,7 +69,7 @@ class SelectiveByNetwork(VotingMethod):
 
     def scores(self, network: nn.Module, pixels: Tensor) -> FloatArray:
         """[N] of any images."""
-        return SCORES[self.selector](logits(network, pixels))
+        return SCORES[self.selector](logits(network, pixels).double().cpu().numpy())
 
     def policy(self, client: ClientData, proxies: Tensor) -> VotePolicy:  # noqa: ARG002 - no use without the network
         """LocalError: there is no policy without the network."""

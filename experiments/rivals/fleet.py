@@ -311,6 +311,6 @@ def learnt(
         return model
     trainer = Trainer(model, lesson, SGD(), seed, default_device())
     for tick in range(_TICKS):
-        trainer.local_steps(steps * (tick + 1) // _TICKS - steps * tick // _TICKS)
+        trainer.take_steps(steps * (tick + 1) // _TICKS - steps * tick // _TICKS)
         progress(100 * (tick + 1) // _TICKS)
     return model

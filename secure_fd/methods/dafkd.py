@@ -304,7 +304,7 @@ class DaFKDServer(ServerRole):
         falling = replace(schedule, sgd=sgd, anneal_over=1)
         for count, rate in falling.rates(0, self._terms.method.steps):
             trainer.learning_rate = rate
-            trainer.distillation_steps(x[kept], targets, count)
+            trainer.take_steps(count, x[kept], targets)
 
     def report(self) -> ServerReport:
         """Return the newest global network, and the share of generated x it was distilled from."""

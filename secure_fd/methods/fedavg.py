@@ -190,7 +190,7 @@ class GlobalModelClient(ClientRole):
     def guarantee(self) -> Guarantee | None:
         """Return the guarantee of DP-SGD."""
         trainer = self.learner.trainer
-        return trainer.guarantee() if isinstance(trainer, PrivateTrainer) else None
+        return trainer.budget.guarantee() if isinstance(trainer, PrivateTrainer) else None
 
     def begin_round(self, subject: bytes) -> int:
         """Read a round's number, and the model that may follow it to start a run."""

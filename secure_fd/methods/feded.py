@@ -78,6 +78,6 @@ class FedEDServer(VoteServer):
         """Train on the mean, and return the central network's answers."""
         mean = super().apply(indices, sums)
         steps, self._warmup = self._steps + self._warmup, 0
-        self._trainer.distillation_steps(*self._targets.learn(mean), steps)
+        self._trainer.take_steps(steps, *self._targets.learn(mean))
         answers = predict(self._model, self._proxies[torch.from_numpy(indices)])
         return replace(mean, predictions=teachable(answers, self._method.labels))

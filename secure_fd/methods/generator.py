@@ -183,11 +183,16 @@ class AdversarialTrainer(LocalTrainer):
         if budget is not None:
             self._private = PrivateGradient(self.discriminator, self._train, budget)
 
-    def local_steps(self, steps: int, lessons: Tensor | None = None) -> None:  # noqa: ARG002 - labels are not learnt
+    def take_steps(
+        self,
+        count: int,
+        pixels: Tensor | None = None,  # noqa: ARG002 - neither proxies
+        targets: Tensor | None = None,  # noqa: ARG002 - nor labels are learnt
+    ) -> None:
         """Take steps of the discriminator, and of the generator against it, in turns."""
         if self._classifier is not None:
             self._classifier.eval()
-        for _ in range(steps):
+        for _ in range(count):
             with torch.no_grad():
                 made = self._made(*self._generator.sample(_BATCH, self._random))
             self._step_discriminator(made)

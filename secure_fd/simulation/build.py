@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from secure_fd.crypto.public_draws import proxy_commitment
+from secure_fd.data import image_sets
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import proxy_pixels
 from secure_fd.errors import ConfigurationError
@@ -283,7 +284,7 @@ def architectures(image_set: str, clients: int, *, shared: bool = False) -> tupl
     >>> architectures("mnist", 3)
     ('cnn-5-5-50', 'cnn-5-5-50', 'cnn-3-3-128')
     """
-    known = models.architectures(image_set)
+    known = image_sets.image_set(image_set).architectures
     return tuple(known[0 if shared else k % len(known)] for k in range(clients))
 
 

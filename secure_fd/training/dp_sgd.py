@@ -17,7 +17,6 @@ from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.optional import extra
 from secure_fd.privacy.dp_sgd import PrivateBudget
-from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.training.trainer import LocalTrainer
 
 
@@ -124,17 +123,15 @@ class PrivateTrainer(LocalTrainer):
         self.learning_rate = budget.settings.learning_rate
         self._optimiser = torch.optim.SGD(model.parameters(), lr=self.learning_rate)  # no schedule
 
-    def local_steps(self, steps: int, lessons: Tensor | None = None) -> None:
-        """Noisy, clipped SGD steps on Poisson samples of the private records.
+    def take_steps(
+        self, count: int, pixels: Tensor | None = None, targets: Tensor | None = None
+    ) -> None:
+        """Take noisy, clipped SGD steps on Poisson samples of the private records.
 
-        Raises LocalError for lessons: it learns labels alone.
+        Raises LocalError for proxies or targets: it learns labels alone.
         """
-        if lessons is not None:
+        if pixels is not None or targets is not None:
             raise LocalError("DP-SGD learns the labels of private records alone")
-        for _ in range(steps):
+        for _ in range(count):
             self._gradient.fill(_cross_entropy)
             self._optimiser.step()
-
-    def guarantee(self) -> Guarantee:
-        """Of the budget, for all that spends it."""
-        return self.budget.guarantee()

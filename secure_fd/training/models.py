@@ -7,7 +7,6 @@ deviation of a pixel may follow: `mlp-128@60x1x1:0.5:0.1`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 from urllib.error import URLError
@@ -15,7 +14,7 @@ from urllib.error import URLError
 import torch
 from torch import Tensor, nn
 
-from secure_fd.data.image_sets import TABLE_3, image_set, own_shape
+from secure_fd.data.image_sets import TABLE_3
 from secure_fd.data.vision import torchvision
 from secure_fd.errors import ConfigurationError, LocalError
 
@@ -25,6 +24,8 @@ _SMALLEST: Final = 16
 """Pixels a side of which two convolutions of 5 x 5, each halved, leave some."""
 # Of ImageNet, by channel, as the published weights expect.
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_USUAL = (0.5, 0.25)
+"""Mean and deviation of pixels for which a name has none."""
 
 
 class Standardise(nn.Module):
@@ -43,17 +44,6 @@ class Standardise(nn.Module):
         return (pixels - self.mean) / self.deviation
 
 
-@dataclass(frozen=True, slots=True)
-class _Input:
-    """Planes of side x side, and how they are standardised."""
-
-    channels: int
-    side: int
-    mean: float = 0.5
-    deviation: float = 0.25
-
-
-_DIGITS = _Input(1, 28, 0.1307, 0.3081)
 _LAYERS = (*TABLE_3, "mlp-128", "mlp-128-64", "mlp-256")
 _RESNETS: Mapping[str, tuple[int, str, bool]] = {
     f"resnet{depth}-{head}{ending}": (depth, head, bool(ending))
@@ -61,25 +51,6 @@ _RESNETS: Mapping[str, tuple[int, str, bool]] = {
     for head in ("128-64", "256")
     for ending in ("", "-pretrained")
 }
-
-
-def architectures(name: str) -> tuple[str, ...]:
-    """Return the architectures of an image set's clients, in the order of the paper's tables.
-
-    Raises:
-        ConfigurationError: the image set is unknown.
-    """
-    return image_set(name).architectures
-
-
-def fitted(name: str, image_set: str) -> str:
-    """Name an architecture of 28 x 28 images at the shape of a user's own images.
-
-    >>> fitted("cnn-5-5-50", "mnist"), fitted("cnn-5-5-50", "own-3x32x32-4-200")
-    ('cnn-5-5-50', 'cnn-5-5-50@3x32x32')
-    """
-    shape = own_shape(image_set)
-    return name if shape is None else f"{name}@{'x'.join(map(str, shape))}"
 
 
 def build(name: str, n_classes: int, seed: int) -> nn.Module:
@@ -95,34 +66,38 @@ def build(name: str, n_classes: int, seed: int) -> nn.Module:
             return _resnet(*_RESNETS[name], n_classes)
         layers, _, shape = name.partition("@")
         if layers in _LAYERS:
-            return _network(_of_shape(shape) if shape else _DIGITS, layers, n_classes)
+            if not shape:
+                return _network(layers, n_classes, 1, 28, Standardise())
+            return _network(layers, n_classes, *_planes(shape))
     known = ", ".join((*_LAYERS, *_RESNETS))
     raise ConfigurationError("model", name, f"use one of {known}")
 
 
-def _of_shape(text: str) -> _Input:
+def _planes(text: str) -> tuple[int, int, Standardise]:
+    """Channels, side and standardisation of images from the part of a name behind `@`."""
     shape, *figures = text.split(":")
     channels, height, width = (int(size) for size in shape.split("x"))
     if height != width or 1 < height < _SMALLEST:
         allowed = f"use square images of {_SMALLEST} pixels a side or more, or features [D, 1, 1]"
         raise ConfigurationError("images", (channels, height, width), allowed)
-    return _Input(channels, height, *map(float, figures))
+    return channels, height, Standardise(*map(float, figures or _USUAL))
 
 
-def _network(given: _Input, name: str, n_classes: int) -> nn.Module:
+def _network(
+    name: str, n_classes: int, channels: int, side: int, standardise: Standardise
+) -> nn.Module:
     kind, *numbers = name.split("-")
     sizes = [int(number) for number in numbers]
-    standardise = Standardise(given.mean, given.deviation)
     if kind == "mlp":
-        widths = (given.channels * given.side**2, *sizes)
+        widths = (channels * side**2, *sizes)
         return nn.Sequential(standardise, nn.Flatten(), *_dense(widths, n_classes))
     first, second, hidden = sizes
-    side, paddings = given.side, [int(kernel == 3) for kernel in (first, second)]
+    paddings = [int(kernel == 3) for kernel in (first, second)]
     for kernel, padding in zip((first, second), paddings, strict=True):
         side = (side + 2 * padding - kernel + 1) // 2
     return nn.Sequential(
         standardise,
-        nn.Conv2d(given.channels, 10, first, padding=paddings[0]),
+        nn.Conv2d(channels, 10, first, padding=paddings[0]),
         nn.MaxPool2d(2),  # before ReLU: the same values, on a quarter of them
         nn.ReLU(),
         nn.Conv2d(10, 20, second, padding=paddings[1]),

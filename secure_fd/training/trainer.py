@@ -29,7 +29,7 @@ def default_device() -> torch.device:
 
 
 class LocalTrainer:
-    """A network that takes steps on private records; by default on nothing else.
+    """A network that takes training steps.
 
     Attributes:
         model: the network.
@@ -39,17 +39,13 @@ class LocalTrainer:
     model: nn.Module
     learning_rate: float
 
-    def local_steps(self, steps: int, lessons: Tensor | None = None) -> None:
-        """Take steps on private records, towards row c of lessons [C, C] for a record of class c.
+    def take_steps(
+        self, count: int, pixels: Tensor | None = None, targets: Tensor | None = None
+    ) -> None:
+        """Take steps, as the fields of `Steps` describe them.
 
-        Without lessons the steps are towards the labels.
-        """
-        raise NotImplementedError
-
-    def distillation_steps(self, pixels: Tensor, targets: Tensor, steps: int) -> None:
-        """Take steps towards targets [m, C] in the simplex at pixels [m, ...]; none where m = 0.
-
-        A trainer of private records alone, such as DP-SGD, takes none.
+        Raises LocalError for steps that this trainer does not take, such as those of DP-SGD on
+        proxies.
         """
         raise NotImplementedError
 
@@ -83,6 +79,7 @@ class Trainer(LocalTrainer):
     ) -> None:
         # Convolutions of few channels take a third less time with the channels last in memory.
         self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.learning_rate = optimiser.learning_rate
         self._train = train.to(device)
         self._settings = optimiser
         self._sgd = torch.optim.SGD(
@@ -99,33 +96,33 @@ class Trainer(LocalTrainer):
         """Forget all momentum."""
         self._sgd.state.clear()
 
-    @property
-    def learning_rate(self) -> float:
-        """Of the next step; a schedule may set it."""
-        return float(self._sgd.param_groups[0]["lr"])
+    def take_steps(
+        self, count: int, pixels: Tensor | None = None, targets: Tensor | None = None
+    ) -> None:
+        """Take SGD steps, on private records or on proxies [m, ...]; none where m = 0."""
+        self._sgd.param_groups[0]["lr"] = self.learning_rate
+        for _ in range(count if pixels is None or len(pixels) else 0):
+            seen, wanted = self.batch(pixels, targets)
+            self._sgd.zero_grad(set_to_none=True)
+            loss = functional.cross_entropy(self.model(seen).float(), wanted)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._sgd.step()
 
-    @learning_rate.setter
-    def learning_rate(self, rate: float) -> None:
-        self._sgd.param_groups[0]["lr"] = rate
+    def batch(
+        self, pixels: Tensor | None = None, targets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Draw private records and their labels, or the rows of targets for these; or proxies."""
+        if pixels is None or targets is None:
+            records = self._records(self._settings.local_batch)
+            seen, wanted = records.pixels, records.labels
+            if targets is not None:
+                wanted = targets[wanted]
+        else:
+            seen, wanted = self._proxies(pixels, targets)
+        return seen if self._view is None else self._view(seen, self._generator), wanted
 
-    def local_steps(self, steps: int, lessons: Tensor | None = None) -> None:
-        """Take SGD steps on batches of private records."""
-        for _ in range(steps):
-            self._step(*self.local_batch(lessons))
-
-    def distillation_steps(self, pixels: Tensor, targets: Tensor, steps: int) -> None:
-        """Take SGD steps towards targets [m, C] at pixels [m, ...]; none where m = 0."""
-        for _ in range(steps if len(pixels) else 0):
-            self._step(*self.distillation_batch(pixels, targets))
-
-    def local_batch(self, lessons: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Draw a batch of private records: pixels, and labels or their rows of lessons."""
-        batch = self._train[self._draw(len(self._train), self._settings.local_batch)]
-        targets = batch.labels if lessons is None else lessons[batch.labels]
-        return self._viewed(batch.pixels), targets
-
-    def distillation_batch(self, pixels: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw a batch of proxies, all of them where they fit into one; private records join it."""
+    def _proxies(self, pixels: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """A batch of proxies, all of them where they fit into one; private records join it."""
         size = self._settings.distillation_batch
         if len(pixels) > size:
             chosen = self._draw(len(pixels), size)
@@ -134,20 +131,13 @@ class Trainer(LocalTrainer):
             even = torch.full_like(targets, 1 / targets.shape[1])
             targets = targets.lerp(even, self._settings.smoothing)
         if self._settings.own_batch:
-            own = self._train[self._draw(len(self._train), self._settings.own_batch)]
+            own = self._records(self._settings.own_batch)
             known = functional.one_hot(own.labels, targets.shape[1]).to(targets.dtype)
             pixels, targets = torch.cat([pixels, own.pixels]), torch.cat([targets, known])
-        return self._viewed(pixels), targets
+        return pixels, targets
 
-    def _step(self, pixels: Tensor, targets: Tensor) -> None:
-        """One step on the loss of a batch; targets: classes, or the simplex."""
-        self._sgd.zero_grad(set_to_none=True)
-        loss = functional.cross_entropy(self.model(pixels).float(), targets)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._sgd.step()
-
-    def _viewed(self, pixels: Tensor) -> Tensor:
-        return pixels if self._view is None else self._view(pixels, self._generator)
+    def _records(self, size: int) -> Images:
+        return self._train[self._draw(len(self._train), size)]
 
     def _draw(self, population: int, size: int) -> Tensor:
         drawn = torch.randint(population, (size,), generator=self._generator)
@@ -225,30 +215,20 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @torch.inference_mode()
-def _outputs(model: nn.Module, pixels: Tensor) -> Tensor:
-    """[N, C] logits, batch by batch."""
+def logits(model: nn.Module, pixels: Tensor) -> Tensor:
+    """Return logits [N, C], batch by batch."""
     with evaluating(model):
         return torch.cat([model(part) for part in torch.split(pixels, _PREDICT_BATCH)])
 
 
 def predict(model: nn.Module, pixels: Tensor) -> FloatArray:
     """Return softmax predictions [N, C] as float64."""
-    return np.asarray(functional.softmax(_outputs(model, pixels), dim=1).double().cpu().numpy())
-
-
-def logits(model: nn.Module, pixels: Tensor) -> FloatArray:
-    """Return logits [N, C] as float64."""
-    return np.asarray(_outputs(model, pixels).double().cpu().numpy())
-
-
-def predicted_labels(model: nn.Module, pixels: Tensor) -> Tensor:
-    """Return [N] the class of the largest logit."""
-    return _outputs(model, pixels).argmax(dim=1)
+    return np.asarray(functional.softmax(logits(model, pixels), dim=1).double().cpu().numpy())
 
 
 def accuracy(model: nn.Module, images: Images) -> float:
     """Return the share of images whose label the model predicts."""
-    correct = predicted_labels(model, images.pixels) == images.labels
+    correct = logits(model, images.pixels).argmax(dim=1) == images.labels
     return float(correct.double().mean())
 
 
@@ -290,17 +270,12 @@ class Steps:
         """
         if not isinstance(self.trainer, Trainer):
             raise LocalError("this client's steps are not of batches: call run() for them")
-        if self.pixels is None or self.targets is None:
-            return self.trainer.local_batch(self.targets)
-        return self.trainer.distillation_batch(self.pixels, self.targets)
+        return self.trainer.batch(self.pixels, self.targets)
 
     def run(self) -> None:
         """Take the steps."""
         self.trainer.learning_rate = self.rate
-        if self.pixels is None or self.targets is None:
-            self.trainer.local_steps(self.count, self.targets)
-        else:
-            self.trainer.distillation_steps(self.pixels, self.targets, self.count)
+        self.trainer.take_steps(self.count, self.pixels, self.targets)
 
 
 OnSteps = Callable[[int], None]

@@ -67,7 +67,7 @@ def taught(*lessons: tuple[list[int], list[tuple[float, float]]], warmup: int = 
     trainer = Trainer(twin, toy(2), SGD(0.5, 4, 4), 5, CPU)
     for index, (where, means) in enumerate(lessons):
         steps = 3 + (warmup if index == 0 else 0)
-        trainer.distillation_steps(toy(6).pixels[where], torch.tensor(means), steps)
+        trainer.take_steps(steps, toy(6).pixels[where], torch.tensor(means))
     return twin
 
 

@@ -57,8 +57,8 @@ def test_a_client_goes_the_way_of_its_trainer(name):
     made, alone = learner(name=name), trainer(name=name)
     take(made.local(2))
     take(distil(made, 3))
-    alone.local_steps(2)
-    alone.distillation_steps(PROXIES.pixels, TAUGHT, 3)
+    alone.take_steps(2)
+    alone.take_steps(3, PROXIES.pixels, TAUGHT)
     assert apart(made, alone) < 1e-4
     assert apart(made, learner(name=name)) > 1e-3
 
@@ -73,7 +73,7 @@ def test_lessons_take_the_place_of_labels():
 
 
 def test_private_records_join_a_distillation_batch():
-    pixels, targets = trainer().distillation_batch(PROXIES.pixels, torch.full((40, 10), 0.1))
+    pixels, targets = trainer().batch(PROXIES.pixels, torch.full((40, 10), 0.1))
     assert (len(pixels), len(targets)) == (10, 10)
     assert torch.equal(targets[8:].sum(dim=1), torch.ones(2))
     for image, target in zip(pixels[8:], targets[8:], strict=True):
@@ -84,7 +84,7 @@ def test_private_records_join_a_distillation_batch():
 def test_taught_labels_are_smoothed_and_private_ones_are_not():
     smooth = replace(STEPS.sgd, smoothing=0.2)
     (_, before), (_, after) = (
-        trainer(sgd).distillation_batch(PROXIES.pixels, TAUGHT) for sgd in (STEPS.sgd, smooth)
+        trainer(sgd).batch(PROXIES.pixels, TAUGHT) for sgd in (STEPS.sgd, smooth)
     )
     assert torch.allclose(after[:8], 0.8 * before[:8] + 0.02)
     assert torch.equal(after[8:], before[8:])
@@ -103,11 +103,11 @@ def test_a_long_round_takes_its_steps_at_falling_rates():
     take(distil(made, 60))
     for steps, rate in parts:
         alone.learning_rate = rate
-        alone.distillation_steps(PROXIES.pixels, TAUGHT, steps)
+        alone.take_steps(steps, PROXIES.pixels, TAUGHT)
     assert apart(made, alone) < 1e-4
     take(made.local(1))  # a revisit: at the round's rate, not at the last part's
     alone.learning_rate = falling.rate(1)
-    alone.local_steps(1)
+    alone.take_steps(1)
     assert apart(made, alone) < 1e-4
     take(distil(constant, 60))
     assert apart(made, constant) > 1e-3
@@ -123,7 +123,7 @@ def test_the_warm_up_s_rate_falls_where_it_is_asked_to():
     take(made.warm_up())
     for rate in rates:
         alone.learning_rate = rate
-        alone.local_steps(25)
+        alone.take_steps(25)
     assert apart(made, alone) < 1e-4
 
 
@@ -158,7 +158,7 @@ def test_the_warm_up_has_momentum_where_clients_hold_some_classes(relabel, momen
     made = learner(own=own)
     take(made.warm_up())
     alone = trainer(replace(STEPS.sgd, momentum=momentum), seed=2**30 + 4000, own=own)
-    alone.local_steps(3)
+    alone.take_steps(3)
     assert apart(made, alone) < 1e-6
     assert apart(made, learner()) > 1e-4
 

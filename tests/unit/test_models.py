@@ -8,14 +8,13 @@ import torch
 from torch import nn
 
 import experiments  # noqa: F401 - adds image sets
-from secure_fd.data.image_sets import IMAGE_SETS
+from secure_fd.data.image_sets import IMAGE_SETS, image_set
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.training import models as resnets
 from secure_fd.training.models import (
     _RESNETS,
     SHARED,
     Standardise,
-    architectures,
     build,
     flatten,
     load_flat,
@@ -124,19 +123,19 @@ def test_weights_that_cannot_be_downloaded_are_told(monkeypatch):
 
 
 def test_every_image_set_has_its_architectures_in_the_tables_order():
-    used = {name for known in IMAGE_SETS for name in architectures(known)}
+    used = {name for known in IMAGE_SETS.values() for name in known.architectures}
     assert used <= {*COUNTS, *CHEST, *HEADS, *PATCHES, *_RESNETS}
     pairs = ["cnn-5-5-50", "cnn-3-3-128", "cnn-5-3-64", "mlp-1024-512-256", "mlp-1024-1024"]
-    assert architectures("mnist") == tuple(name for name in pairs for _ in range(2))
-    assert architectures("chest_xray") == tuple(CHEST)
+    assert image_set("mnist").architectures == tuple(name for name in pairs for _ in range(2))
+    assert image_set("chest_xray").architectures == tuple(CHEST)
     deep, wide = HEADS
     heads = [deep, deep, wide, wide, deep, deep, wide, wide, wide, wide]
-    assert list(architectures("cifar10_features")) == heads
+    assert list(image_set("cifar10_features").architectures) == heads
     nets = [f"resnet{d}-" for d in (18, 18, 18, 18, 34, 34, 34, 34, 50, 50)]
-    for name, net, head in zip(architectures("cifar10"), nets, heads, strict=True):
+    for name, net, head in zip(image_set("cifar10").architectures, nets, heads, strict=True):
         assert name == net + head.removeprefix("mlp-").partition("@")[0] + "-pretrained"
     with pytest.raises(ConfigurationError, match=r"dataset: 'svhn'.*chest_xray"):
-        architectures("svhn")
+        image_set("svhn")
 
 
 def test_figures_behind_the_shape_standardise_the_pixels():

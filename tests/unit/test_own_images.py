@@ -15,6 +15,7 @@ from experiments.privacy_compare import STUDY, Settings, cells, plan
 from experiments.rows import RowSpec
 from experiments.runs import data_of, run_row
 from secure_fd.data.federated import FederatedData, content_of
+from secure_fd.data.image_sets import image_set
 from secure_fd.data.images import Images
 from secure_fd.data.own_images import federation_in
 from secure_fd.data.partition import Split, parse_split
@@ -147,7 +148,7 @@ def test_shapes_that_no_network_takes_are_refused(shape):
 def test_every_architecture_takes_the_shape_of_the_data():
     for shape in ((1, 16, 16), (3, 40, 40), (12, 1, 1)):
         name = f"own-{'x'.join(map(str, shape))}-4-10"
-        for architecture in models.architectures(name):
+        for architecture in image_set(name).architectures:
             assert models.build(architecture, 4, 0)(torch.zeros(2, *shape)).shape == (2, 4)
 
 

@@ -48,7 +48,7 @@ def noiseless(made: PrivateTrainer) -> PrivateTrainer:
 
 def test_the_guarantee_is_that_of_the_calibration():
     made = private()
-    claim = made.guarantee()
+    claim = made.budget.guarantee()
     assert claim.holds
     assert claim.epsilon == 4.0
     assert claim.delta == pytest.approx(1e-5)
@@ -60,10 +60,10 @@ def test_the_guarantee_is_that_of_the_calibration():
 @given_noise
 def test_steps_beyond_the_planned_ones_are_refused():
     made = private(steps=3)
-    made.local_steps(3)
+    made.take_steps(3)
     with pytest.raises(BudgetError, match="planned for 3 steps"):
-        made.local_steps(1)
-    assert made.guarantee().holds
+        made.take_steps(1)
+    assert made.budget.guarantee().holds
 
 
 def batches(made: PrivateTrainer, steps: int) -> list[Tensor]:
@@ -72,7 +72,7 @@ def batches(made: PrivateTrainer, steps: int) -> list[Tensor]:
     noiseless(made)._gradient._wrapped.register_forward_pre_hook(
         lambda _module, given: seen.append(given[0])
     )
-    made.local_steps(steps)
+    made.take_steps(steps)
     return seen
 
 
@@ -84,7 +84,7 @@ def test_batches_and_noise_differ_between_runs():
     runs = [private(), private()]
     for made in runs:
         made.budget.rate = 0.0  # noise alone
-        made.local_steps(1)
+        made.take_steps(1)
     assert not torch.equal(*(flatten(r.model) for r in runs))
 
 
@@ -100,9 +100,9 @@ def test_keys_that_agree_in_32_bits_give_other_noise():
 @given_noise
 def test_a_seeded_key_voids_the_guarantee():
     made = private(random=SeededRandom(1))
-    made.local_steps(1)
-    assert not made.guarantee().holds
-    assert made.guarantee().unmet == ("the noise was drawn from a seeded generator",)
+    made.take_steps(1)
+    assert not made.budget.guarantee().holds
+    assert made.budget.guarantee().unmet == ("the noise was drawn from a seeded generator",)
 
 
 def updates(made: PrivateTrainer, count: int) -> Tensor:
@@ -110,7 +110,7 @@ def updates(made: PrivateTrainer, count: int) -> Tensor:
     start, rows = flatten(made.model), []
     for _ in range(count):
         before = flatten(made.model)
-        made.local_steps(1)
+        made.take_steps(1)
         rows.append(flatten(made.model) - before)
     assert not torch.equal(start, flatten(made.model))
     return torch.stack(rows)
@@ -142,7 +142,7 @@ def test_an_empty_batch_is_a_step_of_noise():
     drawn = updates(made, 30)
     assert (drawn.abs().sum(dim=1) > 0).all()
     assert torch.isfinite(drawn).all()
-    assert made.guarantee().holds
+    assert made.budget.guarantee().holds
     twin = noiseless(private(data=toy(100), batch=1))
     still = updates(twin, 30).abs().sum(dim=1) == 0
     assert 3 < int(still.sum()) < 25  # (1 - 1/100)^100 = 0.37 of them, so 11 +- 2.6
@@ -195,7 +195,7 @@ def test_a_record_that_overflows_moves_nothing(monkeypatch):
         made.budget.rate = 1.0
         with torch.no_grad():
             made.model[1].weight[:, :4] = 3e38
-        made.local_steps(1)
+        made.take_steps(1)
         return flatten(made.model)
 
     without = stepped(Images(dark, base.labels))
@@ -223,13 +223,13 @@ def test_layers_that_mix_records_are_refused(layer):
 @given_noise
 def test_training_leaves_the_global_generator_alone():
     before = torch.get_rng_state()
-    private().local_steps(3)
+    private().take_steps(3)
     assert torch.equal(before, torch.get_rng_state())
 
 
 def test_private_training_learns_at_epsilon_4():
     made = private(data=toy(1000), batch=100, learning_rate=1.0)
-    made.local_steps(30)
+    made.take_steps(30)
     assert accuracy(made.model, toy(seed=1)) > 0.9
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import secure_fd as fd
 from secure_fd.data.federated import FederatedData
+from secure_fd.data.image_sets import image_set
 from secure_fd.deployment import site_network
 from secure_fd.deployment.envelope import Answer, Push, PushKind
 from secure_fd.deployment.roster import Terms
@@ -124,7 +125,7 @@ def test_whatever_pooled_heads_leave_is_in_the_file(data, tmp_path, chosen, feat
     assert isinstance(half, HeadClient)
     half.head = np.random.default_rng(0).standard_normal(half.terms.shape)
     half.chosen = chosen
-    [architecture, *_] = fd.models.architectures(own)
+    [architecture, *_] = image_set(own).architectures
     site_network.write(path, half, architecture, tuple("abcdefghij"), shape)
     loaded = load_site_network(path)
     assert loaded.answers == chosen

@@ -7,7 +7,7 @@ from torch import nn
 
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD
-from secure_fd.training.trainer import Trainer, accuracy, predict, predicted_labels
+from secure_fd.training.trainer import Trainer, accuracy, logits, predict
 from tests.unit.toy import network, toy
 
 CPU = torch.device("cpu")
@@ -20,18 +20,18 @@ def trainer(seed: int = 0, settings: SGD | None = None) -> Trainer:
 def test_it_learns_what_can_be_separated():
     made = trainer()
     before = accuracy(made.model, toy(seed=1))
-    made.local_steps(60)
+    made.take_steps(60)
     assert before < 0.8
     assert accuracy(made.model, toy(seed=1)) > 0.98
 
 
 def test_a_seed_decides_the_path():
     first, again, other = trainer(1), trainer(1), trainer(2)
-    first.local_steps(5)
+    first.take_steps(5)
     torch.rand(3)
-    again.local_steps(2)
-    again.local_steps(3)
-    other.local_steps(5)
+    again.take_steps(2)
+    again.take_steps(3)
+    other.take_steps(5)
     assert torch.equal(flatten(first.model), flatten(again.model))
     assert not torch.equal(flatten(first.model), flatten(other.model))
 
@@ -39,8 +39,8 @@ def test_a_seed_decides_the_path():
 def test_training_leaves_the_global_generators_alone():
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
     made = trainer(3)
-    made.local_steps(3)
-    made.distillation_steps(toy().pixels, torch.full((100, 2), 0.5), 3)
+    made.take_steps(3)
+    made.take_steps(3, toy().pixels, torch.full((100, 2), 0.5))
     assert torch.equal(torch_state, torch.get_rng_state())
     assert np.array_equal(numpy_state, np.random.get_state()[1])
 
@@ -51,15 +51,15 @@ def test_distillation_moves_predictions_to_the_targets(batch):
     pixels, labels = toy().pixels, toy().labels
     targets = torch.where(nn.functional.one_hot(labels) == 1, 0.1, 0.9)
     made = trainer(0, SGD(0.5, 16, batch))
-    made.distillation_steps(pixels, targets, 300)
+    made.take_steps(300, pixels, targets)
     assert np.abs(predict(made.model, pixels) - targets.numpy()).mean() < 0.05
 
 
 def test_nothing_to_distil_from_changes_nothing():
     made = trainer()
     before = flatten(made.model)
-    made.distillation_steps(torch.zeros(0, 1, 4, 4), torch.zeros(0, 2), 5)
-    made.local_steps(0)
+    made.take_steps(5, torch.zeros(0, 1, 4, 4), torch.zeros(0, 2))
+    made.take_steps(0)
     assert torch.equal(before, flatten(made.model))
 
 
@@ -69,21 +69,20 @@ def test_predictions_are_softmax_rows_whatever_the_batch(monkeypatch):
     assert whole.shape == (50, 2)
     assert whole.dtype == np.float64
     assert whole.sum(axis=1) == pytest.approx(np.ones(50), abs=1e-6)
-    logits = model(images.pixels).detach()
-    assert whole == pytest.approx(torch.softmax(logits, dim=1).numpy(), abs=1e-6)
-    labels = predicted_labels(model, images.pixels)
-    assert torch.equal(labels, logits.argmax(dim=1))
+    outputs = model(images.pixels).detach()
+    assert whole == pytest.approx(torch.softmax(outputs, dim=1).numpy(), abs=1e-6)
+    labels = outputs.argmax(dim=1)
     assert accuracy(model, images) == float((labels == images.labels).double().mean())
     monkeypatch.setattr("secure_fd.training.trainer._PREDICT_BATCH", 7)
     assert np.allclose(predict(model, images.pixels), whole, atol=1e-6)
-    assert torch.equal(predicted_labels(model, images.pixels), labels)
+    assert torch.equal(logits(model, images.pixels).argmax(dim=1), labels)
 
 
 def test_predicting_switches_dropout_off_and_leaves_every_layer_as_it_was():
     frozen, dropout = nn.BatchNorm1d(16).eval(), nn.Dropout(0.5)
     model, images = nn.Sequential(nn.Flatten(), frozen, dropout, nn.Linear(16, 2)), toy()
     assert np.array_equal(predict(model, images.pixels), predict(model, images.pixels))
-    assert torch.equal(*(predicted_labels(model, images.pixels) for _ in range(2)))
+    assert torch.equal(*(logits(model, images.pixels).argmax(dim=1) for _ in range(2)))
     assert [layer.training for layer in (model, frozen, dropout)] == [True, False, True]
     assert not torch.equal(model(images.pixels), model(images.pixels))
 
@@ -93,7 +92,7 @@ def test_steps_are_gradient_descent_with_nesterovs_momentum(momentum):
     """Two steps on one record, by autograd on a copy: v = m v + g, and the step is lr (g + m v)."""
     data, twin = toy()[torch.tensor([1])], network()
     made = Trainer(network(), data, SGD(0.3, 16, 16, momentum=momentum), 0, CPU)
-    made.local_steps(2)
+    made.take_steps(2)
     velocity = [torch.zeros_like(parameter) for parameter in twin.parameters()]
     for _ in range(2):
         loss = nn.functional.cross_entropy(twin(data.pixels), data.labels)
@@ -107,10 +106,10 @@ def test_steps_are_gradient_descent_with_nesterovs_momentum(momentum):
 
 def test_a_learning_rate_holds_from_the_next_step():
     made = trainer()
-    made.local_steps(1)
+    made.take_steps(1)
     before = flatten(made.model)
     made.learning_rate = 0.0
-    made.local_steps(3)
+    made.take_steps(3)
     assert made.learning_rate == 0.0
     assert torch.equal(before, flatten(made.model))
 
@@ -125,9 +124,9 @@ def test_every_batch_is_augmented_by_the_trainers_own_generator():
 
     made = Trainer(network(), toy(), SGD(0.5, 16, 16), 0, CPU, blacken)
     first = made.model[1].weight.detach().clone()
-    _, labels = made.local_batch()
-    assert torch.equal(labels, trainer().local_batch()[1])
-    made.local_steps(2)
-    made.distillation_steps(toy().pixels, torch.full((100, 2), 0.5), 2)
+    _, labels = made.batch()
+    assert torch.equal(labels, trainer().batch()[1])
+    made.take_steps(2)
+    made.take_steps(2, toy().pixels, torch.full((100, 2), 0.5))
     assert torch.equal(made.model[1].weight, first)
     assert len({float(value) for value in seen}) == 5
