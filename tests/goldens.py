@@ -9,10 +9,12 @@ so.
 import contextlib
 import io
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -24,12 +26,12 @@ from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.methods.base import Method
 from secure_fd.methods.registry import load as load_method
-from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.accountants import cost
+from secure_fd.privacy.calibration import Plan, calibrate, least_noise
 from secure_fd.privacy.calibration import epsilon as cost_of
 from secure_fd.privacy.client import ClientPlan
 from secure_fd.privacy.dp_sgd import TrainingPlan
-from secure_fd.privacy.label import LabelPlan
-from secure_fd.privacy.plan import Plan
+from secure_fd.privacy.events import Repeated, Response
 from secure_fd.privacy.record import PooledPlan
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.homomorphic import HomomorphicSum
@@ -52,16 +54,17 @@ SUMS: Mapping[str, Callable[[], SecureSum | None]] = {
 }
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 4.0, 8.0)
-PLANS: Mapping[str, tuple[Plan, float]] = {
-    "label": (LabelPlan(11), 0.0),
-    "label, 200 answers": (LabelPlan(11, releases=200), DELTA),
+PLANS: Mapping[str, tuple[Plan | int, float]] = {
+    "label": (1, 0.0),
+    "label, 200 answers": (200, DELTA),
     "client": (ClientPlan(clients=20, proxies=8, rounds=2, classes=10, absent=4, corrupt=2), DELTA),
     "pooled record": (PooledPlan(clients=10, honest=4, corrupt=3, entries=10_000), DELTA),
     "pooled record, 4 sums": (PooledPlan(clients=10, honest=4, entries=10_000, sums=4), DELTA),
     "local record": (PooledPlan(clients=10, honest=1, entries=10_000, sums=2), DELTA),
     "dp-sgd": (TrainingPlan(n_records=300, batch=30, steps=100), DELTA),
 }
-"""Privacy unit -> what is released, and the delta of its claim."""
+"""Privacy unit -> its plan, or the number of noisy answers, and the delta of its claim."""
+SYMBOLS = 11
 HELP = ("", "compare", "audit", "suite", "check", "serve", "join")
 HELP_OF_SITE = ("site init", "site roster")
 Golden = dict[str, float | list[float]]
@@ -124,12 +127,21 @@ def _summed(values: np.typing.NDArray[np.generic]) -> float:
     return float(flat**2 @ (1 + np.arange(flat.size) % 7))
 
 
-def noise_of(plan: Plan, delta: float) -> dict[str, list[float]]:
-    """Epsilon -> its noise, and what that noise costs."""
-    found = {}
+def noise_of(plan: Plan | int, delta: float) -> dict[str, list[float]]:
+    """Epsilon -> its noise, and what that noise costs; of answers, how many are not the truth."""
+    found, blind = {}, 1 - 1 / SYMBOLS
+
+    def price(wrong: float) -> float:
+        odds = max(0.0, math.log((SYMBOLS - 1) * (1 - wrong) / wrong))
+        return cost(Repeated(Response(odds, SYMBOLS), cast("int", plan)), delta)
+
     for epsilon in EPSILONS:
-        noise = calibrate(epsilon, delta, plan)
-        found[str(epsilon)] = [noise, cost_of(plan.with_noise(noise), delta)]
+        if isinstance(plan, Plan):
+            noise = calibrate(epsilon, delta, plan)
+            found[str(epsilon)] = [noise, cost_of(plan.with_noise(noise), delta)]
+        else:
+            noise = least_noise(price, epsilon, blind / 2, slack=1e-9, most=blind)
+            found[str(epsilon)] = [noise, price(noise)]
     return found
 
 

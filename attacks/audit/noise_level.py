@@ -37,12 +37,11 @@ from attacks.audit.setting import (
     training_plan,
 )
 from secure_fd.privacy.accountants import accountant_for
-from secure_fd.privacy.calibration import calibrate, epsilon
+from secure_fd.privacy.calibration import Plan, epsilon, least_noise
 from secure_fd.privacy.client import ClientPlan
 from secure_fd.privacy.dp_sgd import TrainingPlan
 from secure_fd.privacy.events import Gaussian, Repeated, SampledGaussian
-from secure_fd.privacy.label import LabelGuard, LabelPlan, RandomizedResponse
-from secure_fd.privacy.plan import Plan
+from secure_fd.privacy.label import LabelGuard, RandomizedResponse
 from secure_fd.privacy.record import UNITS
 from secure_fd.votes.codec import FloatArray
 
@@ -308,6 +307,13 @@ def _batches_judged(
 
 
 _SYMBOLS, _ANSWERS = 11, 400_000
+_BLIND = 1 - 1 / _SYMBOLS
+"""How often a symbol drawn at random is not the truth."""
+
+
+def _odds(wrong: float) -> float:
+    """Epsilon of one answer that is not the truth with this probability."""
+    return math.inf if wrong == 0 else max(0.0, math.log((_SYMBOLS - 1) * (1 - wrong) / wrong))
 
 
 def answer_noise(setting: Setting) -> Shown:
@@ -317,14 +323,14 @@ def answer_noise(setting: Setting) -> Shown:
     indices, truth = np.arange(count), np.full(count, 3)
     named = guard.named(indices, truth)
     wrong = int(np.count_nonzero(~named[:, 3] | (named.sum(axis=1) != 1)))
-    plan = LabelPlan(_SYMBOLS).with_noise(calibrate(setting.epsilon, 0.0, LabelPlan(_SYMBOLS)))
-    claim = Claim.of(label_claim(setting), 0.0, plan)
+    noise = least_noise(_odds, setting.epsilon, _BLIND / 2, slack=1e-9, most=_BLIND)
+    claim = Claim(label_claim(setting), 0.0, noise, _odds)
     most, none = (clopper_pearson(seen, count, setting.miss)[1] for seen in (wrong, 0))
-    found = claim.found(_answers_found(count, plan.noise, setting.miss))
+    found = claim.found(_answers_found(count, noise, setting.miss))
     proof = Proof(
-        bound=claim.charged(min(most, plan.most_noise)),
-        ceiling=claim.charged(min(none, plan.most_noise)),
-        attack=f"at most {most / plan.noise:.3f} of the claimed answers are not the truth",
+        bound=claim.charged(min(most, _BLIND)),
+        ceiling=claim.charged(min(none, _BLIND)),
+        attack=f"at most {most / noise:.3f} of the claimed answers are not the truth",
         trials=count,
     )
     also = (("noise found", found),)

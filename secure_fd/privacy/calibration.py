@@ -1,12 +1,15 @@
-"""From a plan to its epsilon, and from an epsilon to the least noise that keeps it."""
+"""Plans of releases, their epsilon, and the least noise that keeps an epsilon."""
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Self
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.accountants import RENYI, Accountant, accountant_for
-from secure_fd.privacy.plan import Plan
+from secure_fd.privacy.events import Event, check_least
 
 _TRIES = 300
 _STRIDE = 4.0  # the most that one try may change the noise by
@@ -14,8 +17,35 @@ _MOST_NOISE = 1e12
 _SLOW = 1e-6  # an accountant of a coarser resolution than this takes its time
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(ABC):
+    """A release that can be priced before it is made. Its noise is never passed by position.
+
+    noise: 0 is none; more never costs more.
+    """
+
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise < math.inf:
+            raise ConfigurationError("noise", self.noise, "use a finite number of 0 or more")
+
+    @abstractmethod
+    def event(self) -> Event:
+        """Return everything that is released under this plan, as an accountant sees it."""
+
+    def with_noise(self, noise: float) -> Self:
+        """Return the same plan with other noise."""
+        return replace(self, noise=noise)
+
+    def check_counts(self, *fields: str, least: int = 1) -> None:
+        """Raise ConfigurationError for a field below `least`."""
+        for name in fields:
+            check_least(name, getattr(self, name), least)
+
+
 def epsilon(plan: Plan, delta: float) -> float:
-    """Epsilon of the plan's release at delta; infinite without noise. Delta may be 0 if pure.
+    """Return epsilon of the plan's release at delta; infinite without noise.
 
     >>> from secure_fd.privacy.dp_sgd import TrainingPlan
     >>> plan = TrainingPlan(n_records=300, batch=300, steps=1, noise=2.0)
@@ -28,7 +58,7 @@ def epsilon(plan: Plan, delta: float) -> float:
 
 @lru_cache(maxsize=256)
 def calibrate(epsilon: float, delta: float, plan: Plan) -> float:
-    """Find the least noise with which the plan costs at most `epsilon`; 0 where that is infinite.
+    """Find the least noise with which the plan costs at most `epsilon`; 0 if that is infinite.
 
     `epsilon(plan.with_noise(calibrate(e, delta, plan)), delta)` is at most e, and below it by no
     more than the accountant's resolution. The plan's own noise does not matter.
@@ -42,54 +72,71 @@ def calibrate(epsilon: float, delta: float, plan: Plan) -> float:
         raise ConfigurationError("epsilon", epsilon, "use a number above 0, or inf for no noise")
     if math.isinf(epsilon):
         return 0.0
-    start = min(1.0, plan.most_noise / 2)
-    accountant = accountant_for(plan.with_noise(start).event())
+
+    def price_by(accountant: Accountant) -> Callable[[float], float]:
+        return lambda noise: accountant.epsilon(plan.with_noise(noise).event(), delta)
+
+    start, accountant = 1.0, accountant_for(plan.with_noise(1.0).event())
     if accountant.resolution > _SLOW:
-        start = _least_noise(RENYI, epsilon, delta, plan, start, slack=0.1)
-    return _least_noise(accountant, epsilon, delta, plan, start, slack=accountant.resolution)
+        start = least_noise(price_by(RENYI), epsilon, start, slack=0.1)
+    return least_noise(price_by(accountant), epsilon, start, slack=accountant.resolution)
 
 
-def _least_noise(
-    accountant: Accountant, epsilon: float, delta: float, plan: Plan, start: float, *, slack: float
+def least_noise(
+    price: Callable[[float], float],
+    epsilon: float,
+    start: float,
+    *,
+    slack: float,
+    most: float = _MOST_NOISE,
 ) -> float:
-    """The least noise that costs `epsilon` or, by up to `slack` as a part of it, less."""
-    least, most_noise = epsilon * (1 - slack), min(plan.most_noise, _MOST_NOISE)
-    too_little: _Try | None = None
-    enough: _Try | None = None
+    """Find the least noise that costs `epsilon` or, by up to `slack` as a part of it, less.
+
+    Args:
+        price: from noise to epsilon; more noise never costs more.
+        epsilon: finite and above 0.
+        start: noise of the first try.
+        slack: as a part of epsilon.
+        most: largest noise to try.
+
+    Raises:
+        ConfigurationError: no noise is enough.
+    """
+    least = epsilon * (1 - slack)
+    aim = (least + epsilon) / 2
+    low, dear = 0.0, math.inf  # the most noise that is too little, and its price
+    high, cheap = math.inf, 0.0  # the least noise that is enough, and its price
     noise = start
     for step in range(_TRIES):
-        tried = _Try(noise, accountant.epsilon(plan.with_noise(noise).event(), delta))
-        if tried.cost > epsilon:
-            too_little = tried
+        cost = price(noise)
+        if cost > epsilon:
+            low, dear = noise, cost
         else:
-            enough = tried
-        if least <= tried.cost <= epsilon:
+            high, cheap = noise, cost
+        if least <= cost <= epsilon:
             break
-        noise = min(_next(too_little, enough, (least + epsilon) / 2, step), most_noise)
-        if noise in (0.0, *(end.noise for end in (too_little, enough) if end)):
+        if low == 0 or math.isinf(high):
+            noise *= min(max(cost / aim, 1 / _STRIDE), _STRIDE)
+        else:
+            noise = _between(low, dear, high, cheap, aim, by_power=step % 3 < 2)
+        noise = min(noise, most)
+        if noise in (0.0, low, high):
             break
-    if enough is None:
+    if math.isinf(high):
         raise ConfigurationError("epsilon", epsilon, "no noise is enough for it: use a larger one")
-    return enough.noise
+    return high
 
 
-class _Try(NamedTuple):
-    noise: float
-    cost: float
-
-
-def _next(too_little: _Try | None, enough: _Try | None, aim: float, step: int) -> float:
-    """Where a power law through what is known meets the aim; now and then the middle instead.
+def _between(
+    low: float, dear: float, high: float, cheap: float, aim: float, *, by_power: bool
+) -> float:
+    """Return where a power law through both prices meets the aim, or else the middle.
 
     Epsilon falls nearly as a power of the noise, so a line between logarithms is soon right; the
     middle keeps the interval shrinking where it is not.
     """
-    if too_little is None or enough is None:
-        (end,) = (tried for tried in (too_little, enough) if tried)
-        return end.noise * min(max(end.cost / aim, 1 / _STRIDE), _STRIDE)
-    low, high = too_little.noise, enough.noise
-    if enough.cost > 0 and too_little.cost < math.inf and step % 3 < 2:
-        share = math.log(too_little.cost / aim) / math.log(too_little.cost / enough.cost)
+    if by_power and cheap > 0 and dear < math.inf:
+        share = math.log(dear / aim) / math.log(dear / cheap)
         met = low * math.pow(high / low, share)
         if low < met < high:
             return met

@@ -11,7 +11,7 @@ import numpy as np
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.privacy.accountants import accountant_for, cost, sampled_cost
 from secure_fd.privacy.base import Answer, ClientMechanism, SharedNoise, check_finite
-from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.calibration import Plan, calibrate
 from secure_fd.privacy.events import DistributedGaussian, Event, Repeated
 from secure_fd.privacy.guarantee import (
     GROUP_SIZES,
@@ -26,7 +26,6 @@ from secure_fd.privacy.guarantee import (
     format_epsilon,
     shares_assumed,
 )
-from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import Random, discrete_gaussian, room_for
 from secure_fd.secagg.session import NoiseTerms
 from secure_fd.votes.codec import IntArray, Released, Sums, UnitArray, WordArray

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from secure_fd.crypto.keys import draw
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.privacy.accountants import RENYI, accountant_for, cost
-from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.calibration import Plan, calibrate
 from secure_fd.privacy.events import Event, Gaussian, Repeated, SampledGaussian
 from secure_fd.privacy.guarantee import (
     GROUP_SIZES,
@@ -30,7 +30,6 @@ from secure_fd.privacy.guarantee import (
     check_delta_of,
 )
 from secure_fd.privacy.ledger import Ledger
-from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import FLOAT_CUT, FloatGaussian, Random
 from secure_fd.votes.codec import FloatArray
 

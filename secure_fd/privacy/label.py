@@ -8,7 +8,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Decimal, localcontext
-from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.privacy.accountants import cost
 from secure_fd.privacy.base import Answer, ClientMechanism, PrivacyMechanism, check_finite
-from secure_fd.privacy.events import Event, Repeated, Response, check_least
+from secure_fd.privacy.events import Repeated, Response
 from secure_fd.privacy.guarantee import (
     GROUP_SIZES,
     NEVER_COVERED,
@@ -26,54 +25,10 @@ from secure_fd.privacy.guarantee import (
     Part,
     PrivacyUnit,
 )
-from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import Random, unmet_by, words
-from secure_fd.votes.codec import FloatArray, IntArray, Released, Sums
+from secure_fd.votes.codec import Contribution, FloatArray, IntArray, Released, Sums
 
 BoolArray = NDArray[np.bool_]
-
-
-# The plan: deniable answers, and what many of them cost a client.
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class LabelPlan(Plan):
-    """Answers about proxies by randomised response.
-
-    alphabet_size: symbols, abstain included. releases: 1 is the label unit; more is what that
-    many answers of one network cost a record or the client, for both may change them all.
-    noise: the probability that an answer is not the truth, at most that of a blind guess.
-
-    >>> round(LabelPlan(11, noise=0.155).answer_epsilon, 2)
-    4.0
-    """
-
-    alphabet_size: int
-    releases: int = 1
-
-    def __post_init__(self) -> None:
-        Response(0.0, self.alphabet_size)  # refuses impossible sizes
-        self.check_counts("releases", least=0)
-        Plan.__post_init__(self)
-
-    @property
-    def most_noise(self) -> float:
-        """How often a symbol drawn at random is not the truth."""
-        return 1 - 1 / self.alphabet_size
-
-    @property
-    def answer_epsilon(self) -> float:
-        """Of one answer: log of the odds of the truth, against those of a blind guess."""
-        if self.noise == 0:
-            return math.inf
-        others = self.alphabet_size - 1
-        return max(0.0, math.log(others * (1 - self.noise) / self.noise))
-
-    def event(self) -> Event:
-        """So many answers."""
-        answer = Response(self.answer_epsilon, self.alphabet_size)
-        return Repeated(answer, self.releases)
 
 
 # The noise: randomised response over symbols, and its debiasing.
@@ -109,7 +64,6 @@ class RandomizedResponse:
 
     epsilon: float
     alphabet_size: int
-    _right: int = field(init=False, repr=False)
     _wrong: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -117,10 +71,7 @@ class RandomizedResponse:
             raise ConfigurationError("alphabet_size", self.alphabet_size, "use 2 or more symbols")
         if not 0 < self.epsilon < math.inf:
             raise ConfigurationError("epsilon", self.epsilon, "use a finite number above 0")
-        others = self.alphabet_size - 1
-        wrong = _wrong_weight(self.epsilon, others)
-        object.__setattr__(self, "_wrong", wrong)
-        object.__setattr__(self, "_right", WORD - others * wrong)
+        object.__setattr__(self, "_wrong", _wrong_weight(self.epsilon, self.alphabet_size - 1))
         if self.p <= self.q:
             raise ConfigurationError("epsilon", self.epsilon, "too small for 64-bit probabilities")
 
@@ -132,7 +83,7 @@ class RandomizedResponse:
     @property
     def p(self) -> float:
         """Probability that the answer is the truth."""
-        return self._right / WORD
+        return (WORD - (self.alphabet_size - 1) * self._wrong) / WORD
 
     def event(self) -> Response:
         """One answer, as an accountant sees it."""
@@ -212,29 +163,20 @@ class RandomizedResponse:
         )
 
 
-def sample_symbols(weights: FloatArray, predictions: FloatArray, random: Random) -> IntArray:
+def sample_symbols(honest: Contribution, random: Random) -> IntArray:
     """Draw symbols [m]: class c with probability w s_c, else abstain (C), so without bias.
 
-    weights: [m] in [0, 1]. predictions: [m, C], rows in the simplex. A one-hot row of weight 1
-    always gives its class, and weight 0 always abstains. It runs before the noise, so the
-    resolution of 2^-53 costs no privacy.
+    A one-hot row of weight 1 always gives its class, and weight 0 always abstains. It runs before
+    the noise, so the resolution of 2^-53 costs no privacy.
 
     >>> import os
-    >>> sample_symbols(np.array([1.0, 0.0]), np.array([[0.0, 1.0], [0.0, 1.0]]), os.urandom)
+    >>> rows = np.array([[0.0, 1.0], [0.0, 1.0]])
+    >>> sample_symbols(Contribution(np.array([1.0, 0.0]), rows), os.urandom)
     array([1, 2])
     """
-    if predictions.ndim != 2 or weights.shape != predictions.shape[:1]:
-        raise LocalError(
-            f"symbols need weights [m] and predictions [m, C], "
-            f"not {weights.shape} and {predictions.shape}"
-        )
-    inside = (weights >= 0) & (weights <= 1) & (predictions >= 0).all(axis=1)
-    total = predictions.sum(axis=1)
-    if not (inside & ((weights == 0) | (np.abs(total - 1) < 1e-5))).all():
-        raise LocalError("a weight is outside [0, 1] or a prediction outside the simplex")
-    reach = np.cumsum(predictions, axis=1, dtype=np.float64)
+    weights, reach = honest.weights, np.cumsum(honest.predictions, axis=1, dtype=np.float64)
     # Rescaled, so that the last class of a float row does not lose its rounding to abstain.
-    reach /= np.where(total > 0, reach[:, -1], 1.0)[:, None]
+    reach /= np.where(reach[:, -1] > 0, reach[:, -1], 1.0)[:, None]
     uniform: NDArray[np.float64] = (words(random, len(weights)) >> np.uint64(11)) / 2.0**53
     passed: IntArray = np.count_nonzero(uniform[:, None] >= weights[:, None] * reach, axis=1)
     return passed
@@ -269,7 +211,6 @@ class LabelGuard(ClientMechanism):
         delta: float,
         random: Random = os.urandom,
     ) -> None:
-        check_least("n_proxies", n_proxies, 1)
         self._mechanism, self._delta, self._random = mechanism, delta, random
         self._named = np.zeros((n_proxies, mechanism.alphabet_size - 1), dtype=np.bool_)
         self._answered = np.zeros(n_proxies, dtype=np.bool_)
@@ -280,8 +221,7 @@ class LabelGuard(ClientMechanism):
         A pair released before keeps its answer. It counts as released from here on, even if the
         upload never arrives: a lost message looks like one that was kept.
         """
-        honest = answer(indices)
-        symbols = sample_symbols(honest.weights, honest.predictions, self._random)
+        symbols = sample_symbols(answer(indices), self._random)
         rows = self.named(indices, symbols).astype(np.float64)
         return Released(rows.sum(axis=1), rows)
 

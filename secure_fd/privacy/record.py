@@ -24,7 +24,7 @@ from secure_fd.crypto.keys import fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.privacy.accountants import accountant_for, cost, sampled_cost
 from secure_fd.privacy.base import ClientMechanism, SharedNoise
-from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.calibration import Plan, calibrate
 from secure_fd.privacy.events import DistributedGaussian, Event, Repeated
 from secure_fd.privacy.guarantee import (
     GROUP_SIZES,
@@ -38,7 +38,6 @@ from secure_fd.privacy.guarantee import (
     shares_assumed,
 )
 from secure_fd.privacy.ledger import Ledger, ledger_of
-from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.samplers import MAX_SIGMA, Random, discrete_gaussian, room_for, unmet_by
 from secure_fd.secagg.graph import corrupt_of, threshold
 from secure_fd.secagg.session import NoiseTerms

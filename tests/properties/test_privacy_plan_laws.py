@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_fd.privacy.calibration import calibrate, epsilon
+from secure_fd.privacy.calibration import Plan, calibrate, epsilon
 from secure_fd.privacy.client import ClientPlan
 from secure_fd.privacy.dp_sgd import TrainingPlan
-from secure_fd.privacy.label import LabelPlan
-from secure_fd.privacy.plan import Plan
 from secure_fd.privacy.record import PooledPlan
 
 law = settings(max_examples=60, deadline=None)
@@ -19,9 +17,6 @@ DELTAS = st.floats(1e-12, 1e-2)
 SIZES = st.integers(1, 5000)
 RECORDS = st.builds(PooledPlan, clients=st.just(1), honest=st.just(1), entries=SIZES)
 WHOLE_BATCHES = st.builds(lambda n, steps: TrainingPlan(n, n, steps), SIZES, st.integers(1, 2000))
-LABELS = st.integers(2, 40).flatmap(
-    lambda size: st.builds(LabelPlan, st.just(size), st.one_of(st.just(1), SIZES))
-)
 FLEETS = st.builds(
     ClientPlan,
     clients=st.integers(10, 10_000),
@@ -31,7 +26,8 @@ FLEETS = st.builds(
     absent=st.integers(0, 5),
     corrupt=st.integers(0, 4),
 )
-CLOSED = st.one_of(RECORDS, WHOLE_BATCHES, LABELS, FLEETS)
+CLOSED = st.one_of(RECORDS, WHOLE_BATCHES, FLEETS)
+MOST = 40.0
 
 
 @given(plan=CLOSED, claimed=st.floats(0.05, 30), delta=DELTAS)
@@ -45,14 +41,12 @@ def test_calibration_inverts_the_price_and_never_overspends(plan, claimed, delta
 @law
 def test_more_noise_never_costs_more(plan, level, more, delta):
     """Shares are drawn anew in other units; of Gaussians that shows below 1e-9."""
-    most = min(plan.most_noise, 40.0)
-    less, greater = plan.with_noise(level * most), plan.with_noise(min(level * more, 1) * most)
+    less, greater = plan.with_noise(level * MOST), plan.with_noise(min(level * more, 1) * MOST)
     assert epsilon(greater, delta) <= epsilon(less, delta) * (1 + 1e-9)
     assert epsilon(less, delta) <= epsilon(less, delta / 10)
 
 
 GROWING: list[tuple[str, st.SearchStrategy[Plan]]] = [
-    ("releases", LABELS.filter(lambda plan: plan.releases > 1)),
     ("steps", WHOLE_BATCHES),
     ("rounds", FLEETS),
 ]
@@ -63,7 +57,7 @@ GROWING: list[tuple[str, st.SearchStrategy[Plan]]] = [
 @law
 def test_more_releases_never_cost_less(field, plans, data, level, times):
     plan = data.draw(plans)
-    plan = plan.with_noise(level * min(plan.most_noise, 40.0))
+    plan = plan.with_noise(level * MOST)
     longer: Plan = replace(plan, **{field: times * getattr(plan, field)})
     assert epsilon(plan, 1e-5) < epsilon(longer, 1e-5)
     assert epsilon(longer, 1e-5) < times * epsilon(plan, 1e-5) * 1.05 + 0.1

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from secure_fd.privacy.label import BoolArray, LabelGuard, RandomizedResponse, sample_symbols
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.votes.codec import FloatArray, IntArray, KnowledgeCodec, Released
+from secure_fd.votes.codec import Contribution, FloatArray, IntArray, KnowledgeCodec, Released
 from secure_fd.wire import Stage
 from tests.summing import Summed, summed
 
@@ -65,7 +65,7 @@ def test_soft_labels_survive_sampling_and_noise_without_bias():
     """Power: an error of 0.06 in any class is seen, and so is a weight of one instead of 0.7."""
     weight, row = 0.7, np.array([0.5, 0.3, 0.2, 0.0])
     m, random, mechanism = 60_000, SeededRandom(5), RandomizedResponse(2.0, 5)
-    symbols = sample_symbols(np.full(m, weight), np.tile(row, (m, 1)), random)
+    symbols = sample_symbols(Contribution(np.full(m, weight), np.tile(row, (m, 1))), random)
     named = mechanism.respond_rows(symbols, random)
     estimates = mechanism.debias(named.astype(np.float64), 1)
     assert within_six_errors(estimates, weight * row).all()
@@ -89,7 +89,7 @@ def masked_sums(mechanism: RandomizedResponse) -> tuple[FloatArray, FloatArray, 
         weight, row = rng.uniform(0.3, 1.0), rng.dirichlet(np.ones(4))
         meant.append(weight * row)
         guard = LabelGuard(mechanism, M, 1e-5, random)
-        symbols = sample_symbols(np.full(M, weight), np.tile(row, (M, 1)), random)
+        symbols = sample_symbols(Contribution(np.full(M, weight), np.tile(row, (M, 1))), random)
         named = guard.named(np.arange(M), symbols)
         rows = named.astype(np.float64)
         vectors[k] = codec.encode(Released(rows.sum(axis=1), rows))

@@ -16,7 +16,6 @@ from secure_fd.privacy.events import (
     Repeated,
     SampledGaussian,
 )
-from secure_fd.privacy.label import LabelPlan, RandomizedResponse
 from secure_fd.privacy.record import PooledPlan
 
 DELTA = 1e-5
@@ -25,8 +24,6 @@ FLEET = ClientPlan(clients=1000, proxies=512, rounds=10, classes=10, absent=100,
 PLANS = (
     SUMS,
     TrainingPlan(300, 64, 330),
-    LabelPlan(11),
-    LabelPlan(11, releases=6000),
     FLEET,
 )
 
@@ -53,28 +50,6 @@ def test_a_record_that_is_replaced_or_counted_often_moves_more():
     plan = SUMS.with_noise(calibrate(4.0, DELTA, SUMS))
     assert cost(plan.moved_by(2.0)) == pytest.approx(9.085, abs=5e-4)
     assert priced(plan.moved_by(5400.0))[0].l2 == 5400 * priced(plan.event())[0].l2
-
-
-@pytest.mark.parametrize("claimed", [0.1, 1.0, 4.0, 20.0])
-@pytest.mark.parametrize("alphabet_size", [2, 11])
-def test_the_label_unit_is_randomised_response(claimed, alphabet_size):
-    """The plan's noise is how often the sampler lies: the two must not drift apart."""
-    sampler = RandomizedResponse(claimed, alphabet_size)
-    noise = calibrate(claimed, DELTA, LabelPlan(alphabet_size))
-    assert noise == pytest.approx(1 - sampler.p, rel=1e-6)
-    plan = LabelPlan(alphabet_size, noise=noise)
-    assert epsilon(plan, 0.0) == pytest.approx(math.log(sampler.p / sampler.q))
-
-
-def test_many_answers_are_priced_for_the_client():
-    one = LabelPlan(11)
-    noise = calibrate(4.0, DELTA, one)
-    assert epsilon(LabelPlan(11, releases=6000, noise=noise), DELTA) == pytest.approx(20_511, abs=1)
-    total = LabelPlan(11, releases=6000)
-    assert total.with_noise(calibrate(4.0, DELTA, total)).answer_epsilon == pytest.approx(
-        0.026, abs=5e-4
-    )
-    assert epsilon(LabelPlan(11, releases=0, noise=noise), DELTA) == 0
 
 
 def test_training_is_sampled_unless_a_batch_is_everything():
@@ -173,11 +148,8 @@ def test_an_epsilon_that_no_noise_reaches_is_refused():
         ("noise", lambda: SUMS.with_noise(-1.0)),
         ("noise", lambda: SUMS.with_noise(math.nan)),
         ("noise", lambda: SUMS.with_noise(math.inf)),
-        ("noise", lambda: LabelPlan(11, noise=0.92)),
         ("honest", lambda: PooledPlan(clients=3, honest=4, entries=10)),
         ("n_records", lambda: TrainingPlan(0, 5, 5)),
-        ("alphabet_size", lambda: LabelPlan(1)),
-        ("releases", lambda: LabelPlan(11, releases=-1)),
         ("batch", lambda: TrainingPlan(5, 0, 5)),
         ("steps", lambda: TrainingPlan(5, 5, 0)),
         ("clients", lambda: ClientPlan(0, 1, 1, 1)),
