@@ -24,7 +24,7 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.base import NoProtection, PrivacyMechanism
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit
-from secure_fd.privacy.record import LocalRecordUnit, PooledRecordUnit
+from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
@@ -144,13 +144,13 @@ def class_sums(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
     unit: PrivacyMechanism = NoProtection()
     features = FEATURES
     if row.epsilon is not None:
-        kind = PooledRecordUnit if row.masks else LocalRecordUnit
-        pooled = kind(
+        pooled = PooledRecordUnit(
             row.epsilon,
             DELTA,
             records=[len(own) for own in records],
             n_proxies=len(proxies),
             n_classes=CLASSES,
+            honest=None if row.masks else 1,
             features=FEATURES,
             random=SeededRandom(seed),
         )

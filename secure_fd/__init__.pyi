@@ -37,7 +37,6 @@ from .privacy.guarantee import Guarantee as Guarantee
 from .privacy.guarantee import PrivacyUnit as PrivacyUnit
 from .privacy.label import LabelUnit as LabelUnit
 from .privacy.ledger import BudgetLedger as BudgetLedger
-from .privacy.record import LocalRecordUnit as LocalRecordUnit
 from .privacy.record import PooledRecordUnit as PooledRecordUnit
 from .protocol.client import Client as Client
 from .protocol.messages import RoundAborted as RoundAborted

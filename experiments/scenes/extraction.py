@@ -191,7 +191,9 @@ def _fresh(
     if not isinstance(protection, LabelUnit):
         return protection
     session = protection_of(terms.run(spec, 0), data)
-    session.prepare(images, data.n_classes, len(data.clients))
+    session.agree(len(images), data.n_classes)
+    for number in range(len(data.clients)):
+        session.client(number)
     return session
 
 

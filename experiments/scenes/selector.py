@@ -88,8 +88,8 @@ class _Play:
             if not noisy:
                 return Released.of(honest)
             unit = LabelUnit(self.job.epsilon, self.job.delta)  # a ledger of these new proxies
-            unit.prepare(images, classes, clients=1)
-            return unit.parts[0].release(every, lambda _: honest)
+            unit.agree(len(images), classes)
+            return unit.client(0).release(every, lambda _: honest)
 
         return answers
 

@@ -25,6 +25,7 @@ from secure_fd.privacy.events import (
     Primitive,
     Response,
     SampledGaussian,
+    check_delta,
     primitives,
 )
 from secure_fd.privacy.samplers import TOTAL_VARIATION
@@ -68,12 +69,6 @@ class Accountant:
         return self.bound(parts, delta)
 
 
-def check_delta(delta: float) -> None:
-    """Refuses what is no probability of failure."""
-    if not 0 < delta < 1:
-        raise ConfigurationError("delta", delta, "use a number in (0, 1), such as 1e-5")
-
-
 @lru_cache(maxsize=1024)
 def zcdp_epsilon(rho: float, delta: float) -> float:
     """Convert rho-zCDP, a Renyi divergence of a rho at every order a, to an epsilon at delta.
@@ -81,21 +76,12 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     With x = a - 1 the derivative vanishes where rho x^2 + log(1 + x) = log(1 / delta): the left
     side increases, so halving finds the only minimum.
     """
-    check_delta(delta)
     if rho == 0 or math.isinf(rho):
         return rho
     limit = -math.log(delta)
     x = least(lambda x: rho * x * x + math.log1p(x) >= limit, 0.0, math.sqrt(limit / rho))
     converted = (1 + x) * rho - math.log1p(1 / x) + (limit - math.log1p(x)) / x
     return max(0.0, converted)
-
-
-def renyi_epsilon(orders: FloatArray, divergence: FloatArray, delta: float) -> float:
-    """The least epsilon at delta over a grid of orders; any grid is sound."""
-    if not divergence.any():
-        return 0.0  # neighbours look the same
-    slack = (-math.log(delta) - np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
-    return max(0.0, float((divergence + slack).min()))
 
 
 def least(satisfied: Callable[[float], bool], low: float, high: float) -> float:
@@ -321,7 +307,10 @@ def _renyi(parts: Counter[Primitive], delta: float) -> float:
     total = np.zeros(orders.shape)
     for part, times in parts.items():
         total += times * divergence(part, orders)
-    converted = renyi_epsilon(orders, total, delta)
+    if not total.any():
+        return 0.0  # neighbours look the same
+    slack = (-math.log(delta) - np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
+    converted = max(0.0, float((total + slack).min()))
     answers = {p: times for p, times in parts.items() if isinstance(p, Response)}
     if len(answers) < len(parts):
         return converted

@@ -7,10 +7,11 @@ has a part of its own, a `ClientMechanism`, which turns answers of its selector 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
+from secure_fd.privacy.events import check_delta
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON, Guarantee, weakest
 from secure_fd.privacy.samplers import Random, unmet_by
 from secure_fd.secagg.session import NoiseTerms
@@ -21,27 +22,21 @@ Answer = Callable[[IntArray], Contribution]
 """Asks a client's selector and network about proxies."""
 
 
-def check_budget(epsilon: float, delta: float) -> None:
+def check_epsilon(epsilon: float, delta: float, *, finite: bool = True) -> None:
     """Raise ConfigurationError unless a run can keep to epsilon, and delta is between 0 and 1.
 
     Outside the bounds of epsilon, answers would be noise alone, or protected by none.
 
-    >>> check_budget(0.001, 1e-5)
+    >>> check_epsilon(0.001, 1e-5)
     Traceback (most recent call last):
     secure_fd.errors.ConfigurationError: epsilon: 0.001 is not allowed; use a number from 0.01 ...
     """
+    if finite and math.isinf(epsilon):
+        raise ConfigurationError("epsilon", epsilon, "use a finite number, or no privacy unit")
     if not (LEAST_EPSILON <= epsilon <= MOST_EPSILON or epsilon == math.inf):
         allowed = f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, or inf"
         raise ConfigurationError("epsilon", epsilon, allowed)
-    if not 0 < delta < 1:
-        raise ConfigurationError("delta", delta, "use a number between 0 and 1")
-
-
-def check_finite(epsilon: float, delta: float) -> None:
-    """Raise ConfigurationError as `check_budget` does, and for an infinite epsilon."""
-    check_budget(epsilon, delta)
-    if math.isinf(epsilon):
-        raise ConfigurationError("epsilon", epsilon, "use a finite number, or no privacy unit")
+    check_delta(delta)
 
 
 class ClientMechanism:
@@ -84,7 +79,7 @@ class PrivacyMechanism(ABC):
     True
     """
 
-    name: ClassVar[str]
+    name: str
     """The word that the report uses."""
     asks_network: ClassVar[bool] = True
     """Whether clients release predictions of their networks."""
@@ -126,12 +121,6 @@ class PrivacyMechanism(ABC):
     def _part(self, number: int) -> ClientMechanism:
         """Make the part of one client."""
         raise LocalError(f"a {self.name} has no part for client {number}")
-
-    def prepare(self, proxies: Sized, n_classes: int, clients: int) -> None:
-        """Agree, and make the parts of so many clients, where one process has them all."""
-        self.agree(len(proxies), n_classes)
-        for number in range(clients):
-            self.client(number)
 
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:  # noqa: ARG002 - no bias
         """Return unbiased sums at the server, from the releases of these clients."""
@@ -176,14 +165,11 @@ class SharedNoise(PrivacyMechanism):
     """Base of the units whose clients each add a share of the noise, enough in the sum alone.
 
     Args:
-        epsilon: of the guarantee; infinite means no noise.
-        delta: of the guarantee, between 0 and 1.
+        epsilon: of the guarantee, checked; infinite means no noise.
+        delta: of the guarantee, checked.
         clients: of a sum, all of them.
         random: source of the noise.
         local: whether each client's noise is enough by itself.
-
-    Raises:
-        ConfigurationError: no run can keep to epsilon, or delta is no probability.
     """
 
     counted: ClassVar[str] = "clients"
@@ -195,7 +181,6 @@ class SharedNoise(PrivacyMechanism):
         self, epsilon: float, delta: float, clients: int, random: Random, *, local: bool = False
     ) -> None:
         super().__init__()
-        check_budget(epsilon, delta)
         self.noiseless, self.local = math.isinf(epsilon), local
         self.delta, self._clients = delta, clients
         self.voids = [] if self.noiseless else [*unmet_by(random), *([] if local else [IN_CLEAR])]

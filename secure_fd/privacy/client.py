@@ -10,7 +10,7 @@ import numpy as np
 
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.privacy.accountants import accountant_for, cost, sampled_cost
-from secure_fd.privacy.base import Answer, ClientMechanism, SharedNoise, check_finite
+from secure_fd.privacy.base import Answer, ClientMechanism, SharedNoise, check_epsilon
 from secure_fd.privacy.calibration import Plan, calibrate
 from secure_fd.privacy.events import DistributedGaussian, Event, Repeated
 from secure_fd.privacy.guarantee import (
@@ -266,7 +266,7 @@ class ClientUnit(SharedNoise):
         small_fleet: bool = False,
         random: Random = os.urandom,
     ) -> None:
-        check_finite(epsilon, delta)
+        check_epsilon(epsilon, delta)
         super().__init__(epsilon, delta, plan.clients, random)
         if plan.clients < LEAST_CLIENTS and not small_fleet:
             raise ConfigurationError(

@@ -18,7 +18,7 @@ from secure_fd.crypto.keys import draw
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.privacy.accountants import RENYI, accountant_for, cost
 from secure_fd.privacy.calibration import Plan, calibrate
-from secure_fd.privacy.events import Event, Gaussian, Repeated, SampledGaussian
+from secure_fd.privacy.events import Event, Gaussian, Repeated, SampledGaussian, check_delta
 from secure_fd.privacy.guarantee import (
     GROUP_SIZES,
     NEVER_COVERED,
@@ -120,6 +120,7 @@ _MOST = 200.0
 """Epsilon beyond which nothing is stated."""
 
 
+@cache
 def group_epsilons(plan: TrainingPlan, delta: float) -> Groups:
     """(records, epsilon) for every size: neighbours that differ in so many records of one client.
 
@@ -133,31 +134,28 @@ def group_epsilons(plan: TrainingPlan, delta: float) -> Groups:
     True
     """
     if plan.sample_rate == 1:
-        found = [(k, cost(plan.with_noise(plan.noise / k).event(), delta)) for k in GROUP_SIZES]
+        found = [cost(plan.with_noise(plan.noise / k).event(), delta) for k in GROUP_SIZES]
     else:
-        several = [(k, _general(plan.event(), delta, k)) for k in GROUP_SIZES[1:]]
-        found = [(1, cost(plan.event(), delta)), *several]
-    return tuple((k, epsilon if epsilon <= _MOST else math.inf) for k, epsilon in found)
+        event = plan.event()
+        single = [(drop, RENYI.epsilon(event, delta * math.exp(-drop))) for drop in _DROPS]
+
+        def bound(size: int) -> float:
+            """Return the least k e, which grows from drop to drop."""
+            for drop, one in single:
+                several = size * one
+                if several > _MOST or one == 0:
+                    return several
+                if math.log(math.expm1(several) / math.expm1(one)) <= drop:
+                    return several
+            return math.inf
+
+        found = [cost(event, delta), *map(bound, GROUP_SIZES[1:])]
+    stated = (epsilon if epsilon <= _MOST else math.inf for epsilon in found)
+    return tuple(zip(GROUP_SIZES, stated, strict=True))
 
 
 _DROPS: Final = (0.0, *(1.12**k for k in range(58)))
 """log(delta / d) of the general bound: up to 700."""
-
-
-@cache
-def _single(event: Event, delta: float) -> tuple[tuple[float, float], ...]:
-    """(drop, epsilon of one record at delta exp(-drop)) for all drops."""
-    return tuple((drop, RENYI.epsilon(event, delta * math.exp(-drop))) for drop in _DROPS)
-
-
-def _general(event: Event, delta: float, size: int) -> float:
-    """The least k e among all drops whose bound stays within delta; infinite where none does."""
-    for drop, epsilon in _single(event, delta):
-        if size * epsilon > _MOST:
-            return math.inf
-        if epsilon == 0 or math.log(math.expm1(size * epsilon) / math.expm1(epsilon)) <= drop:
-            return size * epsilon
-    return math.inf
 
 
 # The noise, and what pays for it.
@@ -179,8 +177,7 @@ class PrivateSGD:
     clip: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.delta < 1:
-            raise ConfigurationError("delta", self.delta, "use a number in (0, 1), such as 1e-5")
+        check_delta(self.delta)
         for name in ("epsilon", "steps", "learning_rate", "batch", "clip"):
             value = getattr(self, name)
             if not 0 < value < math.inf:

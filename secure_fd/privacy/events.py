@@ -112,6 +112,12 @@ def primitives(event: Event) -> Counter[Primitive]:
     return +counted  # what happened no time is left out
 
 
+def check_delta(delta: float) -> None:
+    """Raise ConfigurationError for a delta that is no probability of failure."""
+    if not 0 < delta < 1:
+        raise ConfigurationError("delta", delta, "use a number in (0, 1), such as 1e-5")
+
+
 def check_least(field: str, value: float, least: int) -> None:
     """Raise ConfigurationError for a value below `least`, or none at all."""
     if not value >= least:

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from secure_fd.errors import ConfigurationError, LocalError
 
@@ -146,7 +148,7 @@ class Guarantee:
 
     def to_json(self) -> dict[str, object]:
         """Plain values for the report; an infinite epsilon is null, and `holds` is then false."""
-        plain = {name: _plain(value) for name, value in asdict(self).items()}
+        plain: dict[str, object] = msgspec.json.decode(msgspec.json.encode(self))
         return {**plain, "holds": self.holds}
 
 
@@ -194,17 +196,6 @@ def _listed(items: Sequence[str]) -> str:
     if len(items) < 2:
         return items[0] if items else "nothing"
     return ", ".join(items[:-1]) + " and " + items[-1]
-
-
-def _plain(value: object) -> object:
-    """A value of JSON, in which infinity is null."""
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and math.isinf(value):
-        return None
-    return str(value) if isinstance(value, PrivacyUnit) else value
 
 
 # What the claims of all units share.

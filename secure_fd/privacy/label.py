@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.privacy.accountants import cost
-from secure_fd.privacy.base import Answer, ClientMechanism, PrivacyMechanism, check_finite
+from secure_fd.privacy.base import Answer, ClientMechanism, PrivacyMechanism, check_epsilon
 from secure_fd.privacy.events import Repeated, Response
 from secure_fd.privacy.guarantee import (
     GROUP_SIZES,
@@ -267,7 +267,7 @@ class LabelUnit(PrivacyMechanism):
 
     def __init__(self, epsilon: float, delta: float, random: Random = os.urandom) -> None:
         super().__init__()
-        check_finite(epsilon, delta)
+        check_epsilon(epsilon, delta)
         self.delta, self.random, self._epsilon = delta, random, epsilon
 
     def levels(self, wanted: int) -> int:  # noqa: ARG002 - an answer is one symbol

@@ -30,7 +30,7 @@ from secure_fd.codec import Codec, SecretText
 from secure_fd.crypto.keys import SecretHolder, fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, SecureFDError
 from secure_fd.privacy.accountants import sampled_cost
-from secure_fd.privacy.events import Composed, Event, Repeated, check_least
+from secure_fd.privacy.events import Composed, Event, Repeated, check_delta, check_least
 from secure_fd.privacy.guarantee import format_epsilon
 from secure_fd.storage import UNFINISHED, Store
 
@@ -73,8 +73,7 @@ class Total(Struct, frozen=True, tag=True):
             raise ConfigurationError("data", self.data, allowed)
         if not self.epsilon > 0:
             raise ConfigurationError("epsilon", self.epsilon, "use a number above 0")
-        if not 0 < self.delta < 1:
-            raise ConfigurationError("delta", self.delta, "use a number between 0 and 1")
+        check_delta(self.delta)
 
 
 class Ledger(SecretHolder):
@@ -109,7 +108,7 @@ class Ledger(SecretHolder):
         """Epsilon of all bookings, at the total's delta."""
         return self.price()
 
-    def book(self, name: str, event: Event, *, draws: int = 0, unmet: Iterable[str] = ()) -> None:  # noqa: ARG002 - a simulation's noise may be seeded
+    def book(self, name: str, event: Event, *, draws: int = 0, unmet: Iterable[str] = ()) -> None:
         """Pay for a release whose noise is about to be drawn and whose answer is not kept.
 
         Args:
@@ -122,19 +121,21 @@ class Ledger(SecretHolder):
             BudgetError: the total would be exceeded; nothing is booked.
             ConfigurationError: `unmet` is not empty and the data are real.
         """
-        self._add(Booking(name, event, draws))
+        self._pay(Booking(name, event, draws), b"", unmet)
 
     def release(
         self,
         name: str,
         event: Event,
-        request: bytes,  # noqa: ARG002 - no answer is kept
+        request: bytes,
         draw: Callable[[], bytes],
         *,
         draws: int = 0,
         unmet: Iterable[str] = (),
     ) -> bytes:
-        """Book the event, then draw the answer; further arguments are those of `book`.
+        """Book the event, then draw the answer. What was booked stays spent, even if `draw` raises.
+
+        Further arguments are those of `book`.
 
         Args:
             name: of the release.
@@ -143,10 +144,18 @@ class Ledger(SecretHolder):
                 same bytes to the same request.
             draw: makes the noisy answer; nothing else that it touches may leave.
         """
-        self.book(name, event, draws=draws, unmet=unmet)
+        booking = Booking(name, event, draws)
+        asked = fields(_BOOKINGS.encode(booking), request)
+        return self._answer(booking, hashlib.blake2b(asked, digest_size=32).digest(), draw, unmet)
+
+    def _answer(
+        self, booking: Booking, key: bytes, draw: Callable[[], bytes], unmet: Iterable[str]
+    ) -> bytes:
+        """Pay and draw. key: of the booking and the request."""
+        self._pay(booking, key, unmet)
         return draw()
 
-    def _add(self, booking: Booking, note: str = "") -> None:
+    def _pay(self, booking: Booking, key: bytes, unmet: Iterable[str], note: str = "") -> None:  # noqa: ARG002 - a simulation's noise may be seeded
         total = self.total
         if math.isfinite(total.epsilon) and not (price := self.price(booking)) <= total.epsilon:
             raise BudgetError(
@@ -275,46 +284,29 @@ class BudgetLedger(Ledger):
                 raise LocalError("an entry of a ledger belongs to nothing")
         return made
 
-    def book(self, name: str, event: Event, *, draws: int = 0, unmet: Iterable[str] = ()) -> None:
-        """Pay for a release as `Ledger.book` does; the booking is on the disk on return."""
-        with self._turn:
-            self._pay(Booking(name, event, draws), b"", unmet)
-
-    def release(
-        self,
-        name: str,
-        event: Event,
-        request: bytes,
-        draw: Callable[[], bytes],
-        *,
-        draws: int = 0,
-        unmet: Iterable[str] = (),
+    def _answer(
+        self, booking: Booking, key: bytes, draw: Callable[[], bytes], unmet: Iterable[str]
     ) -> bytes:
-        """Return the stored answer to a request, or book its event, draw the answer and store it.
-
-        What was booked stays spent, even if `draw` raises. Arguments are those of `Ledger.release`.
-        """
-        booking = Booking(name, event, draws)
-        asked = fields(_BOOKINGS.encode(booking), request)
-        key = hashlib.blake2b(asked, digest_size=32).digest()
+        """Return the stored answer, or book the event, draw the answer and store it."""
         with self._turn:
-            if key in self._answers:
-                return self._answers[key]
-            self._pay(booking, key, unmet)
-            answer = draw()
-            self._file.append(_ENTRIES.encode(_Answer(key, answer)))
-            self._answers[key] = answer
-            self._unanswered.discard(key)
-            return answer
+            if key not in self._answers:
+                answer = super()._answer(booking, key, draw, unmet)
+                self._file.append(_ENTRIES.encode(_Answer(key, answer)))
+                self._answers[key] = answer
+                self._unanswered.discard(key)
+            return self._answers[key]
 
-    def _pay(self, booking: Booking, key: bytes, unmet: Iterable[str]) -> None:
+    def _pay(self, booking: Booking, key: bytes, unmet: Iterable[str], note: str = "") -> None:
+        """Book the event in memory and, before this returns, on the disk."""
         for reason in unmet:
             raise ConfigurationError("random", reason, "use os.urandom for real data")
-        again = key in self._unanswered - {b""}
-        # In memory first: after an interrupt nothing on the disk is missing here.
-        self._add(booking, " (it was paid for before, but its answer was lost)" if again else "")
-        self._unanswered.add(key)
-        self._file.append(_ENTRIES.encode(_Booked(booking, key)))
+        with self._turn:
+            if key and key in self._unanswered:
+                note = " (it was paid for before, but its answer was lost)"
+            # In memory first: after an interrupt nothing on the disk is missing here.
+            super()._pay(booking, key, unmet, note)
+            self._unanswered.add(key)
+            self._file.append(_ENTRIES.encode(_Booked(booking, key)))
 
     def close(self) -> None:
         """Let another process open the file."""

@@ -15,7 +15,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Self, cast, final
+from typing import TYPE_CHECKING, Final, NoReturn, Self, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from secure_fd.crypto.keys import fields
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.privacy.accountants import accountant_for, cost, sampled_cost
-from secure_fd.privacy.base import ClientMechanism, SharedNoise
+from secure_fd.privacy.base import ClientMechanism, SharedNoise, check_epsilon
 from secure_fd.privacy.calibration import Plan, calibrate
 from secure_fd.privacy.events import DistributedGaussian, Event, Repeated
 from secure_fd.privacy.guarantee import (
@@ -77,14 +77,10 @@ class PooledPlan(Plan):
 
     def __post_init__(self) -> None:
         self.check_counts("clients", "honest", "entries", "sums")
-        if self.honest > self.clients:
-            raise ConfigurationError(
-                "honest", self.honest, f"use up to {self.clients}, all clients"
-            )
         self.check_counts("corrupt", least=0)
         if self.survivors > self.clients:
-            allowed = f"use up to {self.clients - self.honest}, the clients that are not honest"
-            raise ConfigurationError("corrupt", self.corrupt, allowed)
+            allowed = f"use up to {self.clients - self.corrupt}, the clients that are not corrupt"
+            raise ConfigurationError("honest", self.honest, allowed)
         Plan.__post_init__(self)
 
     @property
@@ -332,6 +328,7 @@ def sums_codec(records: Sequence[int], n_features: int, room: int = 0) -> FixedP
 
 _RANK, _LEAST_RANK = 1.0, 8
 _LEVEL = 2.5
+"""Of the solver's cut-off, in the noise of one coordinate of the mean."""
 _SPEAKERS = 0.25
 """Of the clients, those that are expected to say something of a class, locally. Chosen as `_ABOVE`
 was."""
@@ -348,11 +345,6 @@ def rank_for(noise: float) -> int:
     (48, 14, 8)
     """
     return max(_LEAST_RANK, round(_RANK / math.sqrt(noise)))
-
-
-def level_for(noise: float) -> float:
-    """Where the solver cuts off (see `ProxyReference.under_noise`), in the noise of a mean."""
-    return _LEVEL * noise
 
 
 _ABOVE = 3.0
@@ -438,7 +430,7 @@ class PooledGuard(ClientMechanism):
             self._ledger.book("class sums without noise", event)
             return sums.values
         if self.released >= plan.sums:
-            raise BudgetError(f"the pooled record unit was planned for {plan.sums} sums")
+            raise BudgetError(f"the {unit.name} was planned for {plan.sums} sums")
         self.released += 1
         place = (announced or os.urandom(32)) if self.shares else b""
         answer = self._ledger.release(
@@ -467,22 +459,21 @@ class PooledRecordUnit(SharedNoise):
     the federation. sums: how many the run will make. honest: the fewest clients of a sum that keep
     their noise to themselves; by default the inputs of the smallest masked sum, less the corrupt
     clients that its guarantee names. A sum needs both together as inputs, up to all clients. 1 is
-    the local unit: each client's own noise is enough, and sums may be in clear. One object serves
-    one federation.
+    the local unit, of clients that trust no other party: each one's own noise is enough, sums may
+    be in clear, and a restart is given the release that a ledger kept, in any session. One object
+    serves one federation.
     ledgers: by client, the budget of its data set. session: names the one set-up of masked sums in
-    which a client that restarts may send its vector again. Without it nothing is replayed: two sums
-    with the same vectors, and one client in only the first, differ by that client's own.
+    which a client that restarts may send its vector again. Without it nothing of a share is
+    replayed: two sums with the same vectors, and one client in only the first, differ by that
+    client's own.
 
     >>> unit = PooledRecordUnit(4.0, 1e-5, records=(300,) * 10, n_proxies=1000, n_classes=10)
     >>> unit.plan.survivors, unit.plan.corrupt, unit.plan.honest, unit.features.most_rank
     (7, 3, 4, 42)
     """
 
-    name = "pooled record unit"
     asks_network = False
     counted = "records"
-    _alone: ClassVar[bool] = False
-    """Whether each client's noise must be enough by itself."""
 
     def __init__(
         self,
@@ -499,14 +490,12 @@ class PooledRecordUnit(SharedNoise):
         ledgers: Mapping[int, Ledger] | None = None,
         session: bytes | None = None,
     ) -> None:
-        if self._alone:
-            if (honest, session) != (None, None):
-                raise ConfigurationError("honest", honest, f"not of a {self.name}: leave it out")
-            honest, session = 1, b""  # each release is complete by itself, in any session
+        check_epsilon(epsilon, delta, finite=False)
         clients = len(records)
         corrupt = corrupt_of(clients)
         enough = threshold(clients) - corrupt if honest is None else honest
         super().__init__(epsilon, delta, clients, random, local=enough == 1)
+        self.name = f"{'local' if self.local else 'pooled'} record unit"
         from secure_fd.selection.density_ratio import ReferenceSettings  # with torch, so not above
 
         plain = features or ReferenceSettings()
@@ -527,8 +516,8 @@ class PooledRecordUnit(SharedNoise):
         speakers = max(1.0, _SPEAKERS * clients) if self.local else clients
         inside = self.plan.noise * math.sqrt(speakers / self.plan.honest)
         of_mean = inside / sum(records)
-        self.level = level_for(of_mean)
-        """Where the solver cuts off; 0 without noise."""
+        self.level = _LEVEL * of_mean
+        """Where the solver cuts off (see `RatioSolver.under_noise`); 0 without noise."""
         self.features = plain if self.noiseless else replace(plain, most_rank=rank_for(of_mean))
         """The public map that the noise leaves room for."""
         self.records = tuple(records)
@@ -536,7 +525,10 @@ class PooledRecordUnit(SharedNoise):
         self.random = random
         if self.shares:
             self.noise_terms = NoiseTerms(self.plan.room(clients), self.plan.survivors)
-        self.ledgers, self.session = ledgers, os.urandom(32) if session is None else session
+        self.ledgers = ledgers
+        self.session = os.urandom(32) if session is None else session
+        if self.local:
+            self.session = b""  # each release is complete by itself, in any session
 
     @property
     def own_room(self) -> int:
@@ -549,17 +541,3 @@ class PooledRecordUnit(SharedNoise):
 
     def _part(self, number: int) -> PooledGuard:
         return PooledGuard(self, number)
-
-
-class LocalRecordUnit(PooledRecordUnit):
-    """Record unit of clients that trust no other party: each one's own noise on its sums is enough.
-
-    Arguments are those of `PooledRecordUnit`, without honest and session; sums may be in clear. A
-    restart is given the release that a ledger kept, in any session: it is complete by itself.
-
-    >>> LocalRecordUnit(4.0, 1e-5, records=(300,) * 10, n_proxies=1000, n_classes=10).plan.honest
-    1
-    """
-
-    name = "local record unit"
-    _alone = True

@@ -29,7 +29,7 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.base import NoProtection, PrivacyMechanism
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.ledger import Ledger
-from secure_fd.privacy.record import LocalRecordUnit, PooledRecordUnit, sums_for
+from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.privacy.samplers import Random
 from secure_fd.secure_sum.base import SecureSum, SumPromise
 from secure_fd.secure_sum.masked import MaskedSum
@@ -377,14 +377,14 @@ def pooled_unit(
         >>> pooled_unit(PublicFacts.of(data), 1.0, 1e-5).plan.sums
         1
     """
-    kind = LocalRecordUnit if local else PooledRecordUnit
-    return kind(
+    return PooledRecordUnit(
         epsilon,
         delta,
         records=facts.records,
         n_proxies=facts.n_proxies,
         n_classes=facts.n_classes,
         sums=sums_for(epsilon, local=local),
+        honest=1 if local else None,
         random=random,
         ledgers=ledgers,
         session=session,

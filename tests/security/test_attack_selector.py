@@ -103,10 +103,12 @@ def test_kulsif_gives_members_away_with_or_without_masks(masked):
 
 def test_no_answer_of_the_label_unit_is_likelier_than_its_epsilon_allows():
     unit = LabelUnit(EPSILON, DELTA)
-    unit.prepare(public().proxies, CLASSES, clients=1)
+    unit.agree(len(public().proxies), CLASSES)
+    unit.client(0)
     noise = unit.mechanism
     # The sampler's own integers: no rounding is between this ratio and the claim.
-    assert Fraction(noise._told, noise._wrong) <= Fraction(exp(EPSILON)) * (1 + Fraction(1, 10**12))
+    truth = (1 << 64) - (noise.alphabet_size - 1) * noise._wrong
+    assert Fraction(truth, noise._wrong) <= Fraction(exp(EPSILON)) * (1 + Fraction(1, 10**12))
     assert noise.p / noise.q == pytest.approx(exp(EPSILON), rel=1e-9)
     assert noise.p + CLASSES * noise.q <= 1
 
@@ -119,7 +121,8 @@ def test_counted_answers_prove_no_more_than_epsilon(spent, caught):
     counts = []
     for accepted in (0.0, 1.0):
         unit = LabelUnit(spent, DELTA, random=SeededRandom(int(accepted)))
-        unit.prepare(images, CLASSES, clients=1)
+        unit.agree(len(images), CLASSES)
+        unit.client(0)
         said = Contribution(np.full(trials, accepted), one_hot([0] * trials, CLASSES))
         votes = unit.parts[0].release(np.arange(trials), lambda _, said=said: said)
         symbol = np.where(votes.weights > 0, votes.predictions.argmax(axis=1), CLASSES)

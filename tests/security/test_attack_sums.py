@@ -259,7 +259,8 @@ def least_odds(epsilon: float) -> float:
     rng = np.random.default_rng(0)
     meant = np.where(rng.random(PROXIES) < 0.5, 0, ABSTAIN)
     unit = LabelUnit(epsilon, 1e-5)
-    unit.prepare(torch.zeros(PROXIES, 1, 1, 1), C, clients=1)
+    unit.agree(PROXIES, C)
+    unit.client(0)
 
     def answer(indices: IntArray) -> Contribution:
         cast = meant[indices] >= 0

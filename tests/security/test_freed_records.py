@@ -14,7 +14,7 @@ from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.record import LocalRecordUnit
+from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.simulation.federation import Federation
 from tests.small_federation import BRIEF, federation, participants
@@ -35,7 +35,7 @@ def heads(data: FederatedData) -> Federation:
 def noisy_heads(data: FederatedData) -> Federation:
     records = [len(client.train) for client in data.clients]
     known = {"n_proxies": len(data.proxies), "n_classes": data.n_classes, "features": SMALL}
-    unit = LocalRecordUnit(4.0, 1e-5, records=records, **known)
+    unit = PooledRecordUnit(4.0, 1e-5, records=records, honest=1, **known)
     return Federation(
         participants(data),
         data.proxies.pixels,

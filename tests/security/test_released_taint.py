@@ -26,7 +26,7 @@ from secure_fd.methods import pooled_heads as heads
 from secure_fd.methods.base import Setting
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.base import PrivacyMechanism
-from secure_fd.privacy.record import Features, LocalRecordUnit, PooledGuard, PooledRecordUnit
+from secure_fd.privacy.record import Features, PooledGuard, PooledRecordUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.messages import SumInput
@@ -177,10 +177,13 @@ def clear() -> PlainSum:
 
 
 def pooled_unit(
-    data: FederatedData, kind: type[PooledRecordUnit] = PooledRecordUnit
+    data: FederatedData,
+    kind: type[PooledRecordUnit] = PooledRecordUnit,
+    honest: int | None = None,
 ) -> PooledRecordUnit:
     """With a small public map: what leaves follows from the release under any."""
-    return record_unit(data, kind=kind, sums=2, features=SMALL, random=SeededRandom(3))
+    random = SeededRandom(3)
+    return record_unit(data, kind=kind, sums=2, honest=honest, features=SMALL, random=random)
 
 
 def pooled_heads() -> PooledHeads:
@@ -188,7 +191,7 @@ def pooled_heads() -> PooledHeads:
 
 
 def local_unit(data: FederatedData) -> PooledRecordUnit:
-    return pooled_unit(data, LocalRecordUnit)
+    return pooled_unit(data, honest=1)
 
 
 LOCAL = Case(local_unit, pooled_heads, PooledGuard, "release_sums")
@@ -224,7 +227,7 @@ def test_without_holding_the_release_the_bytes_differ(mixed, case):
 Records = tuple[Features, Features]
 
 
-class BesideTheNoise(LocalRecordUnit):
+class BesideTheNoise(PooledRecordUnit):
     """One entry tells the sum of the raw features as well."""
 
     def _part(self, number: int) -> PooledGuard:
@@ -243,7 +246,7 @@ class BesideTheNoise(LocalRecordUnit):
 
 @pytest.mark.parametrize("aggregation", [clear, masked])
 def test_a_local_unit_that_lets_more_out_is_caught(mixed, aggregation):
-    leaking = replace(LOCAL, protection=lambda data: pooled_unit(data, BesideTheNoise))
+    leaking = replace(LOCAL, protection=lambda data: pooled_unit(data, BesideTheNoise, honest=1))
     assert not leaking.both(mixed, aggregation)
 
 

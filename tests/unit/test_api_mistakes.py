@@ -227,7 +227,7 @@ def test_votes_carry_no_epsilon_of_a_record(method, secure):
 @pytest.mark.parametrize("method", [fd.FedMD("hard"), fd.SelectiveFD("hard")])
 def test_noise_on_class_sums_fits_no_votes(method):
     sizes = {"records": (40,) * CLIENTS, "n_proxies": 60, "n_classes": 2}
-    unit = fd.LocalRecordUnit(4.0, 1e-5, **sizes)
+    unit = fd.PooledRecordUnit(4.0, 1e-5, honest=1, **sizes)
     with pytest.raises(fd.ConfigurationError, match="votes carry no record's epsilon") as refused:
         federation(method=method, protection=unit)
     assert refused.value.field == "protection"

@@ -16,7 +16,6 @@ from experiments.games import BY_LABELS, BY_PROBABILITIES, SERVER, Baselines
 from experiments.rows import RowSpec, Terms
 from secure_fd.data.partition import Split
 from secure_fd.errors import MissingCapabilityError
-from secure_fd.privacy.record import LocalRecordUnit
 from secure_fd.training.recipes import Schedule
 
 TERMS = Terms("digits", Split("strong"), 10, 2, Schedule(), epsilon=4.0)
@@ -78,7 +77,7 @@ def test_a_row_is_played_under_its_own_sum(secure):
 def test_pooled_heads_without_masks_are_played_with_noise_of_each_client():
     row = games.row_of(TERMS, RowSpec("heads", "hard", None, "record"), 0)
     run = small.class_sums(row, small.digits().clients, 0)
-    assert isinstance(run.protection, LocalRecordUnit)
+    assert run.protection.local
     assert run.protection.plan.honest == 1
     assert run.aggregation.name == "plain"
 

@@ -24,12 +24,10 @@ from secure_fd.privacy.record import (
     RESIDUAL_UNITS,
     UNITS,
     Bounded,
-    LocalRecordUnit,
     PooledGuard,
     PooledPlan,
     PooledRecordUnit,
     feature_units,
-    level_for,
     pooled_sums,
     rank_for,
     residual_units,
@@ -189,7 +187,6 @@ def test_shares_of_all_ten_are_too_little_where_three_tell_theirs():
 def test_rules_read_the_noise_alone():
     ranks = [rank_for(noise) for noise in (1e-5, 1e-4, 1e-3, 1e-2, 1.0)]
     assert ranks == sorted(ranks, reverse=True)
-    assert level_for(2e-3) == pytest.approx(5e-3)
 
 
 def test_the_solver_under_noise_is_the_closed_form(digits):
@@ -205,7 +202,7 @@ def test_features_are_the_leading_ones_that_the_noise_leaves_room_for(digits):
     few = ProxyReference.fit(pixels, replace(SMALL, most_rank=6)).public(pixels)
     assert np.allclose(few, every[:, :6], atol=1e-5)
     unit = record_unit(digits, 1.0)
-    assert unit.features.most_rank == rank_for(unit.level / level_for(1.0))
+    assert unit.features.most_rank == rank_for(unit.level / 2.5)
     assert record_unit(digits, math.inf).features == SMALL
 
 
@@ -329,15 +326,16 @@ def test_a_sum_that_stands_more_corrupt_clients_than_the_noise_is_refused(digits
     assert refused.value.field == "aggregation"
 
 
-@pytest.mark.parametrize("kind", [LocalRecordUnit, PooledRecordUnit])
-def test_noise_that_no_sampler_draws_is_refused_before_anything_is_booked(kind):
+@pytest.mark.parametrize("honest", [1, None])
+def test_noise_that_no_sampler_draws_is_refused_before_anything_is_booked(honest):
     """Epsilon .01 at delta 1e-8, of three clients; at .02 the noise is drawn."""
     ledger = Ledger()
 
     def made(epsilon: float) -> PooledGuard:
         features = ReferenceSettings(rank=5, n_features=10)
         known = {"records": (30,) * 3, "n_proxies": 40, "n_classes": 2, "features": features}
-        return kind(epsilon, 1e-8, ledgers={0: ledger}, **known).client(0)
+        unit = PooledRecordUnit(epsilon, 1e-8, honest=honest, ledgers={0: ledger}, **known)
+        return unit.client(0)
 
     with pytest.raises(ConfigurationError) as refused:
         made(0.01)
