@@ -72,10 +72,15 @@ def created_now() -> str:
 
 def versions(*others: str) -> dict[str, str]:
     """Of Python and of the libraries that figures come from; others: what these use besides."""
-    from importlib.metadata import version  # slow to import
+    from importlib.metadata import PackageNotFoundError, version  # slow to import
 
-    libraries = {name: version(name) for name in (*_LIBRARIES, *others)}
-    return {"python": platform.python_version(), **libraries}
+    found = {"python": platform.python_version()}
+    for name in (*_LIBRARIES, *others):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # of this package: the study runs from a folder of its files
+            found[name] = "not installed"
+    return found
 
 
 def machine() -> dict[str, object]:

@@ -216,9 +216,11 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @torch.inference_mode()
 def logits(model: nn.Module, pixels: Tensor) -> Tensor:
-    """Return logits [N, C], batch by batch."""
+    """Return logits [N, C] on the device of the pixels, computed on that of the network."""
+    device = next((p.device for p in model.parameters()), pixels.device)
     with evaluating(model):
-        return torch.cat([model(part) for part in torch.split(pixels, _PREDICT_BATCH)])
+        answers = [model(part.to(device)) for part in torch.split(pixels, _PREDICT_BATCH)]
+        return torch.cat(answers).to(pixels.device)
 
 
 def predict(model: nn.Module, pixels: Tensor) -> FloatArray:
