@@ -49,9 +49,7 @@ def code(root: Path = ROOT) -> Code:
     """The version of the code in a folder, by git where the folder is a repository."""
     git = shutil.which("git")
     if git is None or not (root / ".git").exists():
-        from importlib.metadata import version  # slow to import
-
-        return Code(version("secure-fd"))
+        return Code(_version("secure-fd"))
 
     def run(*arguments: str) -> bytes:
         command = [git, "-C", str(root), *arguments]
@@ -72,15 +70,17 @@ def created_now() -> str:
 
 def versions(*others: str) -> dict[str, str]:
     """Of Python and of the libraries that figures come from; others: what these use besides."""
+    libraries = {name: _version(name) for name in (*_LIBRARIES, *others)}
+    return {"python": platform.python_version(), **libraries}
+
+
+def _version(name: str) -> str:
     from importlib.metadata import PackageNotFoundError, version  # slow to import
 
-    found = {"python": platform.python_version()}
-    for name in (*_LIBRARIES, *others):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # of this package: the study runs from a folder of its files
-            found[name] = "not installed"
-    return found
+    try:
+        return version(name)
+    except PackageNotFoundError:  # a study also runs from a folder of files
+        return "not installed"
 
 
 def machine() -> dict[str, object]:

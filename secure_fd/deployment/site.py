@@ -44,7 +44,7 @@ from secure_fd.protocol.messages import ClientRole
 from secure_fd.secure_sum.masked import MaskedClient
 from secure_fd.simulation.build import RunParts, default_delta
 from secure_fd.storage import Store
-from secure_fd.training.trainer import TrainingMode, run_each, threads_for
+from secure_fd.training.trainer import TrainingMode, run_each, torch_settings_for
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +190,7 @@ class Site:
         """Run a step of the client, and the training that is due."""
         client, read = self._party(), self.position
         shape, device = self._data.train.pixels.shape[1:], self.role.learner.device
-        threads = threads_for([self._model], shape, device)
+        threads = torch_settings_for([self._model], shape, device)
         with self._training, threads:  # a method may have left its network in evaluation mode
             sent.extend(step())
             while client.work is not None:

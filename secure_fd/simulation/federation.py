@@ -44,7 +44,7 @@ from secure_fd.training.trainer import (
     TrainingMode,
     default_device,
     run_each,
-    threads_for,
+    torch_settings_for,
 )
 from secure_fd.votes.codec import FloatArray, contributors
 from secure_fd.wire import Stage
@@ -254,7 +254,7 @@ class Federation:
             yield report
 
     def _threads(self) -> AbstractContextManager[None]:
-        return threads_for(self.models, self._setting.shape, self._device)
+        return torch_settings_for(self.models, self._setting.shape, self._device)
 
     def _tell(self, report: RoundReport) -> None:
         """What a round came to, and nothing that clients alone know."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.backends import cudnn
 from torch.nn import functional
 
 from secure_fd.data.images import Images
@@ -149,16 +150,17 @@ _SMALL_RECORD = 3 * 64 * 64
 
 
 @contextmanager
-def threads_for(
+def torch_settings_for(
     networks: Sequence[nn.Module], shape: Sequence[int], device: torch.device
 ) -> Iterator[None]:
-    """Compute with one thread where the networks are small and on the CPU; then restore.
+    """Compute repeatably, and with one thread where the networks are small; then restore.
 
-    Small is at most 10 million parameters in each network and 3 x 64 x 64 values in each record.
-    The steps of such networks are short. Where other processes use the cores, two threads wait for
-    each other in each operation: a step took 3 to 30 times the time of one thread. On two idle
-    cores two threads are faster, 20 s against at most 36 s for ten networks of Table 3. Larger
-    networks keep the threads of torch.
+    On a GPU cuDNN uses its deterministic kernels, so that equal seeds give equal networks. One
+    thread is for networks on the CPU. Small is at most 10 million parameters in each network and
+    3 x 64 x 64 values in each record. The steps of such networks are short. Where other processes
+    use the cores, two threads wait for each other in each operation: a step took 3 to 30 times the
+    time of one thread. On two idle cores two threads are faster, 20 s against at most 36 s for ten
+    networks of Table 3. Larger networks keep the threads of torch.
 
     Args:
         networks: of the parties that train in this process.
@@ -168,12 +170,10 @@ def threads_for(
     before, values = torch.get_num_threads(), math.prod(shape)
     largest = max(sum(p.numel() for p in network.parameters()) for network in networks)
     small = device.type == "cpu" and largest <= _SMALL_NETWORK and values <= _SMALL_RECORD
-    if before == 1 or not small:
-        yield
-        return
-    torch.set_num_threads(1)
+    torch.set_num_threads(1 if small else before)
     try:
-        yield
+        with cudnn.flags(enabled=True, deterministic=True):
+            yield
     finally:
         torch.set_num_threads(before)
 

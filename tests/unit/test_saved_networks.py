@@ -103,7 +103,7 @@ def test_networks_that_differ_or_start_dp_sgd_are_refused(digits, tmp_path):
     assert {uncovered.value.field, differ.value.field} == {"networks"}
     for refused in (noisy, other):
         np.testing.assert_array_equal(before, _parameters(refused.federation))
-        np.testing.assert_array_equal(before, flatten(refused.federation.models[0]).numpy())
+        np.testing.assert_array_equal(before, flatten(refused.federation.models[0]).cpu().numpy())
 
 
 def _parameters(federation: Federation) -> Float32Array:

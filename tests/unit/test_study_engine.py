@@ -223,6 +223,10 @@ def test_without_a_repository_the_version_is_that_of_the_package(tmp_path):
     assert provenance.code(tmp_path) == Code(version("secure-fd"))
 
 
+def test_a_library_that_is_not_installed_stops_no_study():
+    assert provenance.versions("no-such-library")["no-such-library"] == "not installed"
+
+
 def test_a_folder_resumes_with_the_same_code_only(tmp_path):
     code = Code("0" * 40)
     check_code(tmp_path, code)

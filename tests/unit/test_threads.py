@@ -16,7 +16,7 @@ from secure_fd.deployment.roster import Terms
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.training.recipes import Recipe
-from secure_fd.training.trainer import Steps, threads_for
+from secure_fd.training.trainer import Steps, torch_settings_for
 from tests.flower_federation import Courier, World
 from tests.small_federation import BRIEF, networks
 
@@ -60,6 +60,7 @@ def test_a_federation_computes_with_one_thread(data, used):
     assert torch.get_num_threads() == THREADS
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it uses the GPU")
 def test_a_simulation_computes_with_one_thread(data, used):
     run = simulate(data, recipe=Recipe(1, BRIEF))
     used.clear()
@@ -110,13 +111,13 @@ def test_a_failure_restores_the_threads(data):
 )
 def test_large_networks_large_images_and_gpus_keep_the_threads(parameters, shape, device, expected):
     network = nn.Linear(parameters, 1, bias=False, device="meta")
-    with threads_for([network], shape, device):
+    with torch_settings_for([network], shape, device):
         assert torch.get_num_threads() == expected
     assert torch.get_num_threads() == THREADS
 
 
 def test_a_caller_that_uses_one_thread_keeps_it():
     torch.set_num_threads(1)
-    with threads_for(networks(1), (1, 28, 28), CPU):
+    with torch_settings_for(networks(1), (1, 28, 28), CPU):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 1
