@@ -111,7 +111,7 @@ class _LyingRole:
 
     def round(self, subject: bytes) -> ClientTurn:
         """As the method's, with other votes; what it says it knows before the first is honest."""
-        indices = cast(VoteClient, self.role).draws.of(int.from_bytes(subject[:8], "big"))
+        indices = cast(VoteClient, self.role).terms.draws.of(int.from_bytes(subject[:8], "big"))
         turn = self.role.round(subject)
         wanted = _next(partial(next, turn))
         while wanted is not None:

@@ -49,7 +49,7 @@ from secure_fd.privacy.guarantee import (
     MOST_EPSILON,
 )
 from secure_fd.training.recipes import schedule
-from secure_fd.votes.budget import check_budget
+from secure_fd.votes.codec import check_budget
 
 DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")
 """Image sets of 28 x 28 grey pixels, which every row and attack of the comparison takes."""

@@ -10,9 +10,9 @@ from torch import Tensor
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.methods.base import Own, Setting
-from secure_fd.methods.policies import CountedVotes, VotePolicy, WeighedVotes
-from secure_fd.methods.pooled_heads import HeadClient, HeadTerms, PooledHeads
-from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.pooled_heads import HeadClient, PooledHeads
+from secure_fd.methods.selective_fd import SelectiveFD, WeighedVotes
+from secure_fd.methods.votes import CountedVotes, VotePolicy
 from secure_fd.selection.selectors import ProxyRatioSelector, Selection
 from secure_fd.votes.codec import FloatArray
 
@@ -29,14 +29,14 @@ class TaughtTruth(PooledHeads):
 
     def client(self, setting: Setting, own: Own) -> "TruthClient":
         """The half of one client."""
-        return TruthClient(self, HeadTerms.of(self.features, setting), setting, own)
+        return TruthClient(self, setting, own)
 
 
 class TruthClient(HeadClient):
     """Shares what a client of pooled heads does, and is told the labels of all proxies."""
 
-    def __init__(self, method: TaughtTruth, terms: HeadTerms, setting: Setting, own: Own) -> None:
-        super().__init__(method, terms, setting, own)
+    def __init__(self, method: TaughtTruth, setting: Setting, own: Own) -> None:
+        super().__init__(method, setting, own)
         self._truth = torch.from_numpy(method.truth).float()
 
     def lesson(self) -> tuple[Tensor, Tensor]:

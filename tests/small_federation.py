@@ -13,9 +13,8 @@ from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.methods.base import Labels, Method
-from secure_fd.methods.policies import VotePolicy
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import VotingMethod
+from secure_fd.methods.votes import VotePolicy, VotingMethod
 from secure_fd.privacy.base import PrivacyMechanism
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.secure_sum.base import SecureSum

@@ -8,7 +8,6 @@ the paper sends every client's in clear, from which its records' directions can 
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -17,15 +16,13 @@ from scipy.linalg import cho_factor, cho_solve
 from torch import nn
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import Own, Setting
+from secure_fd.methods.base import Own, Setting, index_subject, read_index
 from secure_fd.methods.pooled_heads import (
     LEVELS,
     HeadClient,
     HeadServer,
     HeadTerms,
     PooledHeads,
-    index_subject,
-    read_index,
 )
 from secure_fd.protocol.messages import ClientTurn, RoundAborted, ServerTurn, SumInput, SumRequest
 from secure_fd.selection.density_ratio import ReferenceSettings
@@ -66,17 +63,13 @@ class AFL(PooledHeads):
         """Networks learn from all proxies."""
         return False
 
-    def validates(self, setting: Setting) -> bool:  # noqa: ARG002 - as published
-        """No held-back record chooses a predictor."""
-        return False
-
     def client(self, setting: Setting, own: Own) -> "AFLClient":
         """Make the role of one client."""
-        return AFLClient(self, HeadTerms.of(self.features, setting), setting, own)
+        return AFLClient(self, setting, own)
 
     def server(self, setting: Setting, initial: nn.Module) -> "AFLServer":  # noqa: ARG002 - clients keep their networks
         """Make the server's role."""
-        return AFLServer(self, HeadTerms.of(self.features, setting), setting)
+        return AFLServer(self, setting)
 
 
 def gram_codec(terms: HeadTerms) -> FixedPoint:
@@ -87,9 +80,9 @@ def gram_codec(terms: HeadTerms) -> FixedPoint:
 class AFLClient(HeadClient):
     """Shares the statistics of its records, once a round; takes the head."""
 
-    def __init__(self, method: AFL, terms: HeadTerms, setting: Setting, own: Own) -> None:
-        super().__init__(method, terms, setting, own)
-        self._gram = gram_codec(terms)
+    def __init__(self, method: AFL, setting: Setting, own: Own) -> None:
+        super().__init__(method, setting, own)
+        self._gram = gram_codec(self.terms)
 
     def round(self, subject: bytes) -> ClientTurn:
         """Share Gram matrix and class sums, take the head, learn from it where steps are due."""
@@ -98,8 +91,7 @@ class AFLClient(HeadClient):
             self.take((yield SumInput(self._statistics(), LEVELS)))
         except RoundAborted:
             return
-        with suppress(RoundAborted):
-            yield from self.learn()
+        yield from self.learn()
 
     def _statistics(self) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
         features, classes = self.terms.shape
@@ -117,9 +109,9 @@ class AFLClient(HeadClient):
 class AFLServer(HeadServer):
     """Solves least squares from both sums."""
 
-    def __init__(self, method: AFL, terms: HeadTerms, setting: Setting) -> None:
-        super().__init__(method, terms, setting)
-        self._gram = gram_codec(terms)
+    def __init__(self, method: AFL, setting: Setting) -> None:
+        super().__init__(method, setting)
+        self._gram = gram_codec(self.terms)
         self._ridge, self._records = method.ridge, setting.records
 
     def round(self, index: int) -> ServerTurn:

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.base import Labels, Own, Setting
-from secure_fd.methods.policies import CountedVotes, VotePolicy, check_server_threshold, filtered
-from secure_fd.methods.votes import VoteClient, VotingMethod
+from secure_fd.methods.selective_fd import check_server_threshold, filtered
+from secure_fd.methods.votes import CountedVotes, VoteClient, VotePolicy, VotingMethod
 from secure_fd.training.trainer import logits
 from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums
 
@@ -76,15 +76,13 @@ class SelectiveByNetwork(VotingMethod):
         raise LocalError("this method's selector needs the client's network")
 
     def policy_of_network(
-        self, client: ClientData, proxies: Tensor, indices: IntArray, network: nn.Module
+        self, client: ClientData, proxies: Tensor, network: nn.Module
     ) -> CountedVotes:
-        """Votes at the asked proxies where the score reaches the quantile; none elsewhere."""
+        """Votes where the score reaches the quantile; none elsewhere."""
         held_back = client.validation if len(client.validation) else client.train
         device = proxies.device
         least = np.quantile(self.scores(network, held_back.pixels.to(device)), self.quantile)
-        weights = np.zeros(len(proxies))
-        weights[indices] = self.scores(network, proxies[indices]) >= least
-        return CountedVotes(weights)
+        return CountedVotes((self.scores(network, proxies) >= least).astype(np.float64))
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """As Selective-FD's."""
@@ -102,7 +100,7 @@ class NetworkVoteClient(VoteClient):
         """[P] of the network as it is."""
         return self._by_network.scores(self.learner.model, self._proxies)
 
-    def policy_now(self, indices: IntArray) -> VotePolicy:
+    @property
+    def policy(self) -> VotePolicy:
         """What the network as it is lets the client answer."""
-        given = self._own.data, self._proxies, indices, self.learner.model
-        return self._by_network.policy_of_network(*given)
+        return self._by_network.policy_of_network(self._own.data, self._proxies, self.learner.model)

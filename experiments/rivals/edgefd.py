@@ -19,11 +19,17 @@ from torch import Tensor
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.base import Labels
-from secure_fd.methods.policies import CountedVotes, teachable
-from secure_fd.methods.votes import VotingMethod
+from secure_fd.methods.votes import CountedVotes, VotingMethod
 from secure_fd.optional import extra
 from secure_fd.selection.density_ratio import flat_pixels
-from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums, ensemble_predictions
+from secure_fd.votes.codec import (
+    Ensemble,
+    FloatArray,
+    IntArray,
+    Sums,
+    ensemble_predictions,
+    hard_or_soft,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ class EdgeFD(VotingMethod):
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """The mean of those who answered, for every proxy that anybody did."""
-        predictions = teachable(ensemble_predictions(sums), self.labels)
+        predictions = hard_or_soft(ensemble_predictions(sums), self.labels)
         return Ensemble(indices, predictions, sums.count > 0)
 
 

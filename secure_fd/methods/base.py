@@ -5,25 +5,22 @@ default in `Method`. `methods.votes.VotingMethod` is the base of methods that sh
 about proxy samples, `methods.class_means.ClassMeansMethod` of those that share class means.
 """
 
+import struct
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Final, Literal
 
 import torch
 from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData
-from secure_fd.errors import ConfigurationError
+from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.privacy.base import NoProtection, PrivacyMechanism
-from secure_fd.privacy.ledger import Ledger
 from secure_fd.protocol.messages import ClientRole, ServerRole
 from secure_fd.training.recipes import Recipe, Schedule, plain
 from secure_fd.training.trainer import Learner, LocalTrainer
-from secure_fd.votes.codec import (
-    HARD_LEVELS,
-    SOFT_LEVELS,
-)
+from secure_fd.votes.codec import HARD_LEVELS, SOFT_LEVELS
 
 Labels = Literal["soft", "hard"]
 
@@ -65,13 +62,6 @@ class Setting:
             raise ConfigurationError("proxies", None, "this method needs public proxies")
         return self.proxies
 
-    def check_plain_steps(self, field: str) -> None:
-        """Raise ConfigurationError for views or falling rates, which DP-SGD does not take."""
-        if self.schedule.anneal_over is not None or self.schedule.augment != "none":
-            raise ConfigurationError(
-                field, "PrivateSGD", "it takes neither anneal_over nor augment"
-            )
-
     def check_no_protection(self) -> None:
         """Raise ConfigurationError for a privacy mechanism: the method has no votes for it."""
         if self.protection.name != NoProtection.name:
@@ -100,6 +90,25 @@ class Own:
         """Return the learner of its network and records under a schedule."""
         train = self.data.train
         return Learner(self.model, train, schedule, self.seed, self.device, private)
+
+
+_INDEX: Final = struct.Struct(">Q")
+
+
+def index_subject(index: int) -> bytes:
+    """Write a round's number, with which its announcement begins.
+
+    >>> read_index(index_subject(3))
+    3
+    """
+    return _INDEX.pack(index)
+
+
+def read_index(subject: bytes) -> int:
+    """Read a round's number from an announcement of nothing else; PeerError for another length."""
+    if len(subject) != _INDEX.size:
+        raise PeerError(f"a round's announcement has {len(subject)} bytes; use {_INDEX.size}")
+    return int(_INDEX.unpack(subject)[0])
 
 
 class Method(ABC):
@@ -133,6 +142,11 @@ class Method(ABC):
         return f"{self.title} {self.labels}" if self.takes_labels else self.title
 
     @property
+    def levels(self) -> int:
+        """Integer units in one whole vote, where clients share labels."""
+        return SOFT_LEVELS if self.labels == "soft" else HARD_LEVELS
+
+    @property
     def needs_proxies(self) -> bool:
         """Whether clients need the public proxies; otherwise none are handed out."""
         return False
@@ -160,30 +174,3 @@ class Method(ABC):
     @abstractmethod
     def server(self, setting: Setting, initial: nn.Module) -> "ServerRole":
         """Make the server's role. initial: a network as the first client's is at the start."""
-
-    def trained_privately(
-        self,
-        epsilon: float,  # noqa: ARG002 - refused
-        delta: float,  # noqa: ARG002
-        rounds: int,  # noqa: ARG002
-        schedule: Schedule,  # noqa: ARG002
-        ledgers: Mapping[int, Ledger] | None = None,  # noqa: ARG002
-    ) -> Self:
-        """Return the method with every step on a record one of DP-SGD.
-
-        Args:
-            epsilon: of the whole run.
-            delta: of the whole run.
-            rounds: of the run.
-            schedule: steps of a round.
-            ledgers: by client, the budget of its data set; None where no budget is kept.
-
-        Raises:
-            ConfigurationError: clients do not share parameters.
-        """
-        raise ConfigurationError("unit", "record", f"{self.name} shares no parameters")
-
-
-def levels(labels: Labels) -> int:
-    """Return the integer units in one whole vote."""
-    return SOFT_LEVELS if labels == "soft" else HARD_LEVELS

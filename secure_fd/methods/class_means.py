@@ -13,6 +13,7 @@ that distil.
 
 import struct
 from abc import abstractmethod
+from contextlib import suppress
 from typing import ClassVar, Final
 
 import numpy as np
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import PeerError
-from secure_fd.methods.base import Method, Own, Setting, levels
+from secure_fd.methods.base import Method, Own, Setting, index_subject, read_index
 from secure_fd.protocol.messages import (
     ClientReport,
     ClientRole,
@@ -49,7 +50,6 @@ from secure_fd.votes.codec import (
 
 _MOST_ASKED: Final = 100
 """Records of each class that a client takes the mean over: asking all costs more than training."""
-_INDEX: Final = struct.Struct(">Q")
 _COUNT: Final = struct.Struct(">I")
 
 
@@ -96,37 +96,24 @@ class ClassMeansClient(ClientRole):
         self.learner: Learner = own.learner(setting.schedule)
         self._taught: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._method = method
-        self._codec = KnowledgeCodec(setting.n_classes, levels(method.labels))
+        self._codec = KnowledgeCodec(setting.n_classes, method.levels)
         self._asked = first_of_each_class(own.data.train, _MOST_ASKED).to(own.device)
-
-    def begin(self) -> ClientTurn:
-        """Warm up on private records."""
-        yield from self.learner.warm_up()
 
     def round(self, subject: bytes) -> ClientTurn:
         """Share class means, then take steps on private records, with targets from the others."""
-        if len(subject) != _INDEX.size:
-            raise PeerError(f"a round's subject has {len(subject)} bytes; use {_INDEX.size}")
-        self.learner.round = int(_INDEX.unpack(subject)[0])
-        own = self._rows()
-        targets: Tensor | None = None
-        try:
-            message = yield SumInput(own, self._codec.levels)
-            targets = self._targets(message, own)
-        except RoundAborted:
-            self._taught = np.zeros(0, dtype=np.bool_)
+        self.learner.round = read_index(subject)
+        predictions, labels = predict(self.learner.model, self._asked.pixels), self._asked.labels
+        of_class = np.eye(self._codec.n_classes)[labels.cpu().numpy()]
+        rows = self._codec.encode(Released.of(self._method.contribution(predictions, of_class)))
+        self._taught, targets = np.zeros(0, dtype=np.bool_), None
+        with suppress(RoundAborted):
+            targets = self._targets((yield SumInput(rows, self._codec.levels)), rows)
         schedule = self.learner.schedule
         yield from self.learner.local(schedule.local_steps + schedule.proxy_steps, targets)
 
     def report(self) -> ClientReport:
         """Return, for each class that this client holds, whether the last round had a target."""
         return ClientReport(taught=self._taught)
-
-    def _rows(self) -> WordArray:
-        """Return the [C * C] integers of this client's rows."""
-        predictions = predict(self.learner.model, self._asked.pixels)
-        of_class = np.eye(self._codec.n_classes)[self._asked.labels.cpu().numpy()]
-        return self._codec.encode(Released.of(self._method.contribution(predictions, of_class)))
 
     def _targets(self, message: bytes, own: WordArray) -> Tensor | None:
         """Return the targets [C, C] of each class; None if no class that it holds has one."""
@@ -147,25 +134,22 @@ class ClassMeansServer(ServerRole):
     def __init__(self, method: ClassMeansMethod, setting: Setting) -> None:
         self.ensemble: Ensemble | None = None
         self._clients = setting.n_clients
-        self._codec = KnowledgeCodec(setting.n_classes, levels(method.labels))
+        self._codec = KnowledgeCodec(setting.n_classes, method.levels)
 
     def round(self, index: int) -> ServerTurn:
         """Ask for class means; their sum is the message."""
         codec, self.ensemble = self._codec, None
-        got = yield SumRequest(_INDEX.pack(index), codec.n_classes**2, codec.levels)
+        got = yield SumRequest(index_subject(index), codec.n_classes**2, codec.levels)
         sums = codec.decode(got.total, len(got.survivors))
-        rows = np.arange(codec.n_classes)
-        predictions, named = ensemble_predictions(sums), sums.count > 0
-        self.ensemble = Ensemble(rows, predictions, named, of_classes=True)
+        rows, predictions = np.arange(codec.n_classes), ensemble_predictions(sums)
+        self.ensemble = Ensemble(rows, predictions, sums.count > 0, of_classes=True)
         return sum_message(np.asarray(got.total, dtype=np.uint64), len(got.survivors), codec)
 
     def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
         """Add the round as the server saw it; its rows are classes."""
-        if self.ensemble is None:
-            return
-        transcript.distillation.append(
-            DistillationRound.of(index, seen, self.ensemble, self._codec.levels, self._clients)
-        )
+        if self.ensemble is not None:
+            form = self._codec.levels, self._clients
+            transcript.distillation.append(DistillationRound.of(index, seen, self.ensemble, *form))
 
 
 def first_of_each_class(images: Images, most: int) -> Images:

@@ -27,13 +27,14 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, PeerError
-from secure_fd.methods.base import Own, Setting
+from secure_fd.methods.base import Own, Setting, index_subject
 from secure_fd.methods.fedavg import (
-    INDEX,
     AveragesParameters,
     GlobalModelClient,
+    fill,
     model_bytes,
     parameter_codec,
+    parameters_of,
     read_model,
 )
 from secure_fd.methods.generator import AdversarialSettings, AdversarialTrainer, Generator
@@ -49,21 +50,18 @@ from secure_fd.protocol.messages import (
 )
 from secure_fd.protocol.transcript import (
     DistillationRound,
-    Float32Array,
     GeneratorRound,
     ObservedSum,
     ParameterRound,
     Transcript,
     uploads_of,
 )
-from secure_fd.training.models import flatten, load_flat
 from secure_fd.training.recipes import Recipe, Schedule, few_rounds
 from secure_fd.training.trainer import Steps, Trainer, predict
 from secure_fd.votes.codec import (
     SOFT_LEVELS,
     Contribution,
     Ensemble,
-    FloatArray,
     KnowledgeCodec,
     Released,
     UnitArray,
@@ -149,7 +147,7 @@ class DaFKDTerms:
         self.networks = parameter_codec(record_shares(setting.records))
         self.generators = parameter_codec((1.0,) * setting.n_clients)
         self.votes = KnowledgeCodec(setting.n_classes, SOFT_LEVELS)
-        self.network, self.generator = len(flatten(network)), len(flatten(self.first))
+        self.network, self.generator = len(parameters_of(network)), len(parameters_of(self.first))
         """Parameters of each."""
 
     def is_last(self, exchange: int) -> bool:
@@ -207,26 +205,25 @@ class DaFKDClient(GlobalModelClient):
         """Read generators or the network; PeerError for another form."""
         kind, body, size = message[:1], message[1:], self._terms.generator
         if kind == _NETWORK:
-            self.global_model = self.read_parameters(body)
+            super().take(body)
         elif kind == _GENERATOR:
-            _fill(self._generator, read_model(body, size))
+            fill(self._generator, read_model(body, size))
         elif kind == _BOTH_GENERATORS:
             both = read_model(body, 2 * size)
-            _fill(self._generator, both[:size])
-            _fill(self._averaged, both[size:])
+            fill(self._generator, both[:size])
+            fill(self._averaged, both[size:])
         else:
             raise PeerError("a message holds neither a network nor a generator")
 
     def memory(self) -> bytes:
         """Return both generators, and the newest global network."""
-        network = b"" if self.global_model is None else model_bytes(self.global_model)
-        return _bytes(self._generator, self._averaged) + network
+        return _bytes(self._generator, self._averaged) + super().memory()
 
     def recall(self, memory: bytes) -> None:
         """Take them over; PeerError for another form."""
         cut = 8 * self._terms.generator
         self.take(_BOTH_GENERATORS + memory[:cut])
-        self.global_model = self.read_parameters(memory[cut:]) if memory[cut:] else None
+        super().recall(memory[cut:])
 
     def report(self) -> ClientReport:
         """Return its votes of the last round."""
@@ -235,9 +232,9 @@ class DaFKDClient(GlobalModelClient):
     def _parameters(self, exchange: int) -> SumInput:
         """The generator, and in a round's last sum of generators the network."""
         terms, number = self._terms, self._own.number
-        parts = [terms.generators.encode(number, _flat(self._generator))]
+        parts = [terms.generators.encode(number, parameters_of(self._generator))]
         if terms.is_last(exchange):
-            parts.append(terms.networks.encode(number, _flat(self._own.model)))
+            parts.append(terms.networks.encode(number, parameters_of(self._own.model)))
         return SumInput(np.concatenate(parts), terms.networks.levels)
 
     def _votes(self, index: int) -> SumInput:
@@ -259,7 +256,6 @@ class DaFKDServer(ServerRole):
         self._network, device = deepcopy(initial), next(initial.parameters()).device
         self._generator, self._averaged = (deepcopy(terms.first).to(device) for _ in range(2))
         self._ensemble: Ensemble | None = None
-        self._recorded = 0
 
     def start_from(self, network: nn.Module) -> None:
         """Send this network in the first round."""
@@ -267,8 +263,8 @@ class DaFKDServer(ServerRole):
 
     def round(self, index: int) -> ServerTurn:
         """Ask for generators, then for votes on generated x; sends the distilled network."""
-        self._recorded, self._ensemble, terms = 0, None, self._terms
-        body = INDEX.pack(index) + (b"" if self._sent else _NETWORK + _bytes(self._network))
+        self._ensemble, terms = None, self._terms
+        body = index_subject(index) + (b"" if self._sent else _NETWORK + _bytes(self._network))
         self._sent = True
         for exchange in range(terms.method.adversarial.sums):
             got = yield SumRequest(body, terms.length(exchange), terms.networks.levels)
@@ -287,11 +283,11 @@ class DaFKDServer(ServerRole):
         """Continue from the means of a sum."""
         terms, cut = self._terms, self._terms.generator
         made = terms.generators.decode(got.total[:cut], got.survivors)
-        _fill(self._generator, made)
-        kept = _flat(self._averaged).astype(np.float64)
-        _fill(self._averaged, _INERTIA * kept + (1 - _INERTIA) * made)
+        fill(self._generator, made)
+        kept = parameters_of(self._averaged).astype(np.float64)
+        fill(self._averaged, _INERTIA * kept + (1 - _INERTIA) * made)
         if terms.is_last(exchange):
-            _fill(self._network, terms.networks.decode(got.total[cut:], got.survivors))
+            fill(self._network, terms.networks.decode(got.total[cut:], got.survivors))
 
     def _distil(self, x: Tensor, ensemble: Ensemble, index: int) -> None:
         """Distil (equation 8) at the round's rate, which falls to zero."""
@@ -309,20 +305,19 @@ class DaFKDServer(ServerRole):
     def report(self) -> ServerReport:
         """Return the newest global network, and the share of generated x it was distilled from."""
         kept = None if self._ensemble is None else float(self._ensemble.kept.mean())
-        return ServerReport(kept=kept, parameters=_flat(self._network))
+        return ServerReport(kept=kept, parameters=parameters_of(self._network))
 
     def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
         """Add one of the sums as the server saw it."""
-        terms, exchange = self._terms, self._recorded
-        self._recorded += 1
+        terms, exchange = self._terms, seen.position
         clients, levels = terms.setting.n_clients, terms.networks.levels
         if exchange < terms.method.adversarial.sums:
             read = uploads_of(seen, clients, levels, 0, terms.length(exchange))
             generators = terms.generators.decode_each(read, slice(terms.generator))
-            transcript.generator = GeneratorRound(index, generators, _flat(self._averaged))
+            transcript.generator = GeneratorRound(index, generators, parameters_of(self._averaged))
             if terms.is_last(exchange):
                 networks = terms.networks.decode_each(read, slice(terms.generator, None))
-                parameters = _flat(self._network)
+                parameters = parameters_of(self._network)
                 transcript.add_parameters(ParameterRound(index, networks, {}, parameters))
         elif self._ensemble is not None:
             levels = terms.votes.levels
@@ -331,15 +326,5 @@ class DaFKDServer(ServerRole):
             )
 
 
-def _flat(model: nn.Module) -> Float32Array:
-    """Parameters [m] of a network."""
-    return np.asarray(flatten(model).cpu().numpy())
-
-
 def _bytes(*models: nn.Module) -> bytes:
-    return b"".join(model_bytes(_flat(model)) for model in models)
-
-
-def _fill(model: nn.Module, parameters: FloatArray | Float32Array) -> None:
-    device = next(model.parameters()).device
-    load_flat(model, torch.from_numpy(parameters.astype(np.float32)).to(device))
+    return b"".join(model_bytes(parameters_of(model)) for model in models)

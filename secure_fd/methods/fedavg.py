@@ -5,19 +5,18 @@ is one of DP-SGD. `AveragesParameters` and `GlobalModelClient` are what DaFKD ha
 """
 
 import os
-import struct
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
 from torch import nn
 
 from secure_fd.errors import ConfigurationError, PeerError
-from secure_fd.methods.base import Method, Own, Setting
+from secure_fd.methods.base import Method, Own, Setting, index_subject, read_index
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.ledger import Ledger, ledger_of
@@ -43,10 +42,8 @@ from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.training.models import flatten, load_flat
 from secure_fd.training.recipes import Schedule
 from secure_fd.training.trainer import Learner
+from secure_fd.votes.codec import FloatArray
 from secure_fd.votes.fixed_point import FixedPoint, record_shares
-
-INDEX: Final = struct.Struct(">Q")
-"""Number of a round, with which its announcement begins."""
 
 
 def parameter_codec(shares: tuple[float, ...]) -> FixedPoint:
@@ -75,6 +72,17 @@ def read_model(message: bytes, count: int) -> Float32Array:
     if not np.isfinite(found).all():
         raise PeerError("a model holds a value that is not finite")
     return found
+
+
+def parameters_of(network: nn.Module) -> Float32Array:
+    """Return the parameters [m] of a network."""
+    return np.asarray(flatten(network).cpu().numpy())
+
+
+def fill(network: nn.Module, parameters: FloatArray | Float32Array) -> None:
+    """Load parameters [m] into a network."""
+    device = next(network.parameters()).device
+    load_flat(network, torch.from_numpy(parameters.astype(np.float32)).to(device))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,17 +114,30 @@ class AveragesParameters(Method):
         schedule: Schedule,
         ledgers: Mapping[int, Ledger] | None = None,
     ) -> Self:
-        """Return the method with DP-SGD, planned for so many rounds of the schedule."""
+        """Return the method with every step on a record one of DP-SGD.
+
+        Args:
+            epsilon: of the whole run.
+            delta: of the whole run.
+            rounds: of the run.
+            schedule: steps of a round.
+            ledgers: by client, the budget of its data set; None where no budget is kept.
+        """
         private = PrivateSGD(epsilon, delta, rounds * self.private_steps(schedule))
         return replace(self, private=private, ledgers=ledgers)
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
-        """Raise ConfigurationError for networks that differ, or views that DP-SGD cannot take."""
+        """Raise ConfigurationError for networks that differ.
+
+        Also for views or falling rates under DP-SGD, which takes none.
+        """
         setting.check_no_protection()
         if len({tuple(p.shape for p in model.parameters()) for model in models}) != 1:
             raise ConfigurationError("models", len(models), "all must have one architecture")
-        if self.private is not None:
-            setting.check_plain_steps("private")
+        falls = setting.schedule.anneal_over is not None
+        if self.private is not None and (falls or setting.schedule.augment != "none"):
+            allowed = "it takes neither anneal_over nor augment"
+            raise ConfigurationError("private", "PrivateSGD", allowed)
 
     def budget(self, own: Own) -> PrivateBudget | None:
         """Return a client's budget of DP-SGD's steps; None without DP-SGD."""
@@ -157,14 +178,13 @@ class FedAvg(AveragesParameters):
 
     def server(self, setting: Setting, initial: nn.Module) -> "FedAvgServer":
         """Make the server's role."""
-        codec = parameter_codec(record_shares(setting.records))
-        return FedAvgServer(flatten(initial).cpu().numpy(), codec)
+        return FedAvgServer(initial, parameter_codec(record_shares(setting.records)))
 
 
 class GlobalModelClient(ClientRole):
     """Base class of clients that train from a global model, which they receive first.
 
-    A subclass defines `round` and `take`, which keeps the global model in `global_model`.
+    A subclass defines `round`.
     """
 
     def __init__(self, learner: Learner) -> None:
@@ -172,13 +192,14 @@ class GlobalModelClient(ClientRole):
         self.global_model: Float32Array | None = None
         """[m] the newest one."""
 
-    def take(self, message: bytes) -> None:
-        """Read a message of the server; PeerError for another form."""
-        raise NotImplementedError
-
     def begin(self) -> ClientTurn:
         """Do nothing: training starts from the server's model."""
         yield from ()
+
+    def take(self, message: bytes) -> None:
+        """Read a message of the server, by default a global model; PeerError for another form."""
+        size = sum(p.numel() for p in self.learner.model.parameters())
+        self.global_model = read_model(message, size)
 
     def missed(self, subject: bytes, message: bytes | None) -> None:
         """Take the newest global model."""
@@ -187,6 +208,15 @@ class GlobalModelClient(ClientRole):
             self.take(message)
         self.load()
 
+    def memory(self) -> bytes:
+        """Return the newest global model; nothing before there is one."""
+        return b"" if self.global_model is None else model_bytes(self.global_model)
+
+    def recall(self, memory: bytes) -> None:
+        """Take it over; PeerError for another architecture."""
+        if memory:
+            GlobalModelClient.take(self, memory)
+
     def guarantee(self) -> Guarantee | None:
         """Return the guarantee of DP-SGD."""
         trainer = self.learner.trainer
@@ -194,22 +224,17 @@ class GlobalModelClient(ClientRole):
 
     def begin_round(self, subject: bytes) -> int:
         """Read a round's number, and the model that may follow it to start a run."""
-        if len(subject) < INDEX.size:
-            raise PeerError(f"a round's announcement of {len(subject)} bytes is too short")
-        self.learner.round = int(INDEX.unpack_from(subject)[0])
-        if len(subject) > INDEX.size:
-            self.take(subject[INDEX.size :])
+        number = index_subject(0)
+        self.learner.round = read_index(subject[: len(number)])
+        if len(subject) > len(number):
+            self.take(subject[len(number) :])
         return self.learner.round
-
-    def read_parameters(self, message: bytes) -> Float32Array:
-        """Read the parameters [m] of a global model; see `read_model`."""
-        return read_model(message, sum(p.numel() for p in self.learner.model.parameters()))
 
     def load(self) -> None:
         """Load the global model into the network; PeerError if none was received."""
         if self.global_model is None:
             raise PeerError("no global model was sent")
-        load_flat(self.learner.model, torch.from_numpy(self.global_model).to(self.learner.device))
+        fill(self.learner.model, self.global_model)
 
 
 class FedAvgClient(GlobalModelClient):
@@ -227,7 +252,7 @@ class FedAvgClient(GlobalModelClient):
         self.load()
         self.learner.trainer.reset_momentum()
         yield from self.learner.local(self.learner.schedule.fedavg_steps)
-        shared = np.asarray(flatten(self.learner.model).cpu().numpy())
+        shared = parameters_of(self.learner.model)
         if self.global_model is not None and not self._codec.fits(self._number, shared):
             self.diverged += 1
             shared = self.global_model
@@ -237,36 +262,22 @@ class FedAvgClient(GlobalModelClient):
             )
         self.load()
 
-    def take(self, message: bytes) -> None:
-        """Read a global model."""
-        self.global_model = self.read_parameters(message)
-
-    def memory(self) -> bytes:
-        """Return the newest global model; nothing before there is one."""
-        return b"" if self.global_model is None else model_bytes(self.global_model)
-
-    def recall(self, memory: bytes) -> None:
-        """Take it over; PeerError for another architecture."""
-        self.global_model = self.read_parameters(memory) if memory else None
-
 
 class FedAvgServer(ServerRole):
     """Sends the weighted mean of the clients' parameters."""
 
-    def __init__(self, initial: Float32Array, codec: FixedPoint) -> None:
-        self._parameters, self._codec, self._sent = initial, codec, False
+    def __init__(self, initial: nn.Module, codec: FixedPoint) -> None:
+        self._parameters, self._codec, self._sent = parameters_of(initial), codec, False
 
     def start_from(self, network: nn.Module) -> None:
         """Send the parameters of this network in the first round."""
-        self._parameters = flatten(network).cpu().numpy()
+        self._parameters = parameters_of(network)
 
     def round(self, index: int) -> ServerTurn:
         """Ask for parameters and send their mean; the first announcement carries the start."""
-        initial = b"" if self._sent else model_bytes(self._parameters)
-        self._sent = True
-        got = yield SumRequest(
-            INDEX.pack(index) + initial, len(self._parameters), self._codec.levels
-        )
+        start = b"" if self._sent else model_bytes(self._parameters)
+        subject, self._sent = index_subject(index) + start, True
+        got = yield SumRequest(subject, len(self._parameters), self._codec.levels)
         self._parameters = self._codec.decode(got.total, got.survivors).astype(np.float32)
         return model_bytes(self._parameters)
 

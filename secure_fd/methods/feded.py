@@ -21,11 +21,9 @@ from torch import nn
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.base import Labels, Setting
-from secure_fd.methods.policies import teachable
-from secure_fd.methods.targets import DistillationTargets
-from secure_fd.methods.votes import VoteServer, VotingMethod
+from secure_fd.methods.votes import DistillationTargets, VoteServer, VotingMethod
 from secure_fd.training.trainer import Trainer, predict
-from secure_fd.votes.codec import Ensemble, IntArray, Sums
+from secure_fd.votes.codec import Ensemble, IntArray, Sums, hard_or_soft
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,4 +78,4 @@ class FedEDServer(VoteServer):
         steps, self._warmup = self._steps + self._warmup, 0
         self._trainer.take_steps(steps, *self._targets.learn(mean))
         answers = predict(self._model, self._proxies[torch.from_numpy(indices)])
-        return replace(mean, predictions=teachable(answers, self._method.labels))
+        return replace(mean, predictions=hard_or_soft(answers, self.terms.method.labels))

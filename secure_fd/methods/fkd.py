@@ -16,8 +16,13 @@ import numpy as np
 
 from secure_fd.methods.base import Labels
 from secure_fd.methods.class_means import ClassMeansMethod, class_means
-from secure_fd.methods.policies import teachable
-from secure_fd.votes.codec import Contribution, FloatArray, Sums, ensemble_predictions
+from secure_fd.votes.codec import (
+    Contribution,
+    FloatArray,
+    Sums,
+    ensemble_predictions,
+    hard_or_soft,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,7 @@ class FKD(ClassMeansMethod):
 
     def contribution(self, predictions: FloatArray, of_class: FloatArray) -> Contribution:
         """Weight 1 for each class that the client holds, and its mean prediction there."""
-        means = teachable(class_means(predictions, of_class), self.labels)
+        means = hard_or_soft(class_means(predictions, of_class), self.labels)
         return Contribution(np.max(of_class, axis=0), means)
 
     def teaching(self, everyone: Sums, others: Sums) -> FloatArray:  # noqa: ARG002 - its own is left out

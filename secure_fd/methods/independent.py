@@ -38,10 +38,6 @@ class IndependentClient(ClientRole):
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
 
-    def begin(self) -> ClientTurn:
-        """Warm up on private records."""
-        yield from self.learner.warm_up()
-
     def round(self, subject: bytes) -> ClientTurn:  # noqa: ARG002 - there is none
         """Steps on private records alone."""
         self.learner.round += 1

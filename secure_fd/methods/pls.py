@@ -18,8 +18,13 @@ import numpy as np
 
 from secure_fd.methods.base import Labels
 from secure_fd.methods.class_means import ClassMeansMethod, class_means
-from secure_fd.methods.policies import teachable
-from secure_fd.votes.codec import Contribution, FloatArray, Sums, ensemble_predictions
+from secure_fd.votes.codec import (
+    Contribution,
+    FloatArray,
+    Sums,
+    ensemble_predictions,
+    hard_or_soft,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class PLS(ClassMeansMethod):
         right = of_class * named[:, None]
         held = of_class.sum(axis=0)
         weights = np.divide(right.sum(axis=0), held, out=np.zeros_like(held), where=held > 0)
-        return Contribution(weights, teachable(class_means(predictions, right), self.labels))
+        return Contribution(weights, hard_or_soft(class_means(predictions, right), self.labels))
 
     def teaching(self, everyone: Sums, others: Sums) -> FloatArray:
         """The weighted mean of all, where another client has a row."""

@@ -7,12 +7,10 @@ of the public proxies: Selective-FD's selectors, for all clients together. Each 
 residual of least squares on the clients' records (see `least_squares`).
 
 Every client then labels the proxies that at least one client knows (see `methods.survey`) by the
-head, and its network learns them. At last one sum of three counts chooses what clients answer with:
-network, head, or the mean of both. In place of D^2 numbers of a Gram matrix (AFL, He et al.,
-CVPR 2025) a residual round uploads D C.
+head, and its network learns them; clients answer with the mean of network and head. In place of D^2
+numbers of a Gram matrix (AFL, He et al., CVPR 2025) a residual round uploads D C.
 """
 
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,13 +18,14 @@ from typing import ClassVar, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from secure_fd.crypto.keys import fields
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, PeerError
-from secure_fd.methods.base import Method, Own, Setting
+from secure_fd.methods.base import Method, Own, Setting, index_subject, read_index
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.methods.least_squares import (
     HIGHEST_ANSWER,
@@ -34,7 +33,7 @@ from secure_fd.methods.least_squares import (
     LOWEST_ANSWER,
     LeastSquares,
 )
-from secure_fd.methods.survey import BOUND, Known, Survey
+from secure_fd.methods.survey import BOUND, Survey
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.record import PooledRecordUnit, sums_codec
 from secure_fd.protocol.messages import (
@@ -51,8 +50,6 @@ from secure_fd.protocol.transcript import ObservedSum, ParameterRound, Transcrip
 from secure_fd.selection.density_ratio import (
     FourierFeatures,
     Map,
-    ProxyReference,
-    RatioSolver,
     ReferenceSettings,
     SingleArray,
     noisy_solver,
@@ -66,12 +63,11 @@ from secure_fd.votes.codec import FloatArray, UnitArray, rescaled
 from secure_fd.votes.fixed_point import FixedPoint, record_shares
 
 PREDICTORS: Final = ("network", "head", "mean")
-"""What a client may answer with in the end."""
-HEAD, KNOWN, CHOICE = b"h", b"k", b"c"
-"""Kinds of a server's message: a head, a head with the known proxies, the chosen predictor."""
+"""What a client may answer with."""
+HEAD, KNOWN = b"h", b"k"
+"""Kinds of a server's message: a head, the known proxies."""
 LEVELS: Final = 1 << 17
 """Steps from one end of a mean to the other: three lanes of ten clients fit into a word."""
-_INDEX: Final = struct.Struct(">Q")
 _AT_ONCE: Final = 2000
 """Images whose features are computed together."""
 
@@ -94,7 +90,7 @@ class PooledHeads(Method):
     title: ClassVar[str] = "Pooled heads"
     needs_proxies: ClassVar[bool] = True
     predictor: ClassVar[str] = "mean"
-    """What clients answer with if no sum of counts chooses it."""
+    """What clients answer with once their networks learnt from a head."""
 
     def __post_init__(self) -> None:
         if self.residual_rounds < 0:
@@ -137,76 +133,55 @@ class PooledHeads(Method):
 
     def surveys(self, setting: Setting) -> bool:
         """Whether clients say which proxies they know, which reads records beside the sums."""
-        return _learns_without_noise(setting)
-
-    def validates(self, setting: Setting) -> bool:
-        """Whether held-back records choose the predictor, which reads records beside the sums."""
-        return _learns_without_noise(setting)
+        learns = setting.schedule.proxy_steps > 0
+        return learns and not isinstance(setting.protection, PooledRecordUnit)
 
     def client(self, setting: Setting, own: Own) -> "HeadClient":
         """Make the role of one client."""
-        return HeadClient(self, HeadTerms.of(self.features, setting), setting, own)
+        return HeadClient(self, setting, own)
 
     def server(self, setting: Setting, initial: nn.Module) -> "HeadServer":  # noqa: ARG002 - clients keep their networks
         """Make the server's role."""
-        return HeadServer(self, HeadTerms.of(self.features, setting), setting)
+        return HeadServer(self, setting)
 
 
-def _learns_without_noise(setting: Setting) -> bool:
-    return setting.schedule.proxy_steps > 0 and not isinstance(setting.protection, PooledRecordUnit)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class HeadTerms:
     """Public terms of a run, which all parties derive from the proxies.
 
-    Attributes:
-        reference: the public features.
-        solver: the inverse that makes heads of class sums; under noise, the one for noisy sums.
-        n_classes: C.
-        codec: of class sums; of integers with noise under the record unit.
-        noisy: whether there is a record unit.
-        largest: records of the largest client, of which it holds back fewer.
+    The features are fitted once for all parties of a process.
     """
 
-    reference: ProxyReference = field(repr=False)
-    solver: RatioSolver = field(repr=False)
-    n_classes: int
-    codec: FixedPoint
-    noisy: bool
-    largest: int
-
-    @classmethod
-    def of(cls, features: ReferenceSettings, setting: Setting) -> "HeadTerms":
-        """Derive the terms; the features are fitted once for all parties of a process."""
-        proxies, records, n_classes = setting.public_proxies(), setting.records, setting.n_classes
-        unit = setting.protection
-        if isinstance(unit, PooledRecordUnit):
-            reference = shared_reference(proxies, unit.features)
-            solver = reference.solver
-            if unit.level:
-                solver = noisy_solver(proxies, unit.features, unit.level)
-            codec = sums_codec(records, reference.n_features, unit.own_room)
-            return cls(reference, solver, n_classes, codec, True, max(records))
-        reference = shared_reference(proxies, features)
-        entry = float(np.sqrt(2.0 / reference.n_features))  # of a feature, at most
-        codec = FixedPoint(record_shares(records), LARGEST_RESIDUAL * entry, LEVELS)
-        return cls(reference, reference.solver, n_classes, codec, False, max(records))
-
-    @property
-    def shape(self) -> tuple[int, int]:
+    def __init__(self, method: PooledHeads, setting: Setting) -> None:
+        proxies, unit = setting.public_proxies(), setting.protection
+        self.method, self.setting = method, setting
+        self.unit = unit if isinstance(unit, PooledRecordUnit) else None
+        """The record unit, if there is one."""
+        features = method.features if self.unit is None else self.unit.features
+        self.reference = shared_reference(proxies, features)
+        """The public features."""
+        self.solver = self.reference.solver
+        """The inverse that makes heads of class sums; under noise, the one for noisy sums."""
+        if self.unit is not None and self.unit.level:
+            self.solver = noisy_solver(proxies, features, self.unit.level)
+        self.shape = self.reference.n_features, setting.n_classes
         """(D, C) of a head."""
-        return self.reference.n_features, self.n_classes
+        self.codec = self._codec()
+        """Codec of class sums; of integers with noise under the record unit."""
+        self.survey = Survey(len(proxies), setting.n_classes) if method.surveys(setting) else None
 
     @property
     def length(self) -> int:
         """Integers of a client's class sums."""
-        return int(np.prod(self.shape))
+        return self.shape[0] * self.shape[1]
 
-    @property
-    def survey(self) -> Survey:
-        """Form of the sum in which clients say what they know."""
-        return Survey(len(self.reference.proxy_features), self.n_classes)
+    def survey_of(self, past_last: int) -> Survey | None:
+        """Return the survey after a round, if there is one and a proxy has a release left for it.
+
+        Args:
+            past_last: rounds since the last planned sum, 0 for that one.
+        """
+        releases = self.setting.releases
+        return self.survey if past_last >= 0 and surveys_left(past_last, releases) else None
 
     def scores(self, head: FloatArray) -> FloatArray:
         """Return a head's ratios [P, C] at the proxies."""
@@ -215,6 +190,18 @@ class HeadTerms:
     def public_head(self, head: FloatArray) -> "PublicHead":
         """Return the head as a predictor that needs no proxies."""
         return PublicHead(self.reference.public, self.reference.fourier, head)
+
+    def _codec(self) -> FixedPoint:
+        records, n_features = self.setting.records, self.reference.n_features
+        if self.unit is not None:
+            return sums_codec(records, n_features, self.unit.own_room)
+        entry = float(np.sqrt(2.0 / n_features))  # of a feature, at most
+        return FixedPoint(record_shares(records), LARGEST_RESIDUAL * entry, LEVELS)
+
+
+def surveys_left(made: int, releases: int | None) -> bool:
+    """Whether one more survey is within the releases of a proxy that clients agreed to."""
+    return releases is None or made < releases
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -255,28 +242,21 @@ def simplex(scores: SingleArray) -> FloatArray:
 class HeadClient(ClientRole):
     """Shares residual class sums; its network learns once the last of them is in."""
 
-    def __init__(self, method: PooledHeads, terms: HeadTerms, setting: Setting, own: Own) -> None:
+    def __init__(self, method: PooledHeads, setting: Setting, own: Own) -> None:
         self.learner = own.learner(setting.schedule)
-        self.terms, self._own = terms, own
-        self.head: FloatArray = np.zeros(terms.shape)
+        self.terms, self._own = HeadTerms(method, setting), own
+        self.head: FloatArray = np.zeros(self.terms.shape)
         self.chosen: str = "head"
         """The predictor that it answers with; the head until its network has learnt from one."""
         self._proxies = setting.public_proxies()
         self.known = np.ones(len(self._proxies), dtype=np.bool_)
         """[P] proxies that the network may learn from."""
-        unit = setting.protection
-        self._guard = unit.client(own.number) if isinstance(unit, PooledRecordUnit) else None
-        self._residual_rounds, self._predictor = method.residual_rounds, method.predictor
-        self._surveys, self._validates = method.surveys(setting), method.validates(setting)
-        self._records, self._releases = sum(setting.records), setting.releases
+        unit = self.terms.unit
+        self._guard = None if unit is None else unit.client(own.number)
         self._surveys_answered = 0
         self._ratios: FloatArray | None = None
         """The first head, which is of density ratios."""
         self._announced = b""
-
-    def begin(self) -> ClientTurn:
-        """Warm up on private records, where the schedule says so."""
-        yield from self.learner.warm_up()
 
     def announced(self, index: int, digest: bytes) -> None:
         """Keep which sum the next share is for: a share of noise enters no other."""
@@ -286,16 +266,13 @@ class HeadClient(ClientRole):
         """Share the residual of the newest head, take the next one; after the last, learn."""
         if not subject:  # all planned sums were made
             return
-        index = read_index(subject)
-        try:
-            self.take((yield SumInput(self._class_sums(), self.terms.codec.levels)))
-        except RoundAborted:
-            return
-        if index < self._residual_rounds:
-            return
-        self.learner.round = index - self._residual_rounds
+        past_last = read_index(subject) - self.terms.method.residual_rounds
         with suppress(RoundAborted):  # it keeps what it had
-            if self._surveys and surveys_left(self.learner.round, self._releases):
+            self.take((yield SumInput(self._class_sums(), self.terms.codec.levels)))
+            if past_last < 0:
+                return
+            self.learner.round = past_last
+            if self.terms.survey_of(past_last) is not None:
                 self.take((yield SumInput(self._survey(), BOUND)))
             yield from self.learn()
 
@@ -306,23 +283,25 @@ class HeadClient(ClientRole):
             self.take(message)
 
     def memory(self) -> bytes:
-        """Return the first head, the predictor, the known proxies and the newest head."""
+        """Return both heads, whether the network learnt, surveys answered, and known proxies."""
         ratios = b"" if self._ratios is None else head_message(self._ratios)
-        chosen = bytes([PREDICTORS.index(self.chosen)])
+        counts = bytes([self.chosen != "head", min(self._surveys_answered, 255)])
         known = np.packbits(self.known).tobytes()
-        return len(ratios).to_bytes(4, "big") + ratios + chosen + known + head_message(self.head)
+        return len(ratios).to_bytes(4, "big") + ratios + counts + known + head_message(self.head)
 
     def recall(self, memory: bytes) -> None:
         """Take them over; PeerError for another form."""
         ratios = 4 + int.from_bytes(memory[:4], "big")
-        rest, known = memory[ratios:], 1 + -(-len(self.known) // 8)
+        rest, known = memory[ratios:], 2 + -(-len(self.known) // 8)
         first: FloatArray | None = None
         if ratios > 4:
             self.take(memory[4:ratios])
             first = self.head
-        for message in (CHOICE + rest[:1], rest[known:], KNOWN + rest[1:known]):
+        for message in (rest[known:], KNOWN + rest[2:known]):
             self.take(message)
         self._ratios = first
+        self.chosen = self.terms.method.predictor if rest[0] else "head"
+        self._surveys_answered = rest[1]
 
     def take(self, message: bytes) -> None:
         """Read a message of the server; PeerError for another form."""
@@ -332,28 +311,19 @@ class HeadClient(ClientRole):
             self.head = sent.astype(np.float64).reshape(self.terms.shape)
             if self._ratios is None:  # the first head that arrives: earlier rounds may have aborted
                 self._ratios = self.head
-                if self.terms.noisy:
+                if self.terms.unit is not None:
                     self.known = in_distribution(self.terms.scores(self.head))
         elif kind == KNOWN and len(body) == -(-len(self.known) // 8):
             bits = np.frombuffer(body, dtype=np.uint8)
             self.known = np.unpackbits(bits, count=len(self.known)).astype(np.bool_)
-        elif kind == CHOICE and len(body) == 1 and body[0] < len(PREDICTORS):
-            self.chosen = PREDICTORS[body[0]]
         else:
-            raise PeerError("a message holds no head, no proxies that are known and no choice")
+            raise PeerError("a message holds no head and no proxies that are known")
 
     def learn(self) -> ClientTurn:
-        """Learn the newest head's labels; then count right answers, or use the fixed predictor."""
-        if not self.learner.schedule.proxy_steps:
-            return
-        yield from self.learner.distil(*self.lesson())
-        if self._validates:
-            held_back = self._own.data.validation
-            right = [self._right(held_back, each) if len(held_back) else 0 for each in PREDICTORS]
-            counts = np.minimum(np.array(right, np.uint64), np.uint64(self.terms.largest))
-            self.take((yield SumInput(counts, self.terms.largest)))
-        else:
-            self.chosen = self._predictor
+        """Learn the newest head's labels, and answer with the method's predictor from then on."""
+        if self.learner.schedule.proxy_steps:
+            yield from self.learner.distil(*self.lesson())
+            self.chosen = self.terms.method.predictor
 
     def lesson(self) -> tuple[Tensor, Tensor]:
         """Return the known proxies, and by the head the class of their largest score."""
@@ -383,7 +353,7 @@ class HeadClient(ClientRole):
     def own_records(self) -> Iterator[tuple[SingleArray, SingleArray]]:
         """Yield features [n, D] and one-hot labels [n, C] of the training records, in parts."""
         train, start = self._own.data.train, 0
-        labels = functional.one_hot(train.labels.cpu(), self.terms.n_classes).float().numpy()
+        labels = functional.one_hot(train.labels.cpu(), self.terms.shape[1]).float().numpy()
         for features in self.terms.public_head(self.head).features(train.pixels):
             yield features, labels[start : start + len(features)]
             start += len(features)
@@ -401,8 +371,9 @@ class HeadClient(ClientRole):
             asked = head_message(self.head)
             released = guard.release_sums(self._residuals(), terms.shape, asked, self._announced)
             if not self.head.any():  # the first sum counts records, a residual does not
-                proxies = terms.reference.proxy_features
-                released = guard.drop_insignificant(released, proxies, terms.n_classes)
+                released = guard.drop_insignificant(
+                    released, terms.reference.proxy_features, terms.shape[1]
+                )
             return terms.codec.shift(released, clip=not guard.shares)
         total = np.zeros(terms.shape)
         for features, residuals in self._residuals():
@@ -412,21 +383,21 @@ class HeadClient(ClientRole):
 
     def _survey(self) -> UnitArray:
         """Count and encode what this client knows; BudgetError beyond the agreed releases."""
-        if not surveys_left(self._surveys_answered, self._releases):
-            allowed = f"{self._releases} surveys were answered, each a release of all proxies"
-            raise BudgetError(allowed)
+        releases, form = self.terms.setting.releases, self.terms.survey
+        if form is None or not surveys_left(self._surveys_answered, releases):
+            raise BudgetError(f"{releases} surveys were answered, each a release of all proxies")
         self._surveys_answered += 1
-        return self.terms.survey.encode(self._known_proxies())
+        return form.encode(self._known_proxies())
 
     def _known_proxies(self) -> KnownProxies | None:
         """Which proxies its records know; None if it never received the first head."""
         if self._ratios is None:
             return None
         reference, data = self.terms.reference, self._own.data
-        head = self._ratios[:, list(data.classes)]
-        own = OwnRatios.of(data, reference, head, pooled=self._records)
+        head, records = self._ratios[:, list(data.classes)], sum(self.terms.setting.records)
+        own = OwnRatios.of(data, reference, head, pooled=records)
         left_out = (reference.proxy_features @ head) / (1.0 - reference.leverage)[:, None]
-        return own.known(left_out, data.classes, self.terms.n_classes)
+        return own.known(left_out, data.classes, self.terms.shape[1])
 
     def _right(self, images: Images, predictor: str) -> int:
         """How many labels a predictor gets right."""
@@ -441,57 +412,53 @@ class HeadClient(ClientRole):
 class HeadServer(ServerRole):
     """Solves for the next head; it knows of the records what the sums reveal."""
 
-    def __init__(self, method: PooledHeads, terms: HeadTerms, setting: Setting) -> None:
-        self.terms, self._setting = terms, setting
-        self._surveys, self._validates = method.surveys(setting), method.validates(setting)
-        self._last, self._recorded = method.residual_rounds, 0
-        self.known: Known | None = None
-        """Result of the survey."""
+    def __init__(self, method: PooledHeads, setting: Setting) -> None:
+        self.terms = terms = HeadTerms(method, setting)
+        self.known: NDArray[np.bool_] | None = None
+        """[P] proxies that a client knows; None before the survey."""
         self.head: FloatArray = np.zeros(terms.shape)
         self._search = LeastSquares(
-            terms.solver, terms.reference.proxy_features, terms.shape, noisy=terms.noisy
+            terms.solver,
+            terms.reference.proxy_features,
+            terms.shape,
+            noisy=terms.unit is not None,
         )
 
     def round(self, index: int) -> ServerTurn:
-        """Ask for residuals and send the next head; after the last, survey and validate.
+        """Ask for residuals and send the next head; after the last, make the survey.
 
         Under noise nothing is asked after the planned sums.
         """
-        if self.terms.noisy and index > self._last:
+        codec, past_last = self.terms.codec, index - self.terms.method.residual_rounds
+        if self.terms.unit is not None and past_last > 0:
             return None
-        codec = self.terms.codec
         got = yield SumRequest(index_subject(index), self.terms.length, codec.levels)
         mean = codec.decode(got.total, got.survivors).reshape(self.terms.shape)
-        head = self._search.step(mean, got.survivors)
-        return (yield from self.send(head, past_last=index - self._last))
+        return (yield from self.send(self._search.step(mean, got.survivors), past_last))
 
     def send(self, head: FloatArray, past_last: int) -> ServerTurn:
-        """Send a head; from the last one on, ask what clients know and which predictor is right."""
-        self.head, self._recorded = head, 0
+        """Send a head; from the last planned sum on, ask what clients know."""
+        self.head, survey = head, self.terms.survey_of(past_last)
         message = head_message(head)
-        if past_last >= 0 and self._surveys and surveys_left(past_last, self._setting.releases):
-            form = self.terms.survey
-            got = yield SumRequest(message, form.length, BOUND)
-            self.known = form.known(got.total, len(got.survivors), self._setting.records)
-            message = KNOWN + np.packbits(self.known.proxies).tobytes()
-        if past_last >= 0 and self._validates:
-            got = yield SumRequest(message, len(PREDICTORS), self.terms.largest)
-            message = CHOICE + bytes([int(np.asarray(got.total).argmax())])
+        if survey is not None:
+            got = yield SumRequest(message, survey.length, BOUND)
+            records = self.terms.setting.records
+            self.known = survey.known(got.total, len(got.survivors), records)
+            message = KNOWN + np.packbits(self.known).tobytes()
         return message
 
     def report(self) -> ServerReport:
         """Return the share of proxies that networks learn from."""
-        return ServerReport(1.0 if self.known is None else float(self.known.proxies.mean()))
+        return ServerReport(1.0 if self.known is None else float(self.known.mean()))
 
     def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
         """Add a sum as the server saw it: D x C sums by client, their mean, the head."""
-        self._recorded += 1
         transcript.features = self.terms.reference.settings
-        if self._recorded > 1:  # a survey, or counts of right answers, which are left out
+        if seen.position and self.terms.survey is not None:
             self.terms.survey.record(index, seen, transcript)
             return
         codec, got = self.terms.codec, seen.result
-        read = uploads_of(seen, self._setting.n_clients, codec.levels, 0, len(got.total))
+        read = uploads_of(seen, self.terms.setting.n_clients, codec.levels, 0, len(got.total))
         last = slice(-self.terms.length, None)
         uploads = codec.decode_each(read, last)
         sent = self.head.ravel().astype(np.float32)
@@ -499,27 +466,6 @@ class HeadServer(ServerRole):
         transcript.heads.append(ParameterRound(index, uploads, {}, sent, total))
 
 
-def surveys_left(made: int, releases: int | None) -> bool:
-    """Whether another survey is within the releases of a proxy that clients agreed to."""
-    return releases is None or made < releases
-
-
 def head_message(head: FloatArray) -> bytes:
     """Encode a head [D, C] as 32-bit numbers."""
     return HEAD + model_bytes(head.ravel().astype(np.float32))
-
-
-def index_subject(index: int) -> bytes:
-    """Encode a round's announcement: its number.
-
-    >>> read_index(index_subject(3))
-    3
-    """
-    return _INDEX.pack(index)
-
-
-def read_index(subject: bytes) -> int:
-    """Return the round of an announcement; PeerError for another length."""
-    if len(subject) != _INDEX.size:
-        raise PeerError(f"a round's announcement has {len(subject)} bytes; use {_INDEX.size}")
-    return int(_INDEX.unpack(subject)[0])

@@ -26,24 +26,22 @@ class MethodName:
 
 
 METHODS: Mapping[str, MethodName] = {
-    "fedavg": MethodName("FedAvg", "secure_fd.methods.fedavg:FedAvg", labels=False, averages=True),
-    "independent": MethodName(
-        "Independent", "secure_fd.methods.independent:Independent", labels=False
-    ),
-    "fedmd": MethodName("FedMD", "secure_fd.methods.fedmd:FedMD"),
-    "ds-fl": MethodName("DS-FL", "secure_fd.methods.ds_fl:DSFL"),
-    "feded": MethodName("FedED", "secure_fd.methods.feded:FedED"),
-    "heads": MethodName("Pooled heads", "secure_fd.methods.pooled_heads:PooledHeads", labels=False),
-    "dafkd": MethodName("DaFKD", "secure_fd.methods.dafkd:DaFKD", labels=False, averages=True),
-    "feddf": MethodName("FedDF", "secure_fd.methods.dafkd:FedDF", labels=False, averages=True),
-    "fkd": MethodName("FKD", "secure_fd.methods.fkd:FKD"),
-    "pls": MethodName("PLS", "secure_fd.methods.pls:PLS"),
+    "fedavg": MethodName("FedAvg", "fedavg:FedAvg", labels=False, averages=True),
+    "independent": MethodName("Independent", "independent:Independent", labels=False),
+    "fedmd": MethodName("FedMD", "fedmd:FedMD"),
+    "ds-fl": MethodName("DS-FL", "ds_fl:DSFL"),
+    "feded": MethodName("FedED", "feded:FedED"),
+    "heads": MethodName("Pooled heads", "pooled_heads:PooledHeads", labels=False),
+    "dafkd": MethodName("DaFKD", "dafkd:DaFKD", labels=False, averages=True),
+    "feddf": MethodName("FedDF", "dafkd:FedDF", labels=False, averages=True),
+    "fkd": MethodName("FKD", "fkd:FKD"),
+    "pls": MethodName("PLS", "pls:PLS"),
     "selective-fd-published": MethodName(
-        "Selective-FD as published", "secure_fd.methods.selective_fd:SelectiveFDAsPublished"
+        "Selective-FD as published", "selective_fd:SelectiveFDAsPublished"
     ),
-    "selective-fd": MethodName("Selective-FD", "secure_fd.methods.selective_fd:SelectiveFD"),
+    "selective-fd": MethodName("Selective-FD", "selective_fd:SelectiveFD"),
 }
-"""The one table of method names."""
+"""The one table of method names; homes are in this package."""
 
 RECORD_UNIT: Final = (
     *("selective-fd", "heads"),
@@ -69,7 +67,8 @@ def load(name: str, field: str = "methods") -> "type[Method]":
     >>> load("fedmd").__name__
     'FedMD'
     """
-    module, colon, cls = (METHODS[name].home if name in METHODS else name).partition(":")
+    home = f"{__package__}.{METHODS[name].home}" if name in METHODS else name
+    module, colon, cls = home.partition(":")
     if not colon or not cls:
         known = f"use one of {', '.join(METHODS)}, or package.module:Name for one of your own"
         raise ConfigurationError(field, name, known)

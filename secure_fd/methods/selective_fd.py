@@ -13,20 +13,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import Labels, levels
+from secure_fd.methods.base import Labels
 from secure_fd.methods.min_voters import check_min_voters
-from secure_fd.methods.policies import (
-    CountedVotes,
-    VotePolicy,
-    WeighedVotes,
-    check_server_threshold,
-    filtered,
-)
-from secure_fd.methods.votes import VotingMethod
+from secure_fd.methods.votes import CountedVotes, VotePolicy, VotingMethod
 from secure_fd.selection.selectors import (
     ClientSelector,
     KulsifSelector,
@@ -34,10 +28,85 @@ from secure_fd.selection.selectors import (
     Selection,
 )
 from secure_fd.training.recipes import Recipe, ours
-from secure_fd.votes.budget import check_budget
-from secure_fd.votes.codec import Ensemble, IntArray, Sums
+from secure_fd.votes.codec import (
+    HARD_LEVELS,
+    SOFT_LEVELS,
+    Contribution,
+    Ensemble,
+    FloatArray,
+    IntArray,
+    Sums,
+    among,
+    check_budget,
+    ensemble_predictions,
+    hard_or_soft,
+    one_hot,
+)
 
 _MOST_BITS: Final = 12
+_SHARPNESS: Final = 2.0
+"""Exponent of a soft weighed vote, as least squares shrinks every ratio towards the mean."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeighedVotes(VotePolicy):
+    """Votes whose weight is the product of the selector's evidence and the network's prediction.
+
+    Attributes:
+        evidence: [P, C] in [0, 1], the selector's for each class that the client holds, 0 for the
+            others.
+        held: [C], the classes that it holds.
+    """
+
+    evidence: FloatArray = field(repr=False)
+    held: NDArray[np.bool_] = field(repr=False)
+
+    def contribution(
+        self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 0.0
+    ) -> Contribution:
+        """Return w_k s_k = evidence x prediction, in which both must support a class.
+
+        A network that has not distilled yet has no other class than its own, so its probability of
+        all other classes counts only as far as it is trusted.
+
+        A hard label is the class of the largest product, and its weight is the root of it: the same
+        order over fewer orders of magnitude, for few levels.
+        """
+        evidence = self.evidence[indices]
+        own = among(predictions, self.held[None, :])
+        joint = evidence * (trust * predictions + (1.0 - trust) * own)
+        if labels == "hard":
+            named = one_hot(joint.argmax(axis=1), joint.shape[1])
+            return Contribution(np.sqrt(np.clip(joint.max(axis=1), 0.0, 1.0)), named)
+        joint **= _SHARPNESS
+        weights = joint.sum(axis=1)
+        shares = np.divide(
+            joint, weights[:, None], out=predictions.copy(), where=weights[:, None] > 0
+        )
+        return Contribution(np.clip(weights, 0.0, 1.0), shares)
+
+
+def check_server_threshold(threshold: float) -> None:
+    """Raise ConfigurationError unless the threshold is an l1 distance between 0 and 2."""
+    if not 0 < threshold <= 2:
+        raise ConfigurationError("server_threshold", threshold, "use a number above 0, at most 2")
+
+
+def precise(predictions: FloatArray, threshold: float) -> NDArray[np.bool_]:
+    """[m] True where 2 (1 - max h(x)) <= tau_server and the maximum is unique.
+
+    The distance is the l1 distance of h(x) to its own one-hot label (section "Server-Side
+    Selector"); a tie names no label, whatever the threshold.
+    """
+    top = np.sort(predictions, axis=1)[:, -2:]
+    return np.asarray((2.0 * (1.0 - top[:, 1]) <= threshold) & (top[:, 1] > top[:, 0]))
+
+
+def filtered(indices: IntArray, sums: Sums, labels: Labels, server_threshold: float) -> Ensemble:
+    """Return h(x), kept where it is precise; a tie, as of zeros without any answer, is not."""
+    predictions = ensemble_predictions(sums)
+    kept = precise(predictions, server_threshold)
+    return Ensemble(indices, hard_or_soft(predictions, labels), kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +124,7 @@ class SelectiveFD(VotingMethod):
         bits: of a weighed hard vote's weight. Two separate guesses from knowledge; six gave no
             better accuracy, and revealed more of single records (measured: docs/results.md).
         budget: most that a client's votes of a round may weigh, in times its equal share of the
-            proxies (see `votes.budget`); None: no limit.
+            proxies (see `votes.codec.units_of`); None: no limit.
         min_voters: fewest clients that answer a proxy whose predictions are asked for (see
             `methods.min_voters`); 1 asks for all of them, in one sum.
 
@@ -89,10 +158,10 @@ class SelectiveFD(VotingMethod):
 
     @property
     def levels(self) -> int:
-        """Weighed hard votes need room for their weights."""
-        if self.labels == "hard" and self.votes == "weighed":
-            return (1 << self.bits) - 1
-        return levels(self.labels)
+        """Integer units in one whole vote: hard votes that are weighed need `bits` for a weight."""
+        if self.labels == "soft":
+            return SOFT_LEVELS
+        return (1 << self.bits) - 1 if self.votes == "weighed" else HARD_LEVELS
 
     def recipe(self, n_classes: int, n_proxies: int, held: float, image_set: str = "") -> Recipe:
         """Return this package's recipe."""
@@ -117,7 +186,7 @@ class SelectiveFD(VotingMethod):
         return WeighedVotes(evidence, held, scores=found.scores, familiar=familiar)
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
-        """Return h(x), kept where it is precise; a tie, as without any answer, is not."""
+        """Return h(x), kept where it is precise."""
         return filtered(indices, sums, self.labels, self.server_threshold)
 
 

@@ -41,7 +41,7 @@ logger "secure_fd" then receives a warning.
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,57 +65,29 @@ _FEWEST = 50
 _LOG = logging.getLogger("secure_fd")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Known:
-    """Result of a survey.
+def known_proxies(rates: FloatArray, error: float) -> NDArray[np.bool_]:
+    """Find the proxies that may be used for distillation, [P]; see the module.
 
-    Attributes:
-        rates: [P] share of the holders that know a proxy, of the class where it is largest.
-        error: of `share`, one standard error.
-        threshold: the rate from which on a proxy is known.
-        beyond: share of proxies of the clients' classes, estimated from the excess over false
-            alarms.
+    Args:
+        rates: [P, k] share of the holders that know a proxy, for each class that has holders.
+        error: one standard error of the estimated share of proxies of the clients' classes.
 
-    >>> found = Known(np.repeat([0.0, 1.0, 0.7], 50), error=0.02)
-    >>> found.proxies[[0, 50, 100]].tolist(), found.gated
-    ([False, True, True], True)
+    >>> known_proxies(np.repeat([[0.0], [1.0], [0.7]], 50, axis=0), 0.02)[[0, 50, 100]].tolist()
+    [False, True, True]
     """
-
-    rates: FloatArray = field(repr=False)
-    error: float
-    threshold: float = _HALF
-    beyond: float = 0.0
-
-    @classmethod
-    def of(cls, rates: FloatArray, error: float) -> "Known":
-        """Find the threshold from rates [P, k] of the classes that have holders."""
-        threshold, beyond = _separated(rates)
-        return cls(rates.max(axis=1), error, threshold, beyond)
-
-    @property
-    def share(self) -> float:
-        """Estimated share of proxies that are of a class that clients hold; may exceed one."""
-        return max(float(self.rates.mean()) / (1.0 - UNTYPICAL), self.beyond)
-
-    @property
-    def too_few(self) -> bool:
-        """Whether there are unknown proxies, but too few known ones to learn from."""
-        known = int((self.rates >= self.threshold).sum())
-        return self._some_unknown and known < max(_FEWEST, _FEW * len(self.rates))
-
-    @property
-    def gated(self) -> bool:
-        """Whether unknown proxies are kept out."""
-        return self._some_unknown and not self.too_few
-
-    @property
-    def proxies(self) -> NDArray[np.bool_]:
-        """[P] True where a proxy may be used for distillation."""
-        return (self.rates >= self.threshold) | (not self.gated)
-
-    @property
-    def _some_unknown(self) -> bool:
-        return 1.0 - self.share > max(_FEW, _ERRORS * self.error)
+    largest, (threshold, beyond) = rates.max(axis=1), _separated(rates)
+    share = max(float(largest.mean()) / (1.0 - UNTYPICAL), beyond)
+    known = largest >= threshold
+    if 1.0 - share <= max(_FEW, _ERRORS * error):
+        return np.ones_like(known)
+    if known.sum() < max(_FEWEST, _FEW * len(known)):
+        _LOG.warning(
+            "clients know %d of %d proxies, too few to learn from: all proxies are used, "
+            "known or not; use proxies that are like the clients' records",
+            *(known.sum(), len(known)),
+        )
+        return np.ones_like(known)
+    return np.asarray(known)
 
 
 def _separated(rates: FloatArray) -> tuple[float, float]:
@@ -163,17 +135,15 @@ class Survey:
             return np.zeros(self.length, dtype=np.uint64)
         return np.concatenate([familiar.known.reshape(-1), familiar.has_class]).astype(np.uint64)
 
-    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> bool:
-        """Record a sum as the server saw it; False for a sum of another form: votes, or counts."""
-        total = seen.result.total
-        if len(total) != self.length:
-            return False
+    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
+        """Record the sum as the server saw it."""
         uploads = uploads_of(seen, transcript.n_clients, BOUND, 0, self.length)
-        transcript.survey = SurveyRound(index, uploads, total)
-        return True
+        transcript.survey = SurveyRound(index, uploads, seen.result.total)
 
-    def known(self, total: UnitArray, contributors: int, records: Sequence[int]) -> Known:
-        """Find the known proxies.
+    def known(
+        self, total: UnitArray, contributors: int, records: Sequence[int]
+    ) -> NDArray[np.bool_]:
+        """Find the known proxies, [P].
 
         Args:
             total: [length] sums.
@@ -187,18 +157,10 @@ class Survey:
         knowing, holders = bits[:-1], bits[-1]
         if holders.max() > contributors or (knowing > holders).any():
             raise PeerError(f"a survey has more than its {contributors} contributors can say")
-        if not holders.any():
-            return Known(np.ones(self.n_proxies), 0.0)
         held = holders > 0
+        if not held.any():
+            return np.ones(self.n_proxies, dtype=np.bool_)
         asked = sum(min(count, MOST_CHECKED) for count in records)
         parts = 1.0 / self.n_proxies + 1.0 / max(1, asked)
         error = math.sqrt(UNTYPICAL / (1.0 - UNTYPICAL) * parts)
-        found = Known.of(knowing[:, held] / holders[held], error)
-        if found.too_few:
-            known = int((found.rates >= found.threshold).sum())
-            _LOG.warning(
-                "clients know %d of %d proxies, too few to learn from: all proxies are used, "
-                "known or not; use proxies that are like the clients' records",
-                *(known, self.n_proxies),
-            )
-        return found
+        return known_proxies(knowing[:, held] / holders[held], error)

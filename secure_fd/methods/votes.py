@@ -11,22 +11,22 @@ not help against it; a limit on how often a client answers does.
 import hashlib
 import logging
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
-from dataclasses import replace
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
-from secure_fd.methods.base import Method, Own, Setting, levels
+from secure_fd.methods.base import Labels, Method, Own, Setting
 from secure_fd.methods.min_voters import Voters, check_min_voters
-from secure_fd.methods.policies import CountedVotes, VotePolicy
 from secure_fd.methods.registry import RECORD_UNIT_METHODS
-from secure_fd.methods.survey import BOUND, Known, Survey
-from secure_fd.methods.targets import AgreementTracker, DistillationTargets
+from secure_fd.methods.survey import BOUND, Survey
 from secure_fd.privacy.base import ClientMechanism
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.protocol.messages import (
@@ -47,8 +47,8 @@ from secure_fd.protocol.transcript import (
     VotersRound,
     uploads_of,
 )
+from secure_fd.selection.familiarity import KnownProxies
 from secure_fd.training.trainer import Learner, predict
-from secure_fd.votes.budget import units_of, within
 from secure_fd.votes.codec import (
     Contribution,
     Ensemble,
@@ -57,11 +57,15 @@ from secure_fd.votes.codec import (
     KnowledgeCodec,
     Sums,
     UnitArray,
+    among,
     answered,
     ensemble_message,
     ensemble_predictions,
+    hard_or_soft,
     read_ensemble,
     spread,
+    units_of,
+    within,
 )
 from secure_fd.votes.draws import Draws
 from secure_fd.votes.packing import Limits
@@ -69,6 +73,61 @@ from secure_fd.wire import Sum
 
 _LOG = logging.getLogger("secure_fd")
 _ANNOUNCEMENT = struct.Struct(">Q?32s")
+LEAST_COMPARED: Final = 32
+"""A server could keep a single proxy to read what the network predicts there."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class VotePolicy(ABC):
+    """What a client may answer about every proxy sample, once its network was asked.
+
+    Attributes:
+        scores: [P], higher where the proxy is more like the client's records; None without a
+            selector. For evaluation; they never leave the client.
+        familiar: what the client's records say of each proxy; None of a selector that asks none.
+    """
+
+    scores: FloatArray | None = field(default=None, repr=False)
+    familiar: KnownProxies | None = field(default=None, repr=False)
+
+    @abstractmethod
+    def contribution(
+        self, indices: IntArray, predictions: FloatArray, labels: Labels, trust: float = 0.0
+    ) -> Contribution:
+        """Return the answer about some proxies.
+
+        Args:
+            indices: [m] of the proxies.
+            predictions: [m, C], the network's softmax predictions there.
+            labels: soft or hard.
+            trust: in [0, 1], how often the network agreed with the last ensemble before it was
+                trained on it.
+        """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountedVotes(VotePolicy):
+    """Votes of weight one or none, as in the paper.
+
+    Attributes:
+        weights: [P] in [0, 1], w_k; 0 abstains.
+        allowed: [P, C] the classes that the client may name there, or None for all.
+    """
+
+    weights: FloatArray = field(repr=False)
+    allowed: NDArray[np.bool_] | None = field(default=None, repr=False)
+
+    def contribution(
+        self,
+        indices: IntArray,
+        predictions: FloatArray,
+        labels: Labels,
+        trust: float = 0.0,  # noqa: ARG002 - the network alone names a class
+    ) -> Contribution:
+        """Return the network's prediction among the allowed classes."""
+        if self.allowed is not None:
+            predictions = among(predictions, self.allowed[indices])
+        return Contribution(self.weights[indices], hard_or_soft(predictions, labels))
 
 
 class VotingMethod(Method):
@@ -94,11 +153,6 @@ class VotingMethod(Method):
     """Most that a client's votes of a round may weigh, in times its equal share; None: no limit."""
 
     @property
-    def levels(self) -> int:
-        """Integer units in one whole vote."""
-        return levels(self.labels)
-
-    @property
     def survey_first(self) -> bool:
         """Whether a survey of known proxies comes before the first vote, see `methods.survey`."""
         return False
@@ -117,12 +171,11 @@ class VotingMethod(Method):
         return Ensemble(indices, ensemble_predictions(sums), sums.count > 0)
 
     def surveys(self, setting: Setting) -> bool:
-        """Whether the survey is made: it is a release of every proxy, and leaves one for votes."""
-        return self._wants_survey(setting) and setting.releases != 1
+        """Whether the survey is made: it is a release of every proxy, and leaves one for votes.
 
-    def _wants_survey(self, setting: Setting) -> bool:
-        """Nothing but the sum protects a survey, so no privacy mechanism may stand in its way."""
-        return self.survey_first and setting.protection.is_identity
+        Nothing but the sum protects it, so none is made under a privacy mechanism.
+        """
+        return self.survey_first and setting.protection.is_identity and setting.releases != 1
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
         """Raise ConfigurationError where a round asks about more proxies than there are.
@@ -139,7 +192,7 @@ class VotingMethod(Method):
         if self.min_voters > 1 and setting.protection.noise_terms.room:
             allowed = f"use 1: the {setting.protection.name} adds no noise to counts of voters"
             raise ConfigurationError("min_voters", self.min_voters, allowed)
-        if self._wants_survey(setting) and not self.surveys(setting):
+        if self.survey_first and setting.protection.is_identity and setting.releases == 1:
             _LOG.warning(
                 "releases_per_pair 1 leaves no room for the survey of known proxies: "
                 "it is not made, and every proxy may be used for distillation"
@@ -158,15 +211,18 @@ class VoteTerms:
     """Values that client and server each compute locally, and never send to each other."""
 
     def __init__(self, method: VotingMethod, setting: Setting) -> None:
-        n_proxies, wanted = len(setting.public_proxies()), setting.schedule.proxies_per_round
+        n_proxies, surveys = len(setting.public_proxies()), method.surveys(setting)
         self.method, self.setting = method, setting
-        self.surveys = method.surveys(setting)
-        before = int(self.surveys)
-        self.draws = Draws(setting.seed, n_proxies, wanted, setting.releases, before)
-        self.survey = Survey(n_proxies, setting.n_classes)
-        self.codec = KnowledgeCodec(
-            setting.n_classes, setting.protection.levels(method.levels)
-        )  # a privacy mechanism may need other levels than the method
+        self.survey = Survey(n_proxies, setting.n_classes) if surveys else None
+        self.draws = Draws(
+            setting.seed,
+            n_proxies,
+            setting.schedule.proxies_per_round,
+            setting.releases,
+            before=int(surveys),
+        )
+        # A privacy mechanism may need other levels than the method.
+        self.codec = KnowledgeCodec(setting.n_classes, setting.protection.levels(method.levels))
         self.surveyed = False
         """Whether a survey was made whose sum may have been opened."""
         self.survey_round = -1
@@ -174,9 +230,8 @@ class VoteTerms:
 
     def limits(self, proxies: int) -> Limits:
         """Return the limits of one client's votes about so many proxies."""
-        clients, classes = self.setting.n_clients, self.setting.n_classes
-        most = units_of(self.method.budget, proxies, clients, self.codec.levels)
-        return Limits(classes, most)
+        budget, clients = self.method.budget, self.setting.n_clients
+        return Limits(self.codec.n_classes, units_of(budget, proxies, clients, self.codec.levels))
 
     def announcement(self, index: int, indices: IntArray, *, survey: bool) -> bytes:
         """Write the round, whether a survey comes first, and a digest of privacy and proxies."""
@@ -195,21 +250,90 @@ class VoteTerms:
             self.surveyed, self.survey_round = False, -1
 
 
+class DistillationTargets:
+    """The newest ensemble of each proxy.
+
+    Args:
+        proxies: [P, ...], all of them.
+        n_classes: of a prediction.
+        remember: whether ensembles of earlier rounds are targets as well.
+        class_balance: exponent b of a target's weight 1 / share^b, with the share of its class
+            among all targets, so that rare classes are learnt too.
+    """
+
+    def __init__(
+        self, proxies: Tensor, n_classes: int, *, remember: bool, class_balance: float = 0.0
+    ) -> None:
+        self._proxies, self._remember, self._balance = proxies, remember, class_balance
+        self._targets = torch.zeros(len(proxies), n_classes, device=proxies.device)
+        self._known = torch.zeros(len(proxies), dtype=torch.bool, device=proxies.device)
+
+    def learn(self, ensemble: Ensemble) -> tuple[Tensor, Tensor]:
+        """Take an ensemble; return pixels [m, ...] and targets [m, C] to distil from."""
+        if not self._remember:
+            self._known[:] = False
+        indices = torch.from_numpy(ensemble.indices).to(self._known.device)
+        self._known[indices] = torch.from_numpy(ensemble.kept).to(indices.device)
+        self._targets[indices] = torch.from_numpy(ensemble.predictions).to(self._targets)
+        known = self._known.nonzero()[:, 0]
+        return self._proxies[known], self._weighed(self._targets[known])
+
+    def memory(self) -> bytes:
+        """Return the targets of all proxies, and which of them are in use."""
+        targets = self._targets.cpu().numpy().astype("<f4").tobytes()
+        return targets + self._known.cpu().numpy().tobytes()
+
+    def recall(self, memory: bytes) -> int:
+        """Continue from what `memory` returned; the bytes read. LocalError for too few."""
+        proxies, classes = self._targets.shape
+        cut = 4 * proxies * classes
+        if len(memory) < cut + proxies:
+            raise LocalError(f"targets of {proxies} proxies have {cut + proxies} bytes")
+        targets = np.frombuffer(memory[:cut], "<f4").astype(np.float32)
+        known = np.frombuffer(memory[cut : cut + proxies], np.bool_).copy()
+        self._targets.copy_(torch.from_numpy(targets.reshape(proxies, classes)))
+        self._known.copy_(torch.from_numpy(known))
+        return cut + proxies
+
+    def _weighed(self, targets: Tensor) -> Tensor:
+        """Targets [m, C] times a weight of mean one: the loss is linear in them."""
+        if not self._balance or not len(targets):
+            return targets
+        named = targets.argmax(dim=1)
+        weights = torch.bincount(named, minlength=targets.shape[1]).float()[named] ** -self._balance
+        return targets * (weights / weights.mean())[:, None]
+
+
+def agreement(named: IntArray | None, ensemble: Ensemble) -> float | None:
+    """Return how often a network named the class of an ensemble before it was trained on it.
+
+    Args:
+        named: [m] classes that the network named at the ensemble's proxies; None if it was not
+            asked.
+        ensemble: the one that the client received.
+
+    Returns:
+        A share in [0, 1]; None where fewer than `LEAST_COMPARED` proxies are kept.
+    """
+    if named is None or ensemble.kept.sum() < LEAST_COMPARED:
+        return None
+    return float((ensemble.predictions.argmax(axis=1) == named)[ensemble.kept].mean())
+
+
 class VoteClient(ClientRole):
     """Shares w_k(x) s_k(x) for the round's proxies, and distils from the ensemble."""
 
     def __init__(self, method: VotingMethod, setting: Setting, own: Own) -> None:
         self.learner: Learner = own.learner(setting.schedule)
-        self._method, self._own = method, own
-        self._proxies: Tensor = setting.public_proxies()
-        self._terms = VoteTerms(method, setting)
-        self.draws = self._terms.draws
-        """The draws of its proxies."""
-        remember = setting.schedule.remember
+        self.terms = VoteTerms(method, setting)
+        self._own, self._proxies = own, setting.public_proxies()
+        remember, balance = setting.schedule.remember, method.class_balance
         self._targets = DistillationTargets(
-            self._proxies, setting.n_classes, remember=remember, class_balance=method.class_balance
+            self._proxies, setting.n_classes, remember=remember, class_balance=balance
         )
-        self._agreement = AgreementTracker()
+        self._agreement = 0.0
+        """The newest `agreement` of its network with an ensemble."""
+        self._named: IntArray | None = None
         self._policy: VotePolicy | None = None
         self._guard: ClientMechanism | None = None
         self._units: UnitArray | None = None
@@ -218,73 +342,68 @@ class VoteClient(ClientRole):
 
     def begin(self) -> ClientTurn:
         """Take its part of the privacy mechanism, which may release at once; warm up alone."""
-        self._guard = self._terms.setting.protection.client(self._own.number)
-        yield from self.learner.warm_up()
+        self._guard = self.terms.setting.protection.client(self._own.number)
+        yield from super().begin()
 
     def round(self, subject: bytes) -> ClientTurn:
         """Answer, and distil from the ensemble; after a failed sum, take local steps only."""
         index, indices, survey = self._read(subject)
-        if survey and self._terms.surveyed:
+        if survey is not None and self.terms.surveyed:
             raise PeerError("the server asks for a second survey")
         if index <= self._last_counted:
             raise PeerError(f"the server asks again for votes in round {index}")
+        self._named = None
         try:
-            if survey:
+            if survey is not None:
                 familiar = self.policy.familiar
-                self._terms.begin_survey(index)
-                yield SumInput(self._terms.survey.encode(familiar), BOUND)
-                self._terms.survey_round = -1
+                self.terms.begin_survey(index)
+                yield SumInput(survey.encode(familiar), BOUND)
+                self.terms.survey_round = -1
             ensemble = yield from self._votes(index, indices)
         except RoundAborted:
-            self._agreement.forget()
             yield from self.learner.local()
             return
-        if not self._method.local_steps_last:
+        found, local_last = agreement(self._named, ensemble), self.terms.method.local_steps_last
+        self._agreement = self._agreement if found is None else found
+        if not local_last:
             yield from self.learner.local()
-        self._agreement.compare(ensemble)
         yield from self.learner.distil(*self._targets.learn(ensemble))
-        if self._method.local_steps_last:
+        if local_last:
             yield from self.learner.local()
 
     def missed(self, subject: bytes, message: bytes | None) -> None:
         """Keep an ensemble that came too late to learn from at once."""
-        self._agreement.forget()
         index, indices, survey = self._read(subject)
         if message is not None:  # the sum has its result: it is not made a second time
-            self._terms.survey_round = -1
-            self._terms.surveyed = self._terms.surveyed or survey
+            self.terms.survey_round = -1
+            self.terms.surveyed = self.terms.surveyed or survey is not None
         if message:  # the answer to a survey is empty
-            self._terms.draws.settle(index)
+            self.terms.draws.settle(index)
             ensemble = self._late(message, indices)
             if ensemble is not None:
                 self._targets.learn(ensemble)
 
     def unopened(self, subject: bytes) -> None:
         """Allow its proxies once more, and the survey if that was its sum."""
-        self._terms.refund(_ANNOUNCEMENT.unpack(subject)[0])
+        self.terms.refund(_ANNOUNCEMENT.unpack(subject)[0])
 
     def memory(self) -> bytes:
         """Return whether the survey was answered, the targets, and the draws with their counts."""
-        surveyed = bytes([self._terms.surveyed])
-        return surveyed + self._targets.memory() + self._terms.draws.memory()
+        return bytes([self.terms.surveyed]) + self._targets.memory() + self.terms.draws.memory()
 
     def recall(self, memory: bytes) -> None:
         """Continue with these counts; LocalError for bytes that `memory` does not write."""
         rest = memory[1 + self._targets.recall(memory[1:]) :]
-        self._terms.draws.recall(rest)
-        self._last_counted = self._terms.draws.next_round - 1
-        self._terms.surveyed = bool(memory[0])
+        self.terms.draws.recall(rest)
+        self._last_counted = self.terms.draws.next_round - 1
+        self.terms.surveyed = bool(memory[0])
 
     @property
     def policy(self) -> VotePolicy:
         """Which proxies this client answers; its selector is fitted at the first use."""
         if self._policy is None:
-            self._policy = self._method.policy(self._own.data, self._proxies)
+            self._policy = self.terms.method.policy(self._own.data, self._proxies)
         return self._policy
-
-    def policy_now(self, indices: IntArray) -> VotePolicy:  # noqa: ARG002 - it has one for all proxies
-        """The policy for the proxies at these indices; a child class may decide in each round."""
-        return self.policy
 
     def report(self) -> ClientReport:
         """Return its last votes."""
@@ -298,39 +417,39 @@ class VoteClient(ClientRole):
         """Return the [P] scores of the selector, where one was fitted."""
         return None if self._policy is None else self._policy.scores
 
-    def _read(self, announcement: bytes) -> tuple[int, IntArray, bool]:
-        """Read a round, its proxies [m], which the client derives, and whether a survey is first.
+    def _read(self, announcement: bytes) -> tuple[int, IntArray, Survey | None]:
+        """Read a round, its proxies [m], which the client derives, and the survey that is first.
 
         PeerError where the server names other ones, and for a survey that was not agreed.
         """
         if len(announcement) != _ANNOUNCEMENT.size:
             raise PeerError(f"an announcement has {len(announcement)} bytes")
         index, survey, _ = _ANNOUNCEMENT.unpack(announcement)
-        if survey and not self._terms.surveys:
+        if survey and self.terms.survey is None:
             raise PeerError(f"round {index} asks for a survey that was not agreed")
-        if index > self._terms.draws.next_round:
-            raise PeerError(f"round {index} leaves out round {self._terms.draws.next_round}")
+        if index > self.terms.draws.next_round:
+            raise PeerError(f"round {index} leaves out round {self.terms.draws.next_round}")
         self.learner.round = max(index, self.learner.round)
-        indices = self._terms.draws.of(index)
-        if self._terms.announcement(index, indices, survey=survey) != announcement:
+        indices = self.terms.draws.of(index)
+        if self.terms.announcement(index, indices, survey=survey) != announcement:
             raise PeerError(f"round {index} is about other proxies or terms than were agreed")
-        return index, indices, survey
+        return index, indices, self.terms.survey if survey else None
 
     def _votes(self, index: int, indices: IntArray) -> Generator[SumInput, bytes, Ensemble]:
         """Share the votes, after a sum of voters where that is agreed; return the ensemble."""
-        codec, limits, members = self._terms.codec, self._terms.limits(len(indices)), 0
-        guard, least = self._guard, self._method.min_voters
+        codec, limits, members = self.terms.codec, self.terms.limits(len(indices)), 0
+        least, clients = self.terms.method.min_voters, self.terms.setting.n_clients
+        guard = self._guard
         if guard is None:
             raise LocalError("this client has not begun")
-        place = self._own.number / self._terms.setting.n_clients
         encoded = codec.encode(guard.release(indices, self._answer))
-        units = within(encoded, codec.n_classes, limits.budget, place)
+        units = within(encoded, codec.n_classes, limits.budget, self._own.number / clients)
         self._last_counted, self._units = index, None
         if least > 1:
             voting = answered(units, codec.n_classes, codec.levels)
             message = yield SumInput(voting.astype(np.uint64), BOUND, counted=True)
-            self._terms.draws.settle(index)
-            voters = Voters.read(message, len(indices), self._terms.setting.n_clients)
+            self.terms.draws.settle(index)
+            voters = Voters.read(message, len(indices), clients)
             voters.check(self._own.number, least)
             if not voters.asked.any():
                 return Ensemble.without_answers(indices, codec.n_classes)
@@ -340,13 +459,13 @@ class VoteClient(ClientRole):
         self._units = units
         shared = guard.perturb(units)
         message = yield SumInput(shared, codec.levels, limits, counted=True, members=members)
-        self._terms.draws.settle(index)
+        self.terms.draws.settle(index)
         return read_ensemble(message, indices, codec)
 
     def _late(self, message: bytes, indices: IntArray) -> Ensemble | None:
         """Read the ensemble of a message; None where a sum of votes follows."""
-        codec, clients = self._terms.codec, self._terms.setting.n_clients
-        if self._method.min_voters == 1 or not Voters.is_message(message):
+        codec, clients = self.terms.codec, self.terms.setting.n_clients
+        if self.terms.method.min_voters == 1 or not Voters.is_message(message):
             return read_ensemble(message, indices, codec)
         if Voters.read(message, len(indices), clients).asked.any():
             return None
@@ -354,11 +473,10 @@ class VoteClient(ClientRole):
 
     def _answer(self, indices: IntArray) -> Contribution:
         predictions = predict(self.learner.model, self._proxies[torch.from_numpy(indices)])
-        self._agreement.predicted(predictions)
+        self._named = np.asarray(predictions.argmax(axis=1))
         # A guarantee for one answer does not hold if earlier answers steer it.
-        trust = 0.0 if self._terms.setting.protection.accounts_per_answer else self._agreement.value
-        policy = self.policy_now(indices)
-        return policy.contribution(indices, predictions, self._method.labels, trust)
+        trust = 0.0 if self.terms.setting.protection.accounts_per_answer else self._agreement
+        return self.policy.contribution(indices, predictions, self.terms.method.labels, trust)
 
 
 class VoteServer(ServerRole):
@@ -367,10 +485,9 @@ class VoteServer(ServerRole):
     def __init__(self, method: VotingMethod, setting: Setting) -> None:
         self.ensemble: Ensemble | None = None
         """The newest one; None before any, and after an aborted round."""
-        self.known: Known | None = None
-        """The survey's result; None before it, and where none is made."""
-        self._method, self._setting = method, setting
-        self._terms = VoteTerms(method, setting)
+        self.known: NDArray[np.bool_] | None = None
+        """[P] proxies that a client knows; None before the survey, and where none is made."""
+        self.terms = VoteTerms(method, setting)
         self._voters: Voters | None = None
         """The voters of the newest round, where they were counted."""
         self._sums: list[str] = []
@@ -379,28 +496,29 @@ class VoteServer(ServerRole):
     def report(self) -> ServerReport:
         """Return the share of the round's proxies that are kept, and the most releases of one."""
         kept = 0.0 if self.ensemble is None else float(self.ensemble.kept.mean())
-        return ServerReport(kept, most_released=self._terms.draws.most_released)
+        return ServerReport(kept, most_released=self.terms.draws.most_released)
 
     def round(self, index: int) -> ServerTurn:
         """Ask for votes, and return what the rule makes of their sum."""
         self.ensemble, self._voters, self._sums = None, None, []
-        terms, codec, least = self._terms, self._terms.codec, self._method.min_voters
-        indices, survey = terms.draws.of(index), terms.surveys and not terms.surveyed
-        body = terms.announcement(index, indices, survey=survey)
-        if survey:
+        terms, codec, least = self.terms, self.terms.codec, self.terms.method.min_voters
+        indices = terms.draws.of(index)
+        survey = None if terms.surveyed else terms.survey
+        body = terms.announcement(index, indices, survey=survey is not None)
+        if survey is not None:
             terms.begin_survey(index)
             self._sums.append("survey")
-            got = yield SumRequest(body, terms.survey.length, BOUND)
+            got = yield SumRequest(body, survey.length, BOUND)
             terms.survey_round = -1
-            records = self._setting.records
-            self.known, body = terms.survey.known(got.total, len(got.survivors), records), b""
+            records = terms.setting.records
+            self.known, body = survey.known(got.total, len(got.survivors), records), b""
         asked, members = np.ones(len(indices), dtype=np.bool_), 0
         if least > 1:
             self._sums.append("voters")
             got = yield SumRequest(body, len(indices), BOUND, counted=True)
             self._voters = Voters.of(got, least)
             asked, members = self._voters.asked, len(got.survivors)
-            body = self._voters.message(self._setting.n_clients)
+            body = self._voters.message(terms.setting.n_clients)
             if not asked.any():
                 self.ensemble = Ensemble.without_answers(indices, codec.n_classes)
                 return body
@@ -413,36 +531,34 @@ class VoteServer(ServerRole):
 
     def unopened(self, index: int) -> None:
         """Allow its proxies once more, and the survey if that was its sum."""
-        self._terms.refund(index)
+        self.terms.refund(index)
 
     def _aggregated(self, indices: IntArray, got: Sum) -> Ensemble:
         """Remove the mechanism's bias, apply the rule, and drop proxies that no client knows."""
-        protection = self._setting.protection
-        room, members = protection.noise_terms.room, got.survivors
-        votes = self._terms.codec.decode(got.total, len(members), room)
+        protection, members = self.terms.setting.protection, got.survivors
+        votes = self.terms.codec.decode(got.total, len(members), protection.noise_terms.room)
         found = self.apply(indices, protection.debias(votes, members))
         if self.known is None:
             return found
-        return replace(found, kept=found.kept & self.known.proxies[indices])
+        return replace(found, kept=found.kept & self.known[indices])
 
     def apply(self, indices: IntArray, sums: Sums) -> Ensemble:
         """Apply the method's rule; a child class may keep state beside it."""
-        return self._method.ensemble(indices, sums)
+        return self.terms.method.ensemble(indices, sums)
 
     def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
         """Add one of the round's sums as the server saw it."""
-        clients, total = self._setting.n_clients, seen.result.total
-        asked = None if self._voters is None else self._voters.asked
+        setting, total = self.terms.setting, seen.result.total
         match self._sums[seen.position]:
-            case "survey":
-                self._terms.survey.record(index, seen, transcript)
+            case "survey" if self.terms.survey is not None:
+                self.terms.survey.record(index, seen, transcript)
             case "voters":
-                uploads = uploads_of(seen, clients, BOUND, 0, len(total))
-                about = self._terms.draws.of(index), uploads, total, seen.result.survivors
+                uploads = uploads_of(seen, setting.n_clients, BOUND, 0, len(total))
+                about = self.terms.draws.of(index), uploads, total, seen.result.survivors
                 transcript.voters.append(VotersRound(index, *about))
             case _ if self.ensemble is not None:
-                ensemble = self.ensemble if asked is None else self.ensemble.at(asked)
-                levels, room = self._terms.codec.levels, self._setting.protection.noise_terms.room
-                transcript.distillation.append(
-                    DistillationRound.of(index, seen, ensemble, levels, clients, room)
-                )
+                voters, ensemble = self._voters, self.ensemble
+                ensemble = ensemble if voters is None else ensemble.at(voters.asked)
+                room = setting.protection.noise_terms.room
+                form = self.terms.codec.levels, setting.n_clients, room
+                transcript.distillation.append(DistillationRound.of(index, seen, ensemble, *form))

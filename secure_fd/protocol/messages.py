@@ -113,15 +113,15 @@ class ServerReport:
 class ClientRole:
     """Base class of what a method does at one client.
 
-    A method defines `begin` and `round`; the other methods have defaults. learner: the network and
-    the records of this client.
+    A method defines `round`; the other methods have defaults. learner: the network and the records
+    of this client.
     """
 
     learner: Learner
 
     def begin(self) -> ClientTurn:
-        """Train alone, once, before the first round."""
-        raise NotImplementedError
+        """Train alone, once, before the first round: by default the schedule's warm-up steps."""
+        yield from self.learner.warm_up()
 
     def round(self, subject: bytes) -> ClientTurn:
         """Take part in the announced round; `RoundAborted` is thrown in if it aborts."""

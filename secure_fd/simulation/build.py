@@ -19,6 +19,7 @@ from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import proxy_pixels
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.base import Labels, Method, Own, Setting
+from secure_fd.methods.fedavg import AveragesParameters
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.min_voters import check_sum
 from secure_fd.methods.pooled_heads import PooledHeads
@@ -239,7 +240,7 @@ def build_run(
             ledgers=ledgers,
             session=session,
         )
-    elif config.noisy and method.shares_parameters:
+    elif config.noisy and isinstance(method, AveragesParameters):
         if config.unit != "record":
             allowed = "use record: this method shares no labels"
             raise ConfigurationError("unit", config.unit, allowed)

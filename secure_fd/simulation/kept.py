@@ -16,16 +16,16 @@ from secure_fd.simulation.saved import VALUES, damaged
 
 KEPT: Final[Mapping[str, tuple[str, ...]]] = {
     # server roles of methods
-    "VoteServer": ("ensemble", "known", "_terms"),
+    "VoteServer": ("ensemble", "known", "terms"),
     "FedEDServer": (
-        *("ensemble", "known", "_terms"),
+        *("ensemble", "known", "terms"),
         *("_warmup", "_trainer", "_model", "_targets"),
     ),
     "FedAvgServer": ("_parameters", "_sent"),
     "IndependentServer": (),
-    "HeadServer": ("head", "known", "_recorded", "_search"),
+    "HeadServer": ("head", "known", "_search"),
     "ClassMeansServer": ("ensemble",),
-    "DaFKDServer": ("_sent", "_network", "_generator", "_averaged", "_ensemble", "_recorded"),
+    "DaFKDServer": ("_sent", "_network", "_generator", "_averaged", "_ensemble"),
     # parts of these
     "Trainer": ("_generator", "_sgd"),
     "DistillationTargets": ("_targets", "_known"),

@@ -12,7 +12,6 @@ from secure_fd.data.patches import PatchMap
 from secure_fd.errors import ConfigurationError
 from secure_fd.files import write_atomically
 from secure_fd.methods.pooled_heads import PublicHead
-from secure_fd.methods.survey import Known
 from secure_fd.selection.density_ratio import FourierFeatures, Whitening
 from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.votes.codec import Ensemble
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 SCHEMA: Final = "secure-fd/run/2"
 _MOST_BYTES: Final = 4 << 30
 _MARK: Final = b"PK\x03\x04"
-VALUES: Final = (Ensemble, Known, FourierFeatures, PatchMap, PublicHead, Whitening)
+VALUES: Final = (Ensemble, FourierFeatures, PatchMap, PublicHead, Whitening)
 """Classes of this package that a file may hold beside numbers, texts, arrays and tensors."""
 _ARRAYS: Final[tuple[Any, ...]] = (
     *(np.ndarray, np.dtype, bytes, np.zeros(0).__reduce__()[0]),

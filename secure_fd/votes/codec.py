@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.errors import LocalError, PeerError
+from secure_fd.errors import ConfigurationError, LocalError, PeerError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -191,6 +191,50 @@ def contributors(units: Sequence[UnitArray], n_classes: int) -> tuple[int, int]:
     return int(alone.sum()), int((total > 0).sum())
 
 
+def check_budget(budget: float | None) -> None:
+    """Raise ConfigurationError for a slack that leaves a client less than its equal share."""
+    if budget is not None and not 1 <= budget < math.inf:
+        raise ConfigurationError("budget", budget, "use 1 or more, or None")
+
+
+def units_of(slack: float | None, proxies: int, clients: int, levels: int) -> int | None:
+    """A budget in integer units, for so many proxies; None where it binds nobody.
+
+    Each client has an equal share of the round's proxies, times a public slack. Without a budget, a
+    client that keeps to one vote a proxy may still vote at every one of them, also where the only
+    holder of a class is outvoted by it. A proven sum enforces the budget; others trust in it.
+
+    >>> units_of(1.5, proxies=256, clients=10, levels=3)
+    117
+    """
+    if slack is None or slack >= clients:
+        return None
+    return math.ceil(slack * proxies / clients) * levels
+
+
+def within(units: WordArray, n_classes: int, budget: int | None, place: float) -> WordArray:
+    """The votes [m * C] that a budget leaves, whole rows alone; 0 where it leaves none.
+
+    The heaviest votes come first, a rule that reads no labels. Among equal ones those come first
+    that follow the client's own place in the round's draw, so that clients which know all proxies
+    alike leave none out together.
+
+    place: in [0, 1), where in the round the client begins among votes of equal weight.
+
+    >>> within(np.array([0, 1, 3, 0, 0, 3], np.uint64), 2, 4, place=0.5).tolist()
+    [0, 0, 3, 0, 0, 0]
+    """
+    rows = units.reshape(-1, n_classes)
+    weights = rows.sum(axis=1).astype(np.int64)
+    if budget is None or int(weights.sum()) <= budget:
+        return units
+    order = np.roll(np.arange(len(rows)), -int(place * len(rows)))
+    order = order[np.argsort(-weights[order], kind="stable")]
+    kept = np.zeros(len(rows), dtype=np.bool_)
+    kept[order] = np.cumsum(weights[order]) <= budget
+    return np.where(kept[:, None], rows, np.zeros_like(rows)).reshape(-1)
+
+
 def answered(units: UnitArray, n_classes: int, levels: int) -> NDArray[np.bool_]:
     """[m] True where one client's votes [m * C] weigh enough to hide another's in their sum.
 
@@ -214,6 +258,23 @@ def one_hot(classes: Sequence[int] | IntArray, n_classes: int) -> FloatArray:
     rows = np.zeros((len(classes), n_classes))
     rows[np.arange(len(classes)), np.asarray(classes, dtype=np.int64)] = 1.0
     return rows
+
+
+def among(predictions: FloatArray, allowed: NDArray[np.bool_]) -> FloatArray:
+    """Predictions [m, C] rescaled over the allowed classes [m or 1, C] alone; as they are for none.
+
+    A tiny floor keeps an allowed class nameable where the network gives it nothing.
+    """
+    inside = (predictions + np.finfo(np.float64).tiny) * allowed
+    total = inside.sum(axis=1, keepdims=True)
+    return np.asarray(np.divide(inside, total, out=predictions.copy(), where=total > 0))
+
+
+def hard_or_soft(predictions: FloatArray, labels: str) -> FloatArray:
+    """Return predictions [m, C], as one-hot rows of their largest class where labels are hard."""
+    if labels == "soft":
+        return predictions
+    return one_hot(predictions.argmax(axis=1), predictions.shape[1])
 
 
 _HEAD: Final = struct.Struct(">BI")

@@ -10,8 +10,7 @@ from torch import nn
 from attacks.view import Capability, Public, View, server_view
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError, PeerError
-from secure_fd.methods.policies import WeighedVotes
-from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.selective_fd import SelectiveFD, WeighedVotes
 from secure_fd.methods.votes import VoteClient
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.secure_sum.base import SecureSum

@@ -15,9 +15,8 @@ from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.min_voters import Voters
-from secure_fd.methods.policies import CountedVotes, VotePolicy
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.votes import VoteClient, VoteServer
+from secure_fd.methods.votes import CountedVotes, VoteClient, VotePolicy, VoteServer
 from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
@@ -79,8 +78,8 @@ def voters_of(seen: DistillationRound) -> np.ndarray:
 
 def released(made: Federation) -> set[bytes]:
     """Counts of releases, as every party has them."""
-    clients = [client.role.draws._counts.tobytes() for client in made.clients]
-    return {*clients, made.server_role._terms.draws._counts.tobytes()}
+    clients = [client.role.terms.draws._counts.tobytes() for client in made.clients]
+    return {*clients, made.server_role.terms.draws._counts.tobytes()}
 
 
 # What an honest run does.
@@ -199,7 +198,7 @@ def test_who_leaves_before_the_count_is_no_voter_and_who_leaves_between_voids_th
     assert made.single_contributors == 0
     assert lone_votes(made) == 0
     assert len(released(made)) == 1
-    counts = made.server_role._terms.draws._counts
+    counts = made.server_role.terms.draws._counts
     assert counts.sum() == 4 * 32
     memories = {half._targets.memory() for half in made.roles}
     assert len(memories) == 1
@@ -214,7 +213,7 @@ def test_a_client_that_is_silent_in_the_second_sum_alone_voids_the_round(digits,
     assert "3" in first.why or "4" in first.why
     assert (second.aborted, second.survivors) == (False, FOUR)
     assert len(released(made)) == 1
-    assert made.server_role._terms.draws._counts.sum() == 2 * 32
+    assert made.server_role.terms.draws._counts.sum() == 2 * 32
 
 
 def silence_second(made: Federation, client: int) -> None:
@@ -271,7 +270,7 @@ def test_a_client_that_restarts_between_the_sums_voids_the_round_and_answers_no_
     restarted_between(made, tmp_path / "client")
     assert made.server.aborted
     assert made.transcript.distillation == []
-    terms = made.server_role._terms
+    terms = made.server_role.terms
     again = terms.announcement(0, terms.draws.of(0), survey=False)
     with pytest.raises(PeerError, match="again for votes in round 0"):
         next(made.clients[1].role.round(again))
@@ -288,7 +287,7 @@ def test_a_client_that_restarts_between_the_sums_voids_the_round_and_answers_no_
 @pytest.mark.parametrize("restart", [False, True])
 def test_no_round_is_counted_twice_and_a_client_that_forgets_is_caught(digits, restart):
     made = run(federation(digits, scattered(), aggregation=plain()), 1)
-    terms, half = made.server_role._terms, made.clients[2].role
+    terms, half = made.server_role.terms, made.clients[2].role
     if restart:
         memory, half = half.memory(), reborn(made, 2, None).role
         next(half.begin(), None)
@@ -405,4 +404,4 @@ def test_simulate_passes_it_on(unit):
     made = fd.simulate("digits", clients=3, min_voters=2, unit=unit, epsilon=epsilon)
     halves = [made.federation.server_role, *made.federation.roles]
     assert all(isinstance(half, VoteServer | VoteClient) for half in halves)
-    assert {half._method.min_voters for half in halves} == {2}
+    assert {half.terms.method.min_voters for half in halves} == {2}

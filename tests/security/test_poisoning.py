@@ -22,8 +22,7 @@ from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.validated import Prio3Sum
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import SGD, Schedule
-from secure_fd.votes.budget import within
-from secure_fd.votes.codec import IntArray, UnitArray, WordArray
+from secure_fd.votes.codec import IntArray, UnitArray, WordArray, within
 from tests.small_federation import CPU, Unsurveyed, participants
 
 CLIENTS = 10

@@ -250,15 +250,6 @@ def test_a_local_unit_that_lets_more_out_is_caught(mixed, aggregation):
     assert not leaking.both(mixed, aggregation)
 
 
-class Validating(PooledHeads):
-    """Reads records beside the noisy sums, to choose a predictor."""
-
-    __slots__ = ()
-
-    def validates(self, setting: Setting) -> bool:  # noqa: ARG002
-        return True
-
-
 class Surveying(PooledHeads):
     """Reads records beside the noisy sums, to find known proxies."""
 
@@ -273,15 +264,9 @@ def any_share(values: UnitArray, bound: int) -> SumInput:
     return SumInput(values.astype(np.int64), bound)
 
 
-def test_a_pooled_unit_beside_a_validated_choice_is_caught(mixed):
-    validating = replace(POOLED, method=lambda: Validating(1, features=SMALL))
-    with pytest.raises(LocalError, match="values must be int64"):
-        validating.both(mixed, masked)
-    with replaced(heads, "SumInput", any_share):
-        assert not validating.both(mixed, masked)
-
-
 def test_a_pooled_unit_beside_a_survey_is_caught(mixed):
     surveying = replace(POOLED, method=lambda: Surveying(1, features=SMALL))
+    with pytest.raises(LocalError, match="values must be int64"):
+        surveying.both(mixed, masked)
     with replaced(heads, "SumInput", any_share):
         assert not surveying.both(mixed, masked)

@@ -144,7 +144,7 @@ def test_what_is_no_model_is_refused(digits):
     run = federation(digits, DaFKD(generated=16, steps=1, adversarial=SMALL))
     half = run.clients[0].role
     for subject, sentence in (
-        (b"short", "too short"),
+        (b"short", "use 8"),
         (bytes(8), "no global model"),
         (bytes(11), "neither a network nor"),
         (bytes(8) + b"n123", "are not"),

@@ -9,7 +9,7 @@ import pytest
 
 from secure_fd.data.federated import FederatedData
 from secure_fd.methods.fedmd import FedMD
-from secure_fd.methods.policies import CountedVotes
+from secure_fd.methods.votes import CountedVotes
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum

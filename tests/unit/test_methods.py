@@ -13,9 +13,8 @@ from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.fedavg import FedAvg, FedAvgClient
 from secure_fd.methods.fedmd import FedMD
-from secure_fd.methods.policies import CountedVotes, WeighedVotes
-from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.methods.targets import LEAST_COMPARED, AgreementTracker
+from secure_fd.methods.selective_fd import SelectiveFD, WeighedVotes
+from secure_fd.methods.votes import LEAST_COMPARED, CountedVotes, agreement
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.selectors import Selection
 from secure_fd.simulation.federation import Federation, participants_of
@@ -95,32 +94,22 @@ def test_a_network_may_name_classes_alone():
 
 
 def test_trust_is_what_the_network_knew_before_it_was_taught():
-    trust, silent = AgreementTracker(), AgreementTracker()
-    assert trust.value == 0.0
     count = LEAST_COMPARED
-    said, kept = np.eye(3)[np.arange(count + 1) % 3], np.arange(count + 1) < count
+    said, kept = np.arange(count + 1) % 3, np.arange(count + 1) < count
     named = np.where(np.arange(count + 1) < 8, 0, np.arange(count + 1) % 3)  # 5 of these 8 are new
     taught = Ensemble(np.arange(count + 1), np.eye(3)[named], kept)
-    trust.predicted(said)
-    trust.compare(taught)
-    silent.compare(taught)  # it was not asked
-    assert trust.value == pytest.approx(1 - 5 / count)
-    assert silent.value == 0.0
-    trust.compare(replace(taught, predictions=np.eye(3)[named - 1]))
-    assert trust.value == pytest.approx(1 - 5 / count)  # an answer is compared once
+    assert agreement(said, taught) == pytest.approx(1 - 5 / count)
+    assert agreement(None, taught) is None  # it was not asked
 
 
 def test_a_server_that_keeps_few_lessons_reads_no_trust():
     """One kept proxy would tell what the network says about it."""
-    trust, count = AgreementTracker(), LEAST_COMPARED
-    said = np.eye(3)[np.zeros(count, dtype=int)]
+    count = LEAST_COMPARED
+    said, rows = np.zeros(count, dtype=int), np.eye(3)[np.zeros(count, dtype=int)]
     for kept in (1, count - 1):
-        trust.predicted(said)
-        trust.compare(Ensemble(np.arange(count), said, np.arange(count) < kept))
-        assert trust.value == 0.0
-    trust.predicted(said)
-    trust.compare(Ensemble(np.arange(count), said, np.ones(count, dtype=bool)))
-    assert trust.value == 1.0
+        ensemble = Ensemble(np.arange(count), rows, np.arange(count) < kept)
+        assert agreement(said, ensemble) is None
+    assert agreement(said, Ensemble(np.arange(count), rows, np.ones(count, dtype=bool))) == 1.0
 
 
 def test_one_client_that_gives_nearly_all_of_a_count_is_alone():

@@ -8,8 +8,7 @@ import pytest
 from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
-from secure_fd.methods.policies import WeighedVotes
-from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.methods.selective_fd import SelectiveFD, WeighedVotes
 from secure_fd.privacy.base import NoProtection
 from secure_fd.privacy.guarantee import PrivacyUnit
 from secure_fd.privacy.label import LabelUnit

@@ -175,7 +175,7 @@ def test_a_round_with_a_result_is_not_given_back_and_draws_that_forget_it_are_ca
     made = run(federation(digits, aggregation=MaskedSum(4)), rounds=1)
     for client in made.clients:
         client.role.unopened(client._announcement)
-    counted = {client.role.draws.most_released for client in made.clients}
+    counted = {client.role.terms.draws.most_released for client in made.clients}
     assert counted == {int(settles)}
 
 
@@ -199,7 +199,7 @@ def test_a_client_refuses_a_round_about_other_proxies(digits):
     """It derives the draw itself, so a server that asks about chosen proxies gets no answer."""
     made = federation(digits, seed=9)
     made.fit(0)
-    made.server.role._terms.draws = Draws(bytes(32), 200, 32, None)
+    made.server.role.terms.draws = Draws(bytes(32), 200, 32, None)
     [report] = made.fit(1)
     assert report.aborted
     assert [k for k, why in report.refused if "about other proxies" in why] == [0, 1, 2, 3]

@@ -44,10 +44,10 @@ def test_a_client_answers_where_the_score_reaches_the_quantile(selector):
     client = ClientData(held_back, held_back, 2)
     method = SelectiveByNetwork("hard", selector, quantile=0.5)
     proxies = shades(0.1, 0.45, 0.55, 0.9).pixels
-    votes = method.policy_of_network(client, proxies, np.array([0, 1, 2]), Brightness())
-    assert votes.weights.tolist() == [0.0, 0.0, 1.0, 0.0]  # the last one was not asked about
+    votes = method.policy_of_network(client, proxies, Brightness())
+    assert votes.weights.tolist() == [0.0, 0.0, 1.0, 1.0]
     everything = SelectiveByNetwork("hard", selector, quantile=0.0)
-    all_asked = everything.policy_of_network(client, proxies, np.arange(4), Brightness())
+    all_asked = everything.policy_of_network(client, proxies, Brightness())
     assert all_asked.weights.tolist() == [0.0, 1.0, 1.0, 1.0]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.policies import check_server_threshold, precise
+from secure_fd.methods.selective_fd import check_server_threshold, precise
 from secure_fd.votes.codec import Sums, ensemble_predictions, one_hot
 
 RNG = np.random.default_rng(0)

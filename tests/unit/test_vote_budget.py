@@ -13,7 +13,7 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.validated import Prio3Sum
 from secure_fd.simulation.federation import Federation
-from secure_fd.votes.budget import units_of, within
+from secure_fd.votes.codec import units_of, within
 from tests.small_federation import BRIEF, CPU, participants
 
 M, CLASSES, LEVELS = 40, 10, 3
