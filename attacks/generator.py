@@ -81,7 +81,7 @@ def public_generator(
     made = Generator(tuple(records.shape[1:]), n_classes, settings, seed)
     pixels = records if records.ndim == 4 else records[:, :, None, None]
     every = data.Images(pixels, torch.arange(len(records)) % n_classes)
-    AdversarialTrainer(made, None, every, settings, seed, torch.device("cpu")).take_steps(steps)
+    AdversarialTrainer(made, None, every, settings, seed).take_steps(steps)
     return made
 
 

@@ -18,7 +18,6 @@ from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.methods.votes import VoteClient
 from secure_fd.prio3.votes import VoteRows
 from secure_fd.protocol.messages import (
-    ClientReport,
     ClientRole,
     ClientTurn,
     RoundAborted,
@@ -101,6 +100,8 @@ class Poisoned(Method):
 class _LyingRole:
     """A half that does what the method does, and votes as the lie says."""
 
+    units: ClassVar[None] = None
+    """The method's votes were not sent."""
     role: ClientRole
     classes: int
     labels: IntArray
@@ -124,10 +125,6 @@ class _LyingRole:
                 wanted = _next(partial(turn.throw, failed))
             else:
                 wanted = _next(partial(turn.send, reply))
-
-    def report(self) -> ClientReport:
-        """Empty: the method's votes were not sent."""
-        return ClientReport()
 
 
 def _next(step: Callable[[], SumInput | Steps]) -> SumInput | Steps | None:

@@ -115,7 +115,7 @@ def all_is(decoy: int, codec: KnowledgeCodec, proxies: int, contributors: int) -
     named = one_hot(np.full(proxies, decoy), codec.n_classes)
     total = (named.reshape(-1) * codec.levels * contributors).astype(np.uint64)
     lie = Ensemble(np.arange(proxies), named, np.ones(proxies, np.bool_))
-    message = ensemble_message(lie, codec, total, contributors)
+    message = ensemble_message(lie, lie.indices, codec, total, contributors)
     return lambda truth: message  # noqa: ARG005 - whatever it is
 
 

@@ -18,14 +18,12 @@ from typing import ClassVar, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import PeerError
 from secure_fd.methods.base import Method, Own, Setting, index_subject, read_index
 from secure_fd.protocol.messages import (
-    ClientReport,
     ClientRole,
     ClientTurn,
     RoundAborted,
@@ -94,7 +92,6 @@ class ClassMeansClient(ClientRole):
 
     def __init__(self, method: ClassMeansMethod, setting: Setting, own: Own) -> None:
         self.learner: Learner = own.learner(setting.schedule)
-        self._taught: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._method = method
         self._codec = KnowledgeCodec(setting.n_classes, method.levels)
         self._asked = first_of_each_class(own.data.train, _MOST_ASKED).to(own.device)
@@ -105,15 +102,11 @@ class ClassMeansClient(ClientRole):
         predictions, labels = predict(self.learner.model, self._asked.pixels), self._asked.labels
         of_class = np.eye(self._codec.n_classes)[labels.cpu().numpy()]
         rows = self._codec.encode(Released.of(self._method.contribution(predictions, of_class)))
-        self._taught, targets = np.zeros(0, dtype=np.bool_), None
+        self.taught, targets = np.zeros(0, dtype=np.bool_), None
         with suppress(RoundAborted):
             targets = self._targets((yield SumInput(rows, self._codec.levels)), rows)
         schedule = self.learner.schedule
         yield from self.learner.local(schedule.local_steps + schedule.proxy_steps, targets)
-
-    def report(self) -> ClientReport:
-        """Return, for each class that this client holds, whether the last round had a target."""
-        return ClientReport(taught=self._taught)
 
     def _targets(self, message: bytes, own: WordArray) -> Tensor | None:
         """Return the targets [C, C] of each class; None if no class that it holds has one."""
@@ -122,8 +115,8 @@ class ClassMeansClient(ClientRole):
         others = self._codec.decode(total - own, clients - 1)
         lessons = self._method.teaching(everyone, others)
         held = torch.unique(self._asked.labels).cpu().numpy()
-        self._taught = lessons[held].any(axis=1)
-        if not self._taught.any():
+        self.taught = lessons[held].any(axis=1)
+        if not self.taught.any():
             return None
         return class_targets(lessons, self._method.gamma).to(self.learner.device)
 

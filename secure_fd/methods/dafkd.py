@@ -39,7 +39,6 @@ from secure_fd.methods.fedavg import (
 )
 from secure_fd.methods.generator import AdversarialSettings, AdversarialTrainer, Generator
 from secure_fd.protocol.messages import (
-    ClientReport,
     ClientTurn,
     RoundAborted,
     ServerReport,
@@ -64,7 +63,6 @@ from secure_fd.votes.codec import (
     Ensemble,
     KnowledgeCodec,
     Released,
-    UnitArray,
     ensemble_predictions,
 )
 from secure_fd.votes.fixed_point import record_shares
@@ -175,20 +173,14 @@ class DaFKDClient(GlobalModelClient):
         super().__init__(method.learner(own, terms.setting.schedule, budget))
         self._terms, self._own = terms, own
         self._generator, self._averaged = (deepcopy(terms.first).to(own.device) for _ in range(2))
+        train, settings = own.data.train, method.adversarial
         self.adversary = AdversarialTrainer(
-            self._generator,
-            own.model,
-            own.data.train,
-            method.adversarial,
-            own.seed,
-            own.device,
-            budget,
+            self._generator, own.model, train, settings, own.seed, budget
         )
-        self._units: UnitArray | None = None
 
     def round(self, subject: bytes) -> ClientTurn:
         """Train, share parameters, then the weighted predictions on the round's generated x."""
-        index, self._units = self.begin_round(subject), None
+        index, self.units = self.begin_round(subject), None
         self.load()
         yield from self.learner.local(self._terms.setting.schedule.fedavg_steps)
         settings = self._terms.method.adversarial
@@ -225,10 +217,6 @@ class DaFKDClient(GlobalModelClient):
         self.take(_BOTH_GENERATORS + memory[:cut])
         super().recall(memory[cut:])
 
-    def report(self) -> ClientReport:
-        """Return its votes of the last round."""
-        return ClientReport(units=self._units)
-
     def _parameters(self, exchange: int) -> SumInput:
         """The generator, and in a round's last sum of generators the network."""
         terms, number = self._terms, self._own.number
@@ -244,8 +232,8 @@ class DaFKDClient(GlobalModelClient):
         if self._terms.method.weighted:
             weights = np.asarray(self.adversary.domain(x).double().cpu().numpy())
         vote = Contribution(weights, predict(self._own.model, x))
-        self._units = self._terms.votes.encode(Released.of(vote))
-        return SumInput(self._units, self._terms.votes.levels)
+        self.units = units = self._terms.votes.encode(Released.of(vote))
+        return SumInput(units, self._terms.votes.levels)
 
 
 class DaFKDServer(ServerRole):

@@ -148,12 +148,11 @@ class AdversarialTrainer(LocalTrainer):
     """One client's discriminator, and its copy of the generator.
 
     Args:
-        generator: replaced by the server's mean after every sum.
+        generator: replaced by the server's mean after every sum. The discriminator is beside it.
         classifier: the client's, which is read and not trained here; None if classes mean nothing.
         train: the private records.
         settings: sizes of the discriminator.
         seed: of discriminator, batches and noise.
-        device: where the networks train.
         budget: of DP-SGD for the discriminator. Then nothing else reads a record, and classes are
             drawn as if the client held each of its own as often.
     """
@@ -165,10 +164,10 @@ class AdversarialTrainer(LocalTrainer):
         train: Images,
         settings: AdversarialSettings,
         seed: int,
-        device: torch.device,
         budget: PrivateBudget | None = None,
     ) -> None:
-        self.model, self.learning_rate = generator.to(device), _RATE
+        self.model, self.learning_rate = generator, _RATE
+        device = next(generator.parameters()).device
         self.discriminator = discriminator(generator.shape, settings, seed).to(device)
         self._generator, self._classifier = generator, classifier
         self._train, self._device, self._blur = train.to(device), device, _BLUR * settings.spread

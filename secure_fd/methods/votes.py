@@ -30,7 +30,6 @@ from secure_fd.methods.survey import BOUND, Survey
 from secure_fd.privacy.base import ClientMechanism
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.protocol.messages import (
-    ClientReport,
     ClientRole,
     ClientTurn,
     RoundAborted,
@@ -56,14 +55,12 @@ from secure_fd.votes.codec import (
     IntArray,
     KnowledgeCodec,
     Sums,
-    UnitArray,
     among,
     answered,
     ensemble_message,
     ensemble_predictions,
     hard_or_soft,
     read_ensemble,
-    spread,
     units_of,
     within,
 )
@@ -154,7 +151,11 @@ class VotingMethod(Method):
 
     @property
     def survey_first(self) -> bool:
-        """Whether a survey of known proxies comes before the first vote, see `methods.survey`."""
+        """Whether a survey of known proxies comes before the first vote, see `methods.survey`.
+
+        It is a release of every proxy, and leaves one for votes. Nothing but the sum protects it,
+        so none is made under a privacy mechanism.
+        """
         return False
 
     def policy(self, client: ClientData, proxies: Tensor) -> VotePolicy:  # noqa: ARG002 - all answer
@@ -169,13 +170,6 @@ class VotingMethod(Method):
             sums: count [m] and sum [m, C] of the votes.
         """
         return Ensemble(indices, ensemble_predictions(sums), sums.count > 0)
-
-    def surveys(self, setting: Setting) -> bool:
-        """Whether the survey is made: it is a release of every proxy, and leaves one for votes.
-
-        Nothing but the sum protects it, so none is made under a privacy mechanism.
-        """
-        return self.survey_first and setting.protection.is_identity and setting.releases != 1
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
         """Raise ConfigurationError where a round asks about more proxies than there are.
@@ -211,8 +205,8 @@ class VoteTerms:
     """Values that client and server each compute locally, and never send to each other."""
 
     def __init__(self, method: VotingMethod, setting: Setting) -> None:
-        n_proxies, surveys = len(setting.public_proxies()), method.surveys(setting)
-        self.method, self.setting = method, setting
+        n_proxies, self.method, self.setting = len(setting.public_proxies()), method, setting
+        surveys = method.survey_first and setting.protection.is_identity and setting.releases != 1
         self.survey = Survey(n_proxies, setting.n_classes) if surveys else None
         self.draws = Draws(
             setting.seed,
@@ -336,7 +330,6 @@ class VoteClient(ClientRole):
         self._named: IntArray | None = None
         self._policy: VotePolicy | None = None
         self._guard: ClientMechanism | None = None
-        self._units: UnitArray | None = None
         self._last_counted = -1
         """The newest round whose votes, or voters, it may have shared: they are shared once."""
 
@@ -405,10 +398,6 @@ class VoteClient(ClientRole):
             self._policy = self.terms.method.policy(self._own.data, self._proxies)
         return self._policy
 
-    def report(self) -> ClientReport:
-        """Return its last votes."""
-        return ClientReport(units=self._units)
-
     def guarantee(self) -> Guarantee | None:
         """Return the guarantee of its part of the privacy mechanism."""
         return None if self._guard is None else self._guard.guarantee()
@@ -444,7 +433,7 @@ class VoteClient(ClientRole):
             raise LocalError("this client has not begun")
         encoded = codec.encode(guard.release(indices, self._answer))
         units = within(encoded, codec.n_classes, limits.budget, self._own.number / clients)
-        self._last_counted, self._units = index, None
+        self._last_counted, self.units = index, None
         if least > 1:
             voting = answered(units, codec.n_classes, codec.levels)
             message = yield SumInput(voting.astype(np.uint64), BOUND, counted=True)
@@ -456,7 +445,7 @@ class VoteClient(ClientRole):
             members = len(voters.members)
             rows = units.reshape(-1, codec.n_classes) * voting[:, None]
             units = rows[voters.asked].reshape(-1)
-        self._units = units
+        self.units = units
         shared = guard.perturb(units)
         message = yield SumInput(shared, codec.levels, limits, counted=True, members=members)
         self.terms.draws.settle(index)
@@ -484,23 +473,22 @@ class VoteServer(ServerRole):
 
     def __init__(self, method: VotingMethod, setting: Setting) -> None:
         self.ensemble: Ensemble | None = None
-        """The newest one; None before any, and after an aborted round."""
+        """The newest one, of the proxies that were asked about; None after an aborted round."""
         self.known: NDArray[np.bool_] | None = None
         """[P] proxies that a client knows; None before the survey, and where none is made."""
         self.terms = VoteTerms(method, setting)
-        self._voters: Voters | None = None
-        """The voters of the newest round, where they were counted."""
+        self._kept = 0.0
+        """Share of the newest round's proxies that are kept."""
         self._sums: list[str] = []
         """Names of the newest round's sums, in order."""
 
     def report(self) -> ServerReport:
         """Return the share of the round's proxies that are kept, and the most releases of one."""
-        kept = 0.0 if self.ensemble is None else float(self.ensemble.kept.mean())
-        return ServerReport(kept, most_released=self.terms.draws.most_released)
+        return ServerReport(self._kept, most_released=self.terms.draws.most_released)
 
     def round(self, index: int) -> ServerTurn:
         """Ask for votes, and return what the rule makes of their sum."""
-        self.ensemble, self._voters, self._sums = None, None, []
+        self.ensemble, self._kept, self._sums = None, 0.0, []
         terms, codec, least = self.terms, self.terms.codec, self.terms.method.min_voters
         indices = terms.draws.of(index)
         survey = None if terms.surveyed else terms.survey
@@ -512,22 +500,21 @@ class VoteServer(ServerRole):
             terms.survey_round = -1
             records = terms.setting.records
             self.known, body = survey.known(got.total, len(got.survivors), records), b""
-        asked, members = np.ones(len(indices), dtype=np.bool_), 0
+        asked, members, limits = indices, 0, terms.limits(len(indices))
         if least > 1:
             self._sums.append("voters")
             got = yield SumRequest(body, len(indices), BOUND, counted=True)
-            self._voters = Voters.of(got, least)
-            asked, members = self._voters.asked, len(got.survivors)
-            body = self._voters.message(terms.setting.n_clients)
-            if not asked.any():
-                self.ensemble = Ensemble.without_answers(indices, codec.n_classes)
+            voters = Voters.of(got, least)
+            asked, members = indices[voters.asked], len(got.survivors)
+            body = voters.message(terms.setting.n_clients)
+            if not len(asked):
                 return body
-        length, limits = int(asked.sum()) * codec.n_classes, terms.limits(len(indices))
         self._sums.append("votes")
+        length = len(asked) * codec.n_classes
         got = yield SumRequest(body, length, codec.levels, limits, members, counted=True)
-        self.ensemble = self._aggregated(indices[asked], got).among(indices, asked)
-        total = spread(got.total.reshape(-1, codec.n_classes), asked).reshape(-1)
-        return ensemble_message(self.ensemble, codec, total, len(got.survivors))
+        self.ensemble = found = self._aggregated(asked, got)
+        self._kept = float(found.kept.sum() / len(indices))
+        return ensemble_message(found, indices, codec, got.total, len(got.survivors))
 
     def unopened(self, index: int) -> None:
         """Allow its proxies once more, and the survey if that was its sum."""
@@ -557,8 +544,6 @@ class VoteServer(ServerRole):
                 about = self.terms.draws.of(index), uploads, total, seen.result.survivors
                 transcript.voters.append(VotersRound(index, *about))
             case _ if self.ensemble is not None:
-                voters, ensemble = self._voters, self.ensemble
-                ensemble = ensemble if voters is None else ensemble.at(voters.asked)
-                room = setting.protection.noise_terms.room
+                room, ensemble = setting.protection.noise_terms.room, self.ensemble
                 form = self.terms.codec.levels, setting.n_clients, room
                 transcript.distillation.append(DistillationRound.of(index, seen, ensemble, *form))

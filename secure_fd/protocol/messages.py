@@ -85,18 +85,6 @@ ServerTurn = Generator[SumRequest, Sum, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
-class ClientReport:
-    """Figures of a client role's last round, for evaluation alone; none is sent.
-
-    units: [m * C] integers of its votes before noise; None where it gave none. taught: by class
-    that it holds, whether the round taught it something there; empty where proxies teach.
-    """
-
-    units: UnitArray | None = field(default=None, repr=False)
-    taught: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_), repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class ServerReport:
     """Figures of a server role after a round.
 
@@ -118,6 +106,10 @@ class ClientRole:
     """
 
     learner: Learner
+    units: UnitArray | None = None
+    """[m * C] integers of its last votes before noise, None where it gave none. For evaluation."""
+    taught: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+    """By class that it holds, whether the last round had a target; empty where proxies teach."""
 
     def begin(self) -> ClientTurn:
         """Train alone, once, before the first round: by default the schedule's warm-up steps."""
@@ -157,10 +149,6 @@ class ClientRole:
 
     def recall(self, memory: bytes) -> None:
         """Continue from what `memory` returned; LocalError or PeerError for other bytes."""
-
-    def report(self) -> ClientReport:
-        """Return figures of the last round; empty by default."""
-        return ClientReport()
 
     def scores(self) -> FloatArray | None:
         """Return the [P] scores of the client selector for evaluation; None without one."""

@@ -397,12 +397,12 @@ class Federation:
         kept = self.server_role.report().kept
         if kept is not None:
             return kept
-        taught = np.concatenate([role.report().taught for role in self.roles])
+        taught = np.concatenate([role.taught for role in self.roles])
         return float(taught.mean()) if len(taught) else 0.0
 
     def _alone(self, survivors: Sequence[int]) -> tuple[int, int]:
         """At how many proxies one survivor gave nearly the whole count, and any of them some."""
-        units = [self.roles[k].report().units for k in survivors]
+        units = [self.roles[k].units for k in survivors]
         return contributors([own for own in units if own is not None], self._setting.n_classes)
 
     @property

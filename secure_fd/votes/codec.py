@@ -109,25 +109,6 @@ class Ensemble:
         none = np.zeros((len(indices), n_classes))
         return cls(indices, none, np.zeros(len(indices), dtype=np.bool_))
 
-    def at(self, asked: NDArray[np.bool_]) -> "Ensemble":
-        """The part about the proxies where `asked` [m] is True."""
-        return Ensemble(self.indices[asked], self.predictions[asked], self.kept[asked])
-
-    def among(self, indices: IntArray, asked: NDArray[np.bool_]) -> "Ensemble":
-        """The ensemble about `indices` [m] whose part where `asked` [m] is True is this one."""
-        return Ensemble(indices, spread(self.predictions, asked), spread(self.kept, asked))
-
-
-def spread(rows: NDArray[Any], asked: NDArray[np.bool_]) -> NDArray[Any]:
-    """[m, ...] the rows [k, ...] where `asked` [m] is True, zeros elsewhere.
-
-    >>> spread(np.array([5, 6]), np.array([True, False, True])).tolist()
-    [5, 0, 6]
-    """
-    made = np.zeros((len(asked), *rows.shape[1:]), dtype=rows.dtype)
-    made[asked] = rows
-    return made
-
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeCodec:
@@ -292,17 +273,24 @@ class EnsembleForm(IntEnum):
 
 
 def ensemble_message(
-    ensemble: Ensemble, codec: KnowledgeCodec, total: UnitArray, contributors: int
+    ensemble: Ensemble,
+    indices: IntArray,
+    codec: KnowledgeCodec,
+    total: UnitArray,
+    contributors: int,
 ) -> bytes:
     """Write a round's ensemble as every client receives it; only kept proxies have rows.
 
     Args:
-        ensemble: about the proxies that all parties drew.
+        ensemble: about some of the round's proxies, in their order.
+        indices: [m] the proxies that all parties drew.
         codec: of the votes.
-        total: [m * C] the summed integers, sent as they are where the ensemble is their plain mean.
+        total: the summed integers of the ensemble's proxies, sent as they are where the ensemble is
+            their plain mean.
         contributors: to the sum.
     """
-    rows, kept = ensemble.predictions[ensemble.kept], np.packbits(ensemble.kept)
+    rows = ensemble.predictions[ensemble.kept]
+    flags = np.packbits(np.isin(indices, ensemble.indices[ensemble.kept]))
     units = total.reshape(-1, codec.n_classes)[ensemble.kept]
     form, values = EnsembleForm.FLOATS, np.asarray(rows)
     if (rows.max(axis=1, initial=0.0) == 1.0).all() and (rows.sum(axis=1) == 1.0).all():
@@ -310,7 +298,7 @@ def ensemble_message(
     elif units.min(initial=0) >= 0 and np.array_equal(rows, _mean(units, codec)):
         form, values = EnsembleForm.SUMS, np.asarray(units)
     written = values.astype(_type_of(form, codec, contributors))
-    return _HEAD.pack(form, contributors) + kept.tobytes() + written.tobytes()
+    return _HEAD.pack(form, contributors) + flags.tobytes() + written.tobytes()
 
 
 def read_ensemble(message: bytes, indices: IntArray, codec: KnowledgeCodec) -> Ensemble:

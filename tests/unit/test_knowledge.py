@@ -109,7 +109,7 @@ UNITS = np.array([[0, 20, 0], [1, 2, 3], [12, 4, 4]])
 def test_an_ensemble_reads_back_in_its_shortest_exact_form(rows, form, size):
     """Classes, summed integers, or float32; kept proxies alone have rows."""
     sent = replace(ensemble(), predictions=rows)
-    message = ensemble_message(sent, CODEC, UNITS.reshape(-1), 2)
+    message = ensemble_message(sent, sent.indices, CODEC, UNITS.reshape(-1), 2)
     assert message[0] == form
     assert len(message) == 1 + 4 + 1 + size
     read = read_ensemble(message, sent.indices, CODEC)
@@ -123,10 +123,10 @@ def test_an_ensemble_reads_back_in_its_shortest_exact_form(rows, form, size):
 def test_a_broken_ensemble_is_refused():
     rows = np.array([[0.0, 1.0, 0.0], [0.2, 0.3, 0.5], [0.7, 0.2, 0.1]])
     floats = replace(ensemble(), predictions=rows)
-    message = ensemble_message(floats, CODEC, UNITS.reshape(-1), 2)
+    message = ensemble_message(floats, floats.indices, CODEC, UNITS.reshape(-1), 2)
     indices = ensemble().indices
     named = replace(ensemble(), predictions=np.eye(3)[[1, 2, 0]])
-    classes = ensemble_message(named, CODEC, UNITS.reshape(-1), 2)
+    classes = ensemble_message(named, named.indices, CODEC, UNITS.reshape(-1), 2)
     for broken in (
         b"",
         message[:-1],
