@@ -1,443 +1,574 @@
-"""The protocol once more, from docs/protocol.md alone; nothing of secure_fd is imported.
+"""Formulas of docs/protocol.md, written from that page alone; nothing of secure_fd is imported.
 
-Here its bytes: contexts, keys, public draws, numbers, frames. Hashes and HKDF by hand with hashlib
-and hmac, ciphers and curves with the raw primitives of `cryptography`, words and lanes as Python
-integers. Slow and plain: what the package computes is held against it.
+Names are those of the page. Curves and ciphers are the raw primitives of `cryptography`; HKDF and
+HPKE are written out.
 """
 
 import hashlib
 import hmac
-import math
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fractions import Fraction
 from itertools import combinations
+from math import comb
+from typing import Any, NamedTuple
 
+import numpy as np
+from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 VERSION = 4
-EVERYONE, SERVER = 2**32 - 1, 2**32 - 2
-SETUP = 2**64 - 1
+SERVER, EVERYONE = 2**32 - 2, 2**32 - 1
+SET_UP = 2**64 - 1
 HEADER = 48
-WORD = 2**64
 PRIME = 2**255 - 19
-COMPLETE_UP_TO = 300
 TYPES = [
     *("JOIN", "MEMBERS", "REVEAL", "AGREED", "CAPSULES", "PREPARE", "COHORT", "MASKED"),
     *("SURVIVORS", "CONSISTENT", "SIGNATURES", "UNMASK"),
 ]
+Words = np.ndarray[Any, np.dtype[np.uint64]]
 
-# Hashes and keys.
 
+class Refused(Exception):  # noqa: N818 - a refusal is no fault of the program
+    """A failed check. reason: of the page's table. party, when: set where it is delivered."""
 
-def fields(*parts: bytes) -> bytes:
-    return b"".join(struct.pack(">I", len(part)) + part for part in parts)
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason, self.party, self.when = reason, 0, ""
 
 
-def context(
-    purpose: str, session: bytes, terms: bytes, sender: int, receiver: int = EVERYONE
-) -> bytes:
-    """terms: nothing in the set-up, eight bytes of the index, or `terms_of`."""
-    ends = struct.pack(">I", sender), struct.pack(">I", receiver)
-    version = struct.pack(">H", VERSION)
-    return fields(b"secure-fd secure aggregation", version, session, terms, purpose.encode(), *ends)
+def require(holds: bool, reason: str) -> None:
+    if not holds:
+        raise Refused(reason)
 
 
-def four(number: int) -> bytes:
-    return struct.pack(">I", number)
+# Notation.
 
 
-def eight(number: int) -> bytes:
-    return struct.pack(">Q", number)
+def u16(number: int) -> bytes:
+    return number.to_bytes(2, "big")
 
 
-def terms_of(
-    index: int, length: int, bound: int, subject: bytes, room: int = 0, least: int = 0
-) -> bytes:
-    """least: the fewest survivors."""
-    return fields(*map(eight, (index, length, bound, room, least)), subject)
+def u32(number: int) -> bytes:
+    return number.to_bytes(4, "big")
 
 
-def sha(*parts: bytes) -> bytes:
-    return hashlib.sha256(b"".join(parts)).digest()
-
-
-def expand(key: bytes, info: bytes, length: int) -> bytes:
-    """RFC 5869, section 2.3."""
-    block, output = b"", b""
-    for counter in range(1, -(-length // 32) + 1):
-        block = hmac.new(key, block + info + bytes([counter]), hashlib.sha256).digest()
-        output += block
-    return output[:length]
-
-
-def hkdf(secret: bytes, salt: bytes, info: bytes, length: int = 32) -> bytes:
-    """RFC 5869, section 2, with SHA-256."""
-    return expand(hmac.new(salt, secret, hashlib.sha256).digest(), info, length)
-
-
-def keystream(key: bytes, size: int) -> bytes:
-    """AES-256-CTR from the zero block."""
-    return Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor().update(bytes(size))
-
-
-def words_of(data: bytes) -> list[int]:
-    """Little-endian words."""
-    return [word for (word,) in struct.iter_unpack("<Q", data)]
-
-
-def stream(key: bytes, words: int) -> list[int]:
-    return words_of(keystream(key, 8 * words))
-
-
-class Draws:
-    """What a client draws from a published seed, front to back."""
-
-    def __init__(self, seed: int) -> None:
-        label = context("insecure seed", b"", b"", 0, 0)
-        key = sha(label, str(seed).encode())
-        self._cipher = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
-
-    def take(self, size: int) -> bytes:
-        return self._cipher.update(bytes(size))
-
-    def elements(self, count: int) -> list[int]:
-        """255 of 256 bits each, drawn again while not below the prime."""
-        found: list[int] = []
-        while len(found) < count:
-            drawn = int.from_bytes(self.take(32), "big") & (2**255 - 1)
-            found += [drawn] if drawn < PRIME else []
-        return found
-
-
-def low_order(public: bytes) -> bool:
-    """Whether every exchange with it is zero."""
-    try:
-        X25519PrivateKey.from_private_bytes(bytes(32)).exchange(
-            X25519PublicKey.from_public_bytes(public)
-        )
-    except ValueError:
-        return True
-    return False
-
-
-def exchange(private: bytes, public: bytes) -> bytes:
-    peer = X25519PublicKey.from_public_bytes(public)
-    return X25519PrivateKey.from_private_bytes(private).exchange(peer)
-
-
-def agreement_public(private: bytes) -> bytes:
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
-
-
-def identity_public(secret: bytes) -> bytes:
-    return Ed25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
-
-
-def sign(secret: bytes, text: bytes) -> bytes:
-    return Ed25519PrivateKey.from_private_bytes(secret).sign(text)
-
-
-def verify(public: bytes, signature: bytes, text: bytes) -> None:
-    """InvalidSignature where it is not this identity's."""
-    Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
-
-
-def seal(key: bytes, counter: int, text: bytes, associated: bytes) -> bytes:
-    """AES-256-GCM."""
-    return AESGCM(key).encrypt(counter.to_bytes(12, "big"), text, associated)
-
-
-def unseal(key: bytes, counter: int, sealed: bytes, associated: bytes) -> bytes:
-    """InvalidTag where it was not sealed so."""
-    return AESGCM(key).decrypt(counter.to_bytes(12, "big"), sealed, associated)
-
-
-def tag(key: bytes, index: int, message: bytes) -> bytes:
-    """AES-256-GMAC: GCM of no text."""
-    return seal(key, index, b"", message)
-
-
-# Capsules: HPKE, RFC 9180, by hand.
-
-
-def capsule_public(kem_seed: bytes, agreement: bytes) -> bytes:
-    kem = MLKEM768PrivateKey.from_seed_bytes(kem_seed).public_key().public_bytes_raw()
-    return kem + agreement_public(agreement)
-
-
-def is_capsule_key(public: bytes) -> bool:
-    """Whether its lattice part has reduced coefficients, and its curve part a high order."""
-    try:
-        MLKEM768PublicKey.from_public_bytes(public[:1184])
-    except ValueError:
-        return False
-    return not low_order(public[1184:])
-
-
-def open_capsule(capsule: bytes, kem_seed: bytes, agreement: bytes, info: bytes) -> bytes:
-    """InvalidTag where it was not sealed to these keys and this info."""
-    lattice, ephemeral, box = capsule[:1088], capsule[1088:1120], capsule[1120:]
-    shared = hashlib.sha3_256(
-        MLKEM768PrivateKey.from_seed_bytes(kem_seed).decapsulate(lattice)
-        + exchange(agreement, ephemeral)
-        + ephemeral
-        + agreement_public(agreement)
-        + rb"\.//^\ "[:6]
-    ).digest()
-    label = b"HPKE-v1HPKE" + struct.pack(">HHH", 0x647A, 1, 2)
-
-    def extract(salt: bytes, name: bytes, secret: bytes) -> bytes:
-        return hmac.new(salt or bytes(32), label + name + secret, hashlib.sha256).digest()
-
-    scheduled = b"\0" + extract(b"", b"psk_id_hash", b"") + extract(b"", b"info_hash", info)
-    secret = extract(shared, b"secret", b"")
-    key, nonce = (
-        expand(secret, struct.pack(">H", size) + label + name + scheduled, size)
-        for name, size in ((b"key", 32), (b"base_nonce", 12))
-    )
-    return AESGCM(key).decrypt(nonce, box, b"")
-
-
-# Session and public draws.
-
-
-def session_id(
-    nonce: bytes,
-    numbers: Sequence[int],
-    roster: Mapping[int, bytes],
-    configuration: bytes,
-    proxies: bytes,
-    server: bytes,
-) -> bytes:
-    """numbers: hybrid, epoch."""
-    listed = b"".join(four(k) + roster[k] for k in sorted(roster))
-    label = context("session id", nonce, b"", EVERYONE)
-    return sha(fields(label, *map(eight, numbers), listed, configuration, proxies, server))
-
-
-def joint_seed(nonces: Sequence[bytes]) -> bytes:
-    return sha(fields(b"secure-fd joint seed", *nonces))
-
-
-def shuffled(members: Sequence[int], key: bytes) -> list[int]:
-    """Fisher and Yates, four bytes a draw, too large ones drawn again."""
-    cipher = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
-    ring = sorted(members)
-    for last in range(len(ring) - 1, 0, -1):
-        at = last + 1
-        while at > last:
-            word = int.from_bytes(cipher.update(bytes(4)), "big")
-            at = word & ((1 << last.bit_length()) - 1)
-        ring[last], ring[at] = ring[at], ring[last]
-    return ring
-
-
-def neighbours(members: Sequence[int], degree: int, seed: bytes) -> dict[int, list[int]]:
-    n = len(members)
-    if degree == n - 1:
-        return {member: sorted(set(members) - {member}) for member in members}
-    key = hkdf(seed, b"secure-fd neighbour graph", fields(four(n), four(degree)))
-    ring = shuffled(members, key)
-    steps = [step for step in range(-(degree // 2), degree // 2 + 1) if step]
-    steps += [n // 2] if degree % 2 else []
-    return {
-        member: sorted(ring[(at + step) % n] for step in steps) for at, member in enumerate(ring)
-    }
-
-
-def committee(members: Sequence[int], size: int, seed: bytes) -> list[int]:
-    n = len(members)
-    if size >= n:
-        return sorted(members)
-    key = hkdf(seed, b"secure-fd committee", fields(four(n), four(size)))
-    return sorted(shuffled(members, key)[:size])
-
-
-def drawn_proxies(seed: bytes, index: int, population: int, count: int) -> list[int]:
-    """Those with the smallest words; equal words would be drawn again, and do not occur here."""
-    label = b"secure-fd joint draw"
-    info = label + eight(index) + eight(population) + eight(count)
-    words = stream(hkdf(seed, label, info), population)
-    return sorted(sorted(range(population), key=words.__getitem__)[:count])
-
-
-def tail(population: int, marked: int, drawn: int, least: int) -> float:
-    """The chance that `drawn` of them hold `least` marked ones or more, by exact integers."""
-    hits = sum(
-        math.comb(marked, j) * math.comb(population - marked, drawn - j)
-        for j in range(max(least, 0), min(drawn, marked) + 1)
-    )
-    return hits / math.comb(population, drawn)
-
-
-def keeps_bounds(n: int, k: int, roster: int) -> bool:
-    h, w, c, d = k + 1, k // 2, -(-roster // 10), -(-n // 10)
-    t = 2 * h // 3 + 1
-    parts = n * tail(n, c, w, w - (h - t))
-    security = n * tail(n - 1, c, k, 2 * t - h) + tail(n, c, h, 2 * t - h) + parts**2 / 2
-    lost = n * tail(n - 1, d, k, k - t + 1) + tail(n, d, h, h - t + 1)
-    return security <= 2.0**-104 and lost <= 2.0**-30
-
-
-def default_degree(n: int, roster: int) -> int:
-    if n <= COMPLETE_UP_TO:
-        return n - 1
-    allowed = (k for k in range(2, n - 1) if k * n % 2 == 0)
-    return next((k for k in allowed if keeps_bounds(n, k, roster)), n - 1)
-
-
-def group_numbers(n: int, roster: int, degree: int) -> tuple[int, int, int]:
-    """Degree, threshold, quorum. degree: in place of the default, 0 for that."""
-    k = degree or default_degree(n, roster)
-    k = min(k + k * n % 2, n - 1)
-    complete = k == n - 1
-    t = 2 * (roster if complete else k + 1) // 3 + 1
-    return k, t, t if complete else 2 * n // 3 + 1
-
-
-# Numbers.
+def u64(number: int) -> bytes:
+    return number.to_bytes(8, "big")
 
 
 def element(number: int) -> bytes:
     return number.to_bytes(32, "big")
 
 
-def evaluate(coefficients: Sequence[int], point: int) -> int:
-    """coefficients: highest power first, the secret last."""
+def integer(data: bytes) -> int:
+    return int.from_bytes(data, "big")
+
+
+def fields(*parts: bytes) -> bytes:
+    return b"".join(u32(len(part)) + part for part in parts)
+
+
+def set_of(chosen: Collection[int], ascending: Sequence[int]) -> bytes:
+    bits = sum(1 << place for place, entry in enumerate(ascending) if entry in chosen)
+    return bits.to_bytes(-(-len(ascending) // 8), "little")
+
+
+def signature_list(signatures: Mapping[int, bytes], committee: Sequence[int]) -> bytes:
+    signed = [client for client in committee if client in signatures]
+    return set_of(signed, committee) + b"".join(signatures[client] for client in signed)
+
+
+def sha(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def expand(key: bytes, info: bytes, length: int) -> bytes:
+    """RFC 5869, section 2.3."""
+    block, output = b"", b""
+    while len(output) < length:
+        block = hmac.digest(key, block + info + bytes([len(output) // 32 + 1]), "sha256")
+        output += block
+    return output[:length]
+
+
+def hkdf(secret: bytes, salt: bytes, info: bytes, length: int = 32) -> bytes:
+    return expand(hmac.digest(salt, secret, "sha256"), info, length)
+
+
+class Stream:
+    """AES-256-CTR from the zero counter block, over zeros."""
+
+    def __init__(self, key: bytes) -> None:
+        self._encryptor = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+
+    def read(self, length: int) -> bytes:
+        return self._encryptor.update(bytes(length))
+
+    def words(self, count: int) -> Words:
+        return np.frombuffer(self.read(8 * count), "<u8")
+
+    def element(self) -> int:
+        drawn = PRIME
+        while drawn >= PRIME:
+            drawn = integer(self.read(32)) % 2**255
+        return drawn
+
+
+def seal(key: bytes, counter: int, text: bytes, associated: bytes) -> bytes:
+    return AESGCM(key).encrypt(counter.to_bytes(12, "big"), text, associated)
+
+
+def unseal(key: bytes, counter: int, sealed: bytes, associated: bytes) -> bytes | None:
+    """Return None where it was not sealed so."""
+    try:
+        return AESGCM(key).decrypt(counter.to_bytes(12, "big"), sealed, associated)
+    except InvalidTag:
+        return None
+
+
+def x25519(private: bytes) -> X25519PrivateKey:
+    return X25519PrivateKey.from_private_bytes(private)
+
+
+def public(private: Ed25519PrivateKey | X25519PrivateKey | MLKEM768PrivateKey) -> bytes:
+    return private.public_key().public_bytes_raw()
+
+
+def dh(private: X25519PrivateKey, key: bytes) -> bytes:
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(key))
+    except ValueError:
+        raise Refused("bad key") from None
+
+
+def check_key(key: bytes) -> None:
+    """Refuse a key of low order: every exchange with it is zero."""
+    dh(x25519(bytes(32)), key)
+
+
+def verifies(identity: bytes, signature: bytes, text: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(identity).verify(signature, text)
+    except InvalidSignature:
+        return False
+    return True
+
+
+# Contexts, session, terms.
+
+
+def context(
+    session: bytes, terms: bytes, purpose: str, sender: int = EVERYONE, receiver: int = EVERYONE
+) -> bytes:
+    name, ends = b"secure-fd secure aggregation", (u32(sender), u32(receiver))
+    return fields(name, u16(VERSION), session, terms, purpose.encode(), *ends)
+
+
+def insecure_stream(seed: int) -> Stream:
+    return Stream(sha(context(b"", b"", "insecure seed", 0, 0) + str(seed).encode()))
+
+
+class Session(NamedTuple):
+    """identities: by client. degree: in place of the default, 0 for that."""
+
+    id: bytes
+    identities: Mapping[int, bytes]
+    server_key: bytes
+    hybrid: int
+    epoch: int
+    degree: int = 0
+
+    @property
+    def roster(self) -> list[int]:
+        return sorted(self.identities)
+
+    @property
+    def least(self) -> int:
+        """Members of a set-up."""
+        return 2 * len(self.identities) // 3 + 1
+
+    @property
+    def key_bytes(self) -> int:
+        """Length of K."""
+        return 32 + 1216 * self.hybrid
+
+    def context(
+        self, purpose: str, sender: int = EVERYONE, receiver: int = EVERYONE, terms: bytes = b""
+    ) -> bytes:
+        return context(self.id, terms, purpose, sender, receiver)
+
+    def derive(self, secret: bytes, info: bytes, length: int = 32) -> bytes:
+        return hkdf(secret, self.id, info, length)
+
+
+def session_id(
+    nonce: bytes,
+    hybrid: int,
+    epoch: int,
+    identities: Mapping[int, bytes],
+    configuration: bytes,
+    proxies: bytes,
+    server_key: bytes,
+) -> bytes:
+    label, numbers = context(nonce, b"", "session id"), (u64(hybrid), u64(epoch))
+    roster = b"".join(u32(client) + identities[client] for client in sorted(identities))
+    return sha(fields(label, *numbers, roster, configuration, proxies, server_key))
+
+
+class Terms(NamedTuple):
+    """floor: fewest inputs of the sum."""
+
+    index: int
+    length: int
+    bound: int
+    room: int
+    floor: int
+    subject: bytes
+
+    @property
+    def encoded(self) -> bytes:
+        return fields(*map(u64, self[:5]), self.subject)
+
+
+# Lanes.
+
+
+class Lanes:
+    """Layout of the values in words."""
+
+    def __init__(self, clients: int, length: int, bound: int, room: int) -> None:
+        self.bound, self.room = bound, room
+        self.bits = (clients * bound + 2 * room).bit_length()
+        self.lanes = 64 // self.bits
+        self.words = -(-length // self.lanes)
+        self._places = [(i % self.words, self.bits * (i // self.words)) for i in range(length)]
+
+    def pack(self, values: Iterable[int]) -> Words:
+        words = [0] * self.words
+        for value, (word, shift) in zip(values, self._places, strict=True):
+            require(-self.room <= value <= self.bound + self.room, "limit")
+            words[word] += value << shift
+        return np.array([word % 2**64 for word in words], "<u8")
+
+    def read(self, total: Words, survivors: int) -> list[int]:
+        words = [int(word) for word in total]
+        for word, shift in self._places:
+            words[word] = (words[word] + (self.room << shift)) % 2**64
+        lanes = [words[word] >> shift & (2**self.bits - 1) for word, shift in self._places]
+        require(max(lanes) <= survivors * self.bound + 2 * self.room, "limit")
+        for lane, (word, shift) in zip(lanes, self._places, strict=True):
+            words[word] -= lane << shift
+        require(not any(words), "lanes")
+        return [lane - self.room for lane in lanes]
+
+
+# Public draws.
+
+
+def joint_seed(nonces: Iterable[bytes]) -> bytes:
+    return sha(fields(b"secure-fd joint seed", *nonces))
+
+
+def drawn_proxies(seed: bytes, index: int, population: int, count: int) -> list[int]:
+    label = b"secure-fd joint draw"
+    stream = Stream(hkdf(seed, label, label + u64(index) + u64(population) + u64(count)))
+    words = stream.words(population)
+    while len(set(words.tolist())) < population:
+        words = stream.words(population)
+    return sorted(np.argsort(words)[:count].tolist())
+
+
+def shuffled(stream: Stream, members: Sequence[int]) -> list[int]:
+    entries = sorted(members)
+    for i in range(len(entries) - 1, 0, -1):
+        j = i + 1
+        while j > i:
+            j = integer(stream.read(4)) % 2 ** i.bit_length()
+        entries[i], entries[j] = entries[j], entries[i]
+    return entries
+
+
+def neighbours(seed: bytes, members: Sequence[int], k: int) -> dict[int, list[int]]:
+    n = len(members)
+    if k == n - 1:
+        return {member: [other for other in members if other != member] for member in members}
+    key = hkdf(seed, b"secure-fd neighbour graph", fields(u32(n), u32(k)))
+    ring = shuffled(Stream(key), members)
+    steps = [*range(-(k // 2), 0), *range(1, k // 2 + 1), *([n // 2] if k % 2 else [])]
+    return {
+        member: sorted(ring[(place + step) % n] for step in steps)
+        for place, member in enumerate(ring)
+    }
+
+
+def committee(seed: bytes, members: Sequence[int], size: int) -> list[int]:
+    n = len(members)
+    if size >= n:
+        return sorted(members)
+    key = hkdf(seed, b"secure-fd committee", fields(u32(n), u32(size)))
+    return sorted(shuffled(Stream(key), members)[:size])
+
+
+# Degree, thresholds, quorum.
+
+
+def tail(population: int, marked: int, drawn: int, least: int) -> Fraction:
+    """T of the page."""
+    hits = sum(
+        comb(marked, j) * comb(population - marked, drawn - j) for j in range(least, drawn + 1)
+    )
+    return Fraction(hits, comb(population, drawn))
+
+
+def keeps_bounds(n: int, roster: int, k: int) -> bool:
+    h, w, c, d = k + 1, k // 2, -(-roster // 10), -(-n // 10)
+    t = 2 * h // 3 + 1
+    if n * tail(n - 1, d, k, k - t + 1) + tail(n, d, h, h - t + 1) > Fraction(1, 2**30):
+        return False
+    collected = n * tail(n - 1, c, k, 2 * t - h) + tail(n, c, h, 2 * t - h)
+    return collected + (n * tail(n, c, w, w - (h - t))) ** 2 / 2 <= Fraction(1, 2**104)
+
+
+def default_degree(n: int, roster: int) -> int:
+    if n <= 300:
+        return n - 1
+    even = (k for k in range(2, n - 1) if k * n % 2 == 0)
+    return next((k for k in even if keeps_bounds(n, roster, k)), n - 1)
+
+
+def group_numbers(n: int, roster: int, degree: int) -> tuple[int, int, int]:
+    """Degree, threshold, quorum. degree: in place of the default, 0 for that."""
+    k = degree or default_degree(n, roster)
+    k = min(k + k * n % 2, n - 1)
+    t = 2 * (roster if k == n - 1 else k + 1) // 3 + 1
+    return k, t, t if k == n - 1 else 2 * n // 3 + 1
+
+
+class Group:
+    """Result of a set-up. nonces: of those that revealed, out of those that joined."""
+
+    def __init__(
+        self, session: Session, joined: Sequence[int], view: bytes, nonces: Mapping[int, bytes]
+    ) -> None:
+        members = self.members = sorted(nonces)
+        seed = self.seed = joint_seed(nonces[member] for member in members)
+        label = session.context("group", SERVER)
+        self.view = sha(fields(label, view, set_of(members, joined), seed))
+        numbers = group_numbers(len(members), len(session.roster), session.degree)
+        self.degree, self.threshold, self.quorum = numbers
+        self.neighbours = neighbours(seed, members, self.degree)
+        self.committee = committee(seed, members, self.degree + 1)
+
+    def holders(self, client: int) -> list[int]:
+        return sorted([client, *self.neighbours[client]])
+
+    def held_by(self, client: int, present: Collection[int]) -> list[int]:
+        """Holders of a client's shares that are present; it holds shares of the same clients."""
+        return [holder for holder in self.holders(client) if holder in present]
+
+    def reaches(self, present: Collection[int]) -> bool:
+        t = self.threshold
+        signers = [member for member in self.committee if member in present]
+        near = all(len(self.held_by(client, present)) >= t for client in present)
+        return len(present) >= self.quorum and len(signers) >= t and near
+
+    @property
+    def tolerated(self) -> int:
+        """Holders of a secret that may be corrupt."""
+        return 2 * self.threshold - (self.degree + 1) - 1
+
+    @property
+    def spare(self) -> int:
+        return self.degree + 1 - self.threshold
+
+    def set(self, chosen: Collection[int]) -> bytes:
+        return set_of(chosen, self.members)
+
+
+# Shares.
+
+
+def evaluate(coefficients: Iterable[int], point: int) -> int:
+    """coefficients: the highest power first, the secret last."""
     value = 0
     for coefficient in coefficients:
         value = (value * point + coefficient) % PRIME
     return value
 
 
-def combine(shares: Mapping[int, int], point: int = 0) -> int:
-    """Lagrange at a point of the field. shares: by point."""
-    total = 0
-    for at, share in shares.items():
+def combine(shares: Mapping[int, int], points: Iterable[int], at: int = 0) -> int:
+    """The polynomial through the shares at these points, at another point."""
+    points, total = list(points), 0
+    for point in points:
         weight = 1
-        for other in shares.keys() - {at}:
-            weight = weight * (other - point) * pow(other - at, -1, PRIME) % PRIME
-        total += share * weight
+        for other in points:
+            if other != point:
+                weight = weight * (other - at) * pow(other - point, -1, PRIME) % PRIME
+        total += weight * shares[point]
     return total % PRIME
 
 
 def decoded(shares: Mapping[int, int], t: int) -> tuple[int, list[int]] | None:
-    """The secret and the points of wrong shares, up to half of those beyond t; by all subsets."""
-    most = (len(shares) - t) // 2
+    """The secret and the points of wrong shares, up to half of the spare ones; by all subsets."""
     for chosen in combinations(shares, t):
-        part = {at: shares[at] for at in chosen}
-        wrong = [at for at, share in shares.items() if combine(part, at) != share]
-        if len(wrong) <= most:
-            return combine(part), wrong
+        wrong = [point for point in shares if combine(shares, chosen, point) != shares[point]]
+        if len(wrong) <= (len(shares) - t) // 2:
+            return combine(shares, chosen), wrong
     return None
 
 
-def lane_bits(clients: int, bound: int, room: int) -> int:
-    return (clients * bound + 2 * room).bit_length()
+# Channels and capsules.
 
 
-def word_count(length: int, clients: int, bound: int, room: int) -> int:
-    return -(-length // (64 // lane_bits(clients, bound, room)))
+def channel(session: Session, chain: bytes, low: int, high: int, index: int) -> tuple[bytes, bytes]:
+    """The state for a round, and the 96 bytes of its keys."""
+    first = index - index % session.epoch
+    state = session.derive(chain, session.context("channel ratchet", low, high, u64(first)))
+    for _ in range(first, index):
+        state = sha(b"secure-fd channel ratchet" + state)
+    info = session.context("channel keys of a round", low, high, u64(index))
+    return state, session.derive(state, info, 96)
 
 
-def pack(values: Sequence[int], clients: int, bound: int, room: int) -> list[int]:
-    bits, width = (
-        lane_bits(clients, bound, room),
-        word_count(len(values), clients, bound, room),
-    )
-    words = [0] * width
-    for at, value in enumerate(values):
-        words[at % width] = (words[at % width] + (value << at // width * bits)) % WORD
-    return words
+def capsule_info(session: Session, view: bytes, low: int, high: int, agreement: bytes) -> bytes:
+    key = session.derive(agreement, session.context("capsule key", low, high) + view)
+    return session.context("capsule", low, high) + view + key
 
 
-def lanes_of(
-    words: Sequence[int], length: int, clients: int, bound: int, room: int
-) -> tuple[list[int], bool]:
-    """The sums, and whether any bit stands outside the lanes that hold them."""
-    bits, width = lane_bits(clients, bound, room), len(words)
-    offset = pack([room] * length, clients, bound, room)
-    shifted = [(word + more) % WORD for word, more in zip(words, offset, strict=True)]
-    lanes = [(shifted[at % width] >> at // width * bits) % (1 << bits) for at in range(length)]
-    rest = list(shifted)
-    for at, lane in enumerate(lanes):
-        rest[at % width] -= lane << at // width * bits
-    return [lane - room for lane in lanes], any(rest)
+def open_capsule(
+    capsule: bytes, kem_key: MLKEM768PrivateKey, curve_key: X25519PrivateKey, info: bytes
+) -> bytes | None:
+    """Open one message of HPKE, RFC 9180, sections 4 and 5; None where it does not open."""
+    suite = b"HPKE" + u16(0x647A) + u16(1) + u16(2)
+
+    def extract(salt: bytes, label: bytes, secret: bytes) -> bytes:
+        return hmac.digest(salt, b"HPKE-v1" + suite + label + secret, "sha256")
+
+    def labeled(label: bytes, length: int) -> bytes:
+        return expand(secret, u16(length) + b"HPKE-v1" + suite + label + schedule, length)
+
+    encapsulated, ephemeral, sealed = capsule[:1088], capsule[1088:1120], capsule[1120:]
+    try:
+        agreement = dh(curve_key, ephemeral)
+    except Refused:
+        return None
+    shared = kem_key.decapsulate(encapsulated) + agreement + ephemeral + public(curve_key)
+    shared = hashlib.sha3_256(shared + b"\\.//^\\").digest()
+    hashes = extract(b"", b"psk_id_hash", b"") + extract(b"", b"info_hash", info)
+    schedule, secret = b"\0" + hashes, extract(shared, b"secret", b"")
+    return unseal(labeled(b"key", 32), integer(labeled(b"base_nonce", 12)), sealed, b"")
 
 
-# Texts that are signed in a round.
+def reduced(kem_key: bytes) -> bool:
+    """Return whether the coefficients of an ML-KEM-768 key are below 3329 (FIPS 203, 7.2)."""
+    bits = int.from_bytes(kem_key[:1152], "little")
+    return all(bits >> 12 * place & 4095 < 3329 for place in range(768))
 
 
-def cohort_text(session: bytes, terms: bytes, client: int, view: bytes, cohort: bytes) -> bytes:
-    return context("cohort signature", session, terms, client) + fields(view, cohort)
+# Keys, commitments and signed texts of a round.
 
 
-def survivor_text(
-    session: bytes, terms: bytes, client: int, view: bytes, cohort: bytes, survivors: bytes
+def round_key(session: Session, index: int, client: int, root: int) -> X25519PrivateKey:
+    info = session.context("round key", client, terms=u64(index))
+    return x25519(session.derive(element(root), info))
+
+
+def vault_key(session: Session, index: int, client: int, root: int) -> bytes:
+    info = session.context("vault key", client, terms=u64(index))
+    return session.derive(element(root), info)
+
+
+def seed_commitment(session: Session, index: int, client: int, seed: int) -> bytes:
+    return sha(session.context("self mask commitment", client, terms=u64(index)) + element(seed))
+
+
+def share_data(session: Session, index: int, dealer: int, holder: int, key: bytes) -> bytes:
+    """Associated data of sealed shares."""
+    return session.context("sealed shares", dealer, holder, u64(index)) + key
+
+
+def self_mask_key(session: Session, terms: Terms, client: int, seed: int) -> bytes:
+    info = session.context("self mask key", client, terms=terms.encoded)
+    return session.derive(element(seed), info)
+
+
+def pair_mask_key(
+    session: Session, terms: Terms, one: int, other: int, agreement: bytes, pair_secret: bytes
 ) -> bytes:
-    return context("survivor signature", session, terms, client) + fields(view, cohort, survivors)
+    ends = min(one, other), max(one, other)
+    info = session.context("pairwise mask key", *ends, terms.encoded)
+    return session.derive(agreement + pair_secret, info)
 
 
-def input_text(
-    session: bytes, terms: bytes, client: int, view: bytes, cohort: bytes, words: bytes
-) -> bytes:
-    return context("input signature", session, terms, client) + fields(view, cohort, sha(words))
+def tag_key(session: Session, view: bytes, client: int, agreement: bytes) -> bytes:
+    info = session.context("input authentication key", client, SERVER) + view
+    return session.derive(agreement, info)
 
 
-# Masks.
+def nonce_commitment(session: Session, client: int, nonce: bytes) -> bytes:
+    return sha(session.context("nonce commitment", client) + nonce)
 
 
-def pair_mask_key(session: bytes, terms: bytes, low: int, high: int, secret: bytes) -> bytes:
-    """secret: the agreement of the two round keys, then the pair secret."""
-    return hkdf(secret, session, context("pairwise mask key", session, terms, low, high))
+def list_view(session: Session, body: bytes) -> bytes:
+    """body: of MEMBERS."""
+    return sha(session.context("member list", SERVER) + body)
 
 
-def self_mask_key(session: bytes, terms: bytes, client: int, seed: bytes) -> bytes:
-    return hkdf(seed, session, context("self mask key", session, terms, client))
+def join_text(session: Session, client: int, key: bytes, commitment: bytes) -> bytes:
+    return session.context("join signature", client) + key + commitment
 
 
-# Frames.
+def reveal_text(session: Session, client: int, view: bytes, nonce: bytes) -> bytes:
+    return session.context("reveal signature", client) + view + nonce
 
 
-def frame(kind: str, session: bytes, index: int, sender: int, body: bytes) -> bytes:
-    return struct.pack(">HHIQ", VERSION, TYPES.index(kind) + 1, sender, index) + session + body
+def round_text(session: Session, terms: Terms, purpose: str, client: int, *signed: bytes) -> bytes:
+    """purpose: `cohort signature`, `survivor signature` or `input signature`."""
+    return session.context(purpose, client, terms=terms.encoded) + fields(*signed)
 
 
-def pieces(data: bytes, size: int) -> list[bytes]:
-    if len(data) % size:
-        raise ValueError(f"{len(data)} bytes are not pieces of {size}")
-    return [data[at : at + size] for at in range(0, len(data), size)]
+# Frame.
 
 
-def read_frame(message: bytes) -> tuple[str, bytes, int, int, bytes]:
-    """Type, session, index, sender, body."""
-    version, kind, sender, index = struct.unpack(">HHIQ", message[:16])
-    if version != VERSION:
-        raise ValueError(version)
-    return TYPES[kind - 1], message[16:HEADER], index, sender, message[HEADER:]
+def frame(kind: str, session: Session, index: int, sender: int, *body: bytes) -> bytes:
+    number = u16(TYPES.index(kind) + 1)
+    return b"".join((u16(VERSION), number, u32(sender), u64(index), session.id, *body))
 
 
-def set_size(members: Sequence[int]) -> int:
-    return -(-len(members) // 8)
+def open_frame(message: bytes, session: Session, index: int, sender: int, due: str) -> "Body":
+    """due: the type that the receiver's state expects, empty for none."""
+    require(len(message) >= HEADER, "length")
+    require(message[:2] == u16(VERSION), "version")
+    require(0 < integer(message[2:4]) <= len(TYPES), "type")
+    require(message[16:HEADER] == session.id, "session")
+    require(message[8:16] == u64(index), "round")
+    require(message[4:8] == u32(sender), "sender")
+    require(TYPES[integer(message[2:4]) - 1] == due, "state")
+    return Body(message[HEADER:])
 
 
-def member_set(chosen: Sequence[int], members: Sequence[int]) -> bytes:
-    bits = sum(1 << at for at, member in enumerate(members) if member in chosen)
-    return bits.to_bytes(set_size(members), "little")
+class Body:
+    """Body of a message, read from front to end."""
 
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
 
-def read_set(data: bytes, members: Sequence[int]) -> list[int]:
-    """ValueError for a bit that is nobody's."""
-    bits = int.from_bytes(data, "little")
-    if bits >> len(members):
-        raise ValueError(data.hex())
-    return [member for at, member in enumerate(members) if bits >> at & 1]
+    def take(self, length: int) -> bytes:
+        require(self.at + length <= len(self.data), "length")
+        self.at += length
+        return self.data[self.at - length : self.at]
 
+    def set(self, ascending: Sequence[int]) -> list[int]:
+        bits = int.from_bytes(self.take(-(-len(ascending) // 8)), "little")
+        require(bits >> len(ascending) == 0, "set")
+        return [entry for place, entry in enumerate(ascending) if bits >> place & 1]
 
-def signature_list(signatures: Mapping[int, bytes], committee: Sequence[int]) -> bytes:
-    signed = [k for k in committee if k in signatures]
-    return member_set(signed, committee) + b"".join(signatures[k] for k in signed)
+    def signatures(self, committee: Sequence[int]) -> dict[int, bytes]:
+        return {signer: self.take(64) for signer in self.set(committee)}
+
+    def end(self) -> None:
+        require(self.at == len(self.data), "length")

@@ -1,89 +1,71 @@
-"""Makes all of secagg.json again from what it gives, as a second implementation would.
+"""Makes all of secagg.json from its inputs, as any implementation of docs/protocol.md must.
 
-Nothing of secure_fd is imported: what holds here holds for whoever follows docs/protocol.md.
+Nothing of secure_fd is imported.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from tests.vectors import independent as plain
-from tests.vectors.independent import SERVER
-from tests.vectors.records import Delivery, described, listed
-from tests.vectors.round_reader import (
-    Collector,
-    Member,
-    Prepared,
-    RoundClient,
-    RoundServer,
-    RoundTerms,
-    pair_key,
-    part_size,
-)
-from tests.vectors.setup_reader import (
-    Chain,
-    Group,
-    RefusedMessage,
-    SetupClient,
-    SetupServer,
-    Terms,
-)
+from tests.vectors.independent import SERVER, Refused
+from tests.vectors.parties import Client, Server
+from tests.vectors.records import Delivery, Json, described, listed
 
-Json = dict[str, Any]
-
-
-def raw(value: str) -> bytes:
-    return bytes.fromhex(value)
+raw = bytes.fromhex
 
 
 def made(content: Json) -> Json:
-    """The content of the file once more; from each part only what is given is read."""
+    """Return the content of the file; from each part only its inputs are read."""
     return {
         "comment": content["comment"],
         "version": plain.VERSION,
         "contexts": [context_case(case) for case in content["contexts"]],
         "lanes": [lane_case(case) for case in content["lanes"]],
         "sharing": sharing_case(content["sharing"]),
+        "corrections": [correction_case(case) for case in content["corrections"]],
         "draws": [draw_case(case) for case in content["draws"]],
         "graphs": [graph_case(case) for case in content["graphs"]],
         "groups": [group_case(case) for case in content["groups"]],
         "ratchet": ratchet_case(content["ratchet"]),
-        "corrections": [correction_case(case) for case in content["corrections"]],
         "flows": [Replay(case).made for case in content["flows"]],
         "refused": [refused_case(content, case) for case in content["refused"]],
     }
 
 
 def context_case(case: Json) -> Json:
-    given = raw(case["session"]), raw(case["terms"]), case["sender"], case["receiver"]
-    return {**case, "context": plain.context(case["purpose"], *given).hex()}
+    ends = case["sender"], case["receiver"]
+    made = plain.context(raw(case["session"]), raw(case["terms"]), case["purpose"], *ends)
+    return {**case, "context": made.hex()}
 
 
 def lane_case(case: Json) -> Json:
-    shape, values = (case["clients"], case["bound"], case["room"]), case["values"]
-    words, bits = plain.pack(values, *shape), plain.lane_bits(*shape)
-    assert plain.lanes_of(words, len(values), *shape) == (values, False)
-    packed = b"".join(word.to_bytes(8, "little") for word in words)
-    return {**case, "bits": bits, "lanes": 64 // bits, "words": packed.hex()}
+    lanes = plain.Lanes(case["clients"], len(case["values"]), case["bound"], case["room"])
+    words = lanes.pack(case["values"])
+    assert lanes.read(words, 1) == case["values"]
+    return {**case, "bits": lanes.bits, "lanes": lanes.lanes, "words": words.tobytes().hex()}
 
 
 def sharing_case(case: Json) -> Json:
-    t, points = case["threshold"], case["points"]
-    secret, *coefficients = plain.Draws(case["seed"]).elements(t)
-    shares = [plain.evaluate([*coefficients, secret], point) for point in points]
-    last = dict(zip(points[-t:], shares[-t:], strict=True))
-    assert plain.combine(last) == secret
-    weights = [plain.combine({x: int(x == at) for x in last}) for at in last]
+    stream, t, points = plain.insecure_stream(case["seed"]), case["threshold"], case["points"]
+    secret, *coefficients = [stream.element() for _ in range(t)]
+    shares = {x: plain.evaluate([*coefficients, secret], x) for x in points}
+    last = points[-t:]
+    assert plain.combine(shares, last) == secret
+    weights = [plain.combine({x: int(x == at) for x in last}, last) for at in last]
     return {
         **case,
         "secret": plain.element(secret).hex(),
-        "shares": [plain.element(share).hex() for share in shares],
+        "shares": [plain.element(share).hex() for share in shares.values()],
         "weights_of_the_last": [plain.element(weight).hex() for weight in weights],
     }
 
 
 def correction_case(case: Json) -> Json:
-    """The secret and the wrong shares' points; null where more are wrong than can be told."""
     shares = {at: int(share, 16) for at, share in zip(case["points"], case["shares"], strict=True)}
     found = plain.decoded(shares, case["threshold"])
     if found is None:
@@ -92,283 +74,230 @@ def correction_case(case: Json) -> Json:
 
 
 def draw_case(case: Json) -> Json:
-    seed = plain.joint_seed([raw(nonce) for nonce in case["nonces"]])
-    given = case["round"], case["population"], case["count"]
-    return {**case, "seed": seed.hex(), "indices": plain.drawn_proxies(seed, *given)}
+    seed = plain.joint_seed(map(raw, case["nonces"]))
+    drawn = plain.drawn_proxies(seed, case["round"], case["population"], case["count"])
+    return {**case, "seed": seed.hex(), "indices": drawn}
 
 
 def graph_case(case: Json) -> Json:
     members, degree, seed = case["members"], case["degree"], raw(case["seed"])
-    near = plain.neighbours(members, degree, seed)
-    return {
-        **case,
-        "neighbours": [near[member] for member in members],
-        "committee": plain.committee(members, degree + 1, seed),
-    }
+    near = plain.neighbours(seed, members, degree)
+    committee = plain.committee(seed, members, degree + 1)
+    return {**case, "neighbours": [near[member] for member in members], "committee": committee}
 
 
 def group_case(case: Json) -> Json:
-    given = case["members"], case["roster"], case["session_degree"]
-    degree, threshold, quorum = plain.group_numbers(*given)
-    return {**case, "degree": degree, "threshold": threshold, "quorum": quorum}
+    numbers = plain.group_numbers(case["members"], case["roster"], case["session_degree"])
+    return {**case, **dict(zip(("degree", "threshold", "quorum"), numbers, strict=True))}
 
 
 def ratchet_case(case: Json) -> Json:
-    """One chain at several rounds of one epoch."""
-    session, low, high, epoch = raw(case["session"]), case["low"], case["high"], case["epoch"]
-    rounds = []
+    session = plain.Session(raw(case["session"]), {}, b"", 0, case["epoch"])
+    ends, rounds = (case["low"], case["high"]), []
     for one in case["rounds"]:
-        first = one["index"] - one["index"] % epoch
-        info = plain.context("channel ratchet", session, plain.eight(first), low, high)
-        state = plain.hkdf(raw(case["chain"]), session, info)
-        for _ in range(one["index"] - first):
-            state = plain.sha(b"secure-fd channel ratchet" + state)
-        label = plain.context(
-            "channel keys of a round", session, plain.eight(one["index"]), low, high
-        )
-        keys = plain.hkdf(state, session, label, 96)
+        state, keys = plain.channel(session, raw(case["chain"]), *ends, one["index"])
         rounds.append({"index": one["index"], "state": state.hex(), "keys": keys.hex()})
     return {**case, "rounds": rounds}
 
 
-@dataclass
-class RefusedHere(Exception):  # noqa: N818 - a refusal is no fault of the program
-    """Which party refused a delivery, when, and why."""
-
-    party: int
-    when: str
-    reason: str
-
-
 def refused_case(content: Json, case: Json) -> Json:
-    """The operation, and what this implementation says to it."""
+    """The case with the party that refuses it, None for no party."""
     scene = next(flow for flow in content["flows"] if flow["name"] == case["flow"])
     at = (case["step"], case["type"], case["from"], case["to"])
 
     def tamper(delivery: Delivery) -> Delivery:
         if (delivery.step, delivery.kind, delivery.sender, delivery.receiver) != at:
             return delivery
-        head, tail = case["head"], len(delivery.data) - case["tail"]
-        data = delivery.data[:head] + raw(case["middle"]) + delivery.data[tail:]
+        head, end = delivery.data[: case["head"]], len(delivery.data) - case["tail"]
+        data = head + raw(case["middle"]) + delivery.data[end:]
         return Delivery(delivery.step, case["sender"], delivery.receiver, data)
 
     try:
         Replay(scene, tamper, case["step"] + 1)
-    except RefusedHere as refusal:
-        return {
-            **case,
-            "party": refusal.party,
-            "when": refusal.when,
-            "reason": refusal.reason,
-        }
+    except Refused as refusal:
+        return {**case, "party": refusal.party, "when": refusal.when, "reason": refusal.reason}
     return {**case, "party": None}
+
+
+@contextmanager
+def at_party(party: int, when: str) -> Iterator[None]:
+    """Note in a refusal which party refused, and when."""
+    try:
+        yield
+    except Refused as refusal:
+        refusal.party, refusal.when = party, when
+        raise
+
+
+def as_json(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, np.ndarray):
+        return value.tobytes().hex()
+    if isinstance(value, Mapping):
+        return {str(key): as_json(item) for key, item in value.items()}
+    return [as_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 @dataclass
 class Replay:
-    """One flow of the file, by this implementation's own parties. made: what the file holds."""
+    """One flow of the file, run at once. made: the flow with all that follows from its inputs."""
 
     case: Json
     tamper: Callable[[Delivery], Delivery] = lambda delivery: delivery
     upto: int | None = None
-    deliveries: list[Delivery] = field(default_factory=list)
-    lost: list[Delivery] = field(default_factory=list)
-    step: int = -1
 
     def __post_init__(self) -> None:
-        case = self.case["session"]
-        draws = {one["client"]: plain.Draws(one["seed"]) for one in self.case["clients"]}
-        self.members = {k: Member(k, source.take(32), source) for k, source in draws.items()}
-        numbers = case["hybrid"], case["epoch"]
-        roster = {k: plain.identity_public(one.identity) for k, one in self.members.items()}
-        private = raw(case["server_private"])
-        public = plain.agreement_public(private)
-        agreed = raw(case["configuration"]), raw(case["proxies"]), public
-        session = plain.session_id(raw(case["nonce"]), numbers, roster, *agreed)
-        self.terms = Terms(session, roster, public, *numbers, case["degree"])
-        self.collector = Collector(private)
+        given, capsules = self.case["session"], self.case["capsules"]
+        hybrid, epoch, degree = given["hybrid"], given["epoch"], given["degree"]
+        streams = {
+            one["client"]: plain.insecure_stream(one["seed"]) for one in self.case["clients"]
+        }
+        identities = {
+            client: Ed25519PrivateKey.from_private_bytes(stream.read(32))
+            for client, stream in streams.items()
+        }
+        roster = {client: plain.public(identity) for client, identity in identities.items()}
+        private = plain.x25519(raw(given["server_private"]))
+        server_key = plain.public(private)
+        agreed = raw(given["configuration"]), raw(given["proxies"]), server_key
+        session_id = plain.session_id(raw(given["nonce"]), hybrid, epoch, roster, *agreed)
+        session = plain.Session(session_id, roster, server_key, hybrid, epoch, degree)
+        self.server = Server(session, private)
+        self.clients = {}
+        for client, identity in identities.items():
+            sent = {one["to"]: raw(one["capsule"]) for one in capsules if one["from"] == client}
+            self.clients[client] = Client(session, client, identity, streams[client], sent)
         self.made: Json = {
             **self.case,
-            "id": session.hex(),
-            "server_public": public.hex(),
-            "identities": [roster[k].hex() for k in self.members],
+            "id": session_id.hex(),
+            "server_public": server_key.hex(),
+            "identities": [key.hex() for key in roster.values()],
             "steps": [
                 self._take(at, step) for at, step in enumerate(self.case["steps"][: self.upto])
             ],
         }
 
     def _take(self, at: int, step: Json) -> Json:
-        self.step, first, lost = at, len(self.deliveries), len(self.lost)
-        made = self._set_up(step) if step["kind"] == "setup" else self._round(step)
-        compact = step["compact"]
-        return {
-            **step,
-            **made,
-            "messages": described(self.deliveries[first:], compact=compact),
-            "not_arrived": described(self.lost[lost:], compact=compact),
-        }
+        run = _Step(self, at, step)
+        made = run.set_up() if step["kind"] == "setup" else run.round()
+        return {**step, **as_json(made), **run.messages}
 
-    def _set_up(self, step: Json) -> Json:
-        server = SetupServer(self.terms)
-        machines = {k: self._setup_client(member) for k, member in self.members.items()}
-        up: dict[int, bytes | None] = {k: machine.start() for k, machine in machines.items()}
-        while not server.finished:
-            up = self._stage(server, machines, up, step)
-        if not self.terms.hybrid:
-            for k in up:
-                assert machines[k].done is not None
-        self.collector.enrol(server)
-        for k, machine in machines.items():
-            if machine.done is not None:
-                self.members[k].enrol(machine.done)
-        group = server.group
-        return {
-            "list_view": group.list_view.hex(),
-            "seed": group.seed.hex(),
-            "view": group.view.hex(),
-            "members": group.members,
-            "present": server.present,
-            "degree": group.degree,
-            "threshold": group.threshold,
-            "quorum": group.quorum,
-            "committee": group.committee,
-            "neighbours": [group.near[k] for k in group.members],
-            "tag_keys": [self.collector.tags[k].hex() for k in server.present],
-            "chains": [
-                [low, high, self._enrolled_chain(low, high).first.hex()]
-                for low, high in self._pairs()
-            ],
-        }
 
-    def _setup_client(self, member: Member) -> SetupClient:
-        capsules = {
-            one["to"]: raw(one["capsule"])
-            for one in self.case["capsules"]
-            if one["from"] == member.number
-        }
-        return SetupClient(self.terms, member.number, member.identity, member.draws, capsules)
+@dataclass
+class _Step:
+    """One set-up or round of a flow."""
+
+    flow: Replay
+    at: int
+    step: Json
+    deliveries: list[Delivery] = field(default_factory=list)
+    lost: list[Delivery] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.server, self.clients = self.flow.server, self.flow.clients
 
     @property
-    def group(self) -> Group:
-        assert self.collector.group is not None
-        return self.collector.group
-
-    def _pairs(self) -> list[tuple[int, int]]:
-        there = self.collector.present
-        near = self.group.near
-        return [(k, peer) for k in there for peer in near[k] if k < peer and peer in there]
-
-    def _enrolled_chain(self, low: int, high: int) -> Chain:
-        enrolled = self.members[low].enrolled
-        assert enrolled is not None
-        return enrolled.chains[high]
-
-    def _round(self, step: Json) -> Json:
-        terms = RoundTerms(
-            index=step["index"],
-            length=step["length"],
-            bound=step["bound"],
-            room=step["room"],
-            least=step["least"],
-            subject=raw(step["subject"]),
+    def messages(self) -> Json:
+        came, lost = (
+            described(part, compact=self.step["compact"]) for part in (self.deliveries, self.lost)
         )
-        server = RoundServer(self.collector, terms)
-        machines = {
-            k: RoundClient(self.members[k], terms, values)
-            for k, values in zip(self.collector.present, step["values"], strict=True)
-        }
-        up = {k: machine.start() for k, machine in machines.items()}
-        drawn = {k: machine.prepared for k, machine in machines.items()}
-        channels = [self._channel(terms.index, *pair, step["detail"]) for pair in self._pairs()]
-        detail = self._detail(terms, step, drawn) if step["detail"] else {}
-        while not server.finished:
-            up = self._stage(server, machines, up, step)
+        return {"messages": came, "not_arrived": lost}
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Neighbours to whom a channel leads."""
+        present, near = self.server.present, self.server.group.neighbours
+        return [
+            (low, high) for low in present for high in near[low] if low < high and high in present
+        ]
+
+    def set_up(self) -> Json:
+        self.server.begin_set_up()
+        self._run({client: machine.join() for client, machine in self.clients.items()})
+        server, group = self.server, self.server.group
+        names = ("seed", "view", "members", "degree", "threshold", "quorum", "committee")
+        for client in server.present:
+            assert self.clients[client].tag_key == server.tag_keys[client]
         return {
-            **detail,
+            "list_view": server.list_view,
+            **{name: getattr(group, name) for name in names},
+            "present": server.present,
+            "neighbours": [group.neighbours[member] for member in group.members],
+            "tag_keys": [server.tag_keys[client] for client in server.present],
+            "chains": [(low, high, self.clients[low].chains[high]) for low, high in self.pairs],
+        }
+
+    def round(self) -> Json:
+        step, server = self.step, self.server
+        numbers = (step[name] for name in ("index", "length", "bound", "room", "least"))
+        terms = plain.Terms(*numbers, raw(step["subject"]))
+        values = dict(zip(server.present, step["values"], strict=True))
+        server.begin(terms)
+        first = {client: self.clients[client].begin(terms, values[client]) for client in values}
+        channels = [self._channel(terms.index, *pair) for pair in self.pairs]
+        prepared = [self._prepared(client) for client in values] if step["detail"] else []
+        self._run(first)
+        ended = {
             "channels": channels,
-            "closed": {str(k): closed for k, closed in sorted(server.closed.items()) if closed},
+            "closed": server.closed,
             "survivors": server.survivors,
-            "barred": sorted(self.collector.barred),
+            "barred": sorted(server.barred),
             "sum": server.sum,
         }
+        return {**ended, **self._detail(prepared)} if step["detail"] else ended
 
-    def _channel(self, index: int, low: int, high: int, detail: bool) -> list[Any]:
-        chain = self._enrolled_chain(low, high)
-        keys = b"".join(chain.keys(index))
-        return [low, high, chain.state.hex(), *([keys.hex()] if detail else [])]
+    def _channel(self, index: int, low: int, high: int) -> list[Any]:
+        client = self.clients[low]
+        state, keys = plain.channel(client.session, client.chains[high], low, high, index)
+        return [low, high, state, *([keys] if self.step["detail"] else [])]
 
-    def _detail(self, terms: RoundTerms, step: Json, drawn: Mapping[int, Prepared]) -> Json:
-        group, session, count = self.group, self.terms.id, terms.size(self.group) // 8
-        packed = [plain.pack(values, *terms.shape(group)) for values in step["values"]]
-        selves = {
-            k: plain.self_mask_key(session, terms.encoded, k, one.seed) for k, one in drawn.items()
-        }
+    def _prepared(self, client: int) -> Json:
+        session, one = self.clients[client].session, self.clients[client].prepared
         return {
-            "packed": [b"".join(w.to_bytes(8, "little") for w in words).hex() for words in packed],
-            "prepared": [self._prepared(k, one) for k, one in drawn.items()],
-            "self_masks": [
-                [key.hex(), plain.keystream(key, 8 * count).hex()] for key in selves.values()
-            ],
-            "pairs": [self._pair(terms, low, high, drawn) for low, high in self._pairs()],
+            "root": plain.element(one.root),
+            "seed": plain.element(one.seed),
+            "round_private": one.round_key.private_bytes_raw(),
+            "round_public": plain.public(one.round_key),
+            "commitment": plain.seed_commitment(session, one.index, client, one.seed),
+            "vault_key": plain.vault_key(session, one.index, client, one.root),
+            "root_shares": [plain.element(share) for share in one.root_shares.values()],
+            "seed_shares": [plain.element(share) for share in one.seed_shares.values()],
         }
 
-    def _prepared(self, client: int, one: Prepared) -> Json:
-        index = plain.eight(one.index)
-        vault = plain.context("vault key", self.terms.id, index, client)
-        assert len(one.part) == part_size(self.group.degree)
+    def _detail(self, prepared: list[Json]) -> Json:
+        present = [self.clients[client] for client in self.server.present]
         return {
-            "root": one.root.hex(),
-            "seed": one.seed.hex(),
-            "round_private": one.private.hex(),
-            "round_public": one.part[:32].hex(),
-            "commitment": one.commitment.hex(),
-            "vault_key": plain.hkdf(one.root, self.terms.id, vault).hex(),
-            "root_shares": [share.hex() for share in one.root_shares],
-            "seed_shares": [share.hex() for share in one.seed_shares],
+            "packed": [client.packed for client in present],
+            "prepared": prepared,
+            "self_masks": [client.self_mask for client in present],
+            "pairs": [(low, high, *self.clients[low].pairs[high]) for low, high in self.pairs],
         }
 
-    def _pair(
-        self, terms: RoundTerms, low: int, high: int, drawn: Mapping[int, Prepared]
-    ) -> list[Any]:
-        agreed = plain.exchange(drawn[low].private, drawn[high].part[:32])
-        secret = self._enrolled_chain(low, high).keys(terms.index)[2]
-        key = pair_key(self.group, terms, low, high, agreed, secret)
-        mask = plain.keystream(key, terms.size(self.group))
-        return [low, high, agreed.hex(), key.hex(), mask.hex()]
+    def _run(self, up: Mapping[int, bytes | None]) -> None:
+        """Deliver and answer messages until the server is done."""
+        while self.server.stage:
+            for client, message in up.items():
+                if message is not None:
+                    self._to_server(Delivery(self.at, client, SERVER, message))
+            with at_party(SERVER, "close"):
+                down = self.server.close()
+            up = {client: self._to_client(client, message) for client, message in down.items()}
 
-    def _stage(
-        self,
-        server: SetupServer | RoundServer,
-        machines: Mapping[int, SetupClient] | Mapping[int, RoundClient],
-        up: Mapping[int, bytes | None],
-        step: Json,
-    ) -> dict[int, bytes | None]:
-        for k, message in up.items():
-            if message is None:
-                continue
-            sent = Delivery(self.step, k, SERVER, message)
-            if [sent.kind, k] in step["lost"]:
-                self.lost.append(sent)
-                continue
-            came = self._arrived(sent, step["altered"])
-            try:
-                server.receive(came.sender, came.data)
-            except RefusedMessage as refusal:
-                raise RefusedHere(SERVER, "receive", refusal.reason) from None
-        try:
-            down = server.close()
-        except RefusedMessage as refusal:
-            raise RefusedHere(SERVER, "close", refusal.reason) from None
-        replies: dict[int, bytes | None] = {}
-        for k, message in down.items():
-            came = self._arrived(Delivery(self.step, SERVER, k, message), step["altered"])
-            try:
-                replies[k] = machines[k].receive(came.data)
-            except RefusedMessage as refusal:
-                raise RefusedHere(k, "receive", refusal.reason) from None
-        return replies
+    def _to_server(self, sent: Delivery) -> None:
+        if [sent.kind, sent.sender] in self.step["lost"]:
+            self.lost.append(sent)
+            return
+        came = self._arrived(sent)
+        with at_party(SERVER, "receive"):
+            self.server.receive(came.sender, came.data)
 
-    def _arrived(self, sent: Delivery, altered: Sequence[Json]) -> Delivery:
-        came = self.tamper(listed(sent, altered))
+    def _to_client(self, client: int, message: bytes) -> bytes | None:
+        came = self._arrived(Delivery(self.at, SERVER, client, message))
+        with at_party(client, "receive"):
+            return self.clients[client].receive(came.data)
+
+    def _arrived(self, sent: Delivery) -> Delivery:
+        came = self.flow.tamper(listed(sent, self.step["altered"]))
         self.deliveries.append(came)
         return came

@@ -27,7 +27,7 @@ REASONS: Final = {
     "commitment": "did not commit to",
     "keys": "are not those that it signed",
     "bad key": "low order|high-order point",
-    "set": "names a member that does not exist",
+    "set": "names a member that does not exist|not in the cohort",
     "own place": r"leaves out client|leave out \d|went on without it",
     "quorum": "below the (quorum|threshold)",
     "channel": "left during the set-up",
@@ -119,14 +119,14 @@ def sent(at: At) -> bytes:
     return next(d.data for d in flow.deliveries if (d.step, d.kind, d.sender, d.receiver) == at[1:])
 
 
-def retagged(client: int, change: Change) -> Change:
+def retagged(client: int, change: Change, flow: str = "complete") -> Change:
     """A client alters its own input, and tags it again."""
 
     def made(data: bytes) -> bytes:
-        setup, altered = honest("complete").made["steps"][0], change(data[:-16])
+        setup, altered = honest(flow).made["steps"][0], change(data[:-16])
         key = bytes.fromhex(setup["tag_keys"][setup["present"].index(client)])
         index = int.from_bytes(data[8:16], "big")
-        return altered + plain.tag(key, index, altered)
+        return altered + plain.seal(key, index, b"", altered)
 
     return made
 
@@ -149,10 +149,15 @@ def up_to(total: int) -> Callable[[], int]:
 
 def other_nonce(data: bytes) -> bytes:
     """Client 6 reveals a nonce that it did not commit to, and signs it."""
-    flow, session, nonce = honest("complete"), data[16:HEADER], bytes(32)
+    flow, nonce = honest("complete"), bytes(32)
     view = bytes.fromhex(flow.made["steps"][0]["list_view"])
-    text = plain.context("reveal signature", session, b"", 6) + view + nonce
+    text = plain.reveal_text(session_of(data), 6, view, nonce)
     return data[:HEADER] + nonce + flow.identities[6].sign(text)
+
+
+def session_of(data: bytes) -> plain.Session:
+    """The session of a message, as far as signed texts need it."""
+    return plain.Session(data[16:HEADER], {}, b"", 0, 1024)
 
 
 def other_survivors(data: bytes) -> bytes:
@@ -160,11 +165,12 @@ def other_survivors(data: bytes) -> bytes:
     flow, step = honest("complete"), honest("complete").made["steps"][2]
     view = bytes.fromhex(flow.made["steps"][0]["view"])
     subject, left = bytes.fromhex(step["subject"]), step["survivors"]
-    numbers = (step["index"], step["length"], step["bound"])
-    terms = plain.terms_of(*numbers, subject, step["room"], step["least"])
-    there = plain.member_set(left, SEVEN)
-    texts = {k: plain.survivor_text(data[16:HEADER], terms, k, view, there, there) for k in left}
-    signed = {k: flow.identities[k].sign(text) for k, text in texts.items()}
+    numbers = (step[name] for name in ("index", "length", "bound", "room", "least"))
+    terms, there, signed = plain.Terms(*numbers, subject), plain.set_of(left, SEVEN), {}
+    for k in left:
+        given = "survivor signature", k, view, there, there
+        text = plain.round_text(session_of(data), terms, *given)
+        signed[k] = flow.identities[k].sign(text)
     return data[:HEADER] + plain.signature_list(signed, SEVEN)
 
 
@@ -196,6 +202,7 @@ HYBRID_JOIN: Final = ("hybrid", 0, "JOIN", 5, SERVER)
 CAPSULES: Final = ("hybrid", 0, "CAPSULES", 3, SERVER)
 RELAYED: Final = ("hybrid", 0, "CAPSULES", SERVER, 5)
 HYBRID_COHORT: Final = ("hybrid", 1, "COHORT", SERVER, 5)
+HYBRID_MASKED: Final = ("hybrid", 1, "MASKED", 5, SERVER)
 MEMBER, PEER, SIGNED, LINE, WORDS = 64, 112, 64, 96, 5 * 8
 REVEALS: Final = HEADER + 1
 KEYS: Final = REVEALS + 7 * LINE
@@ -337,7 +344,7 @@ def _of_dropouts() -> list[Case]:
              both(flip(HEADER, 0x60), cut(2 * SIGNED)), "signatures"),
         Case("signatures of other sets", SIGNATURES, other_survivors, "signatures"),
         Case("a round that an input had prepared, prepared otherwise", AGAIN,
-             lambda data: data[:4] + plain.four(6) + data[8:], "repeat", claimed=6),
+             lambda data: data[:4] + plain.u32(6) + data[8:], "repeat", claimed=6),
     ]  # fmt: skip
 
 
@@ -354,6 +361,8 @@ def _of_others() -> list[Case]:
              flip(HEADER + 1 + 32), "too few"),
         Case("a cohort that names a client which left during the set-up", HYBRID_COHORT,
              both(flip(HEADER, 0x08), longer(PEER)), "channel"),
+        Case("an input that closes the seals of a member outside the cohort", HYBRID_MASKED,
+             retagged(5, flip(HEADER + 8, 0x04), "hybrid"), "set"),
     ]  # fmt: skip
 
 

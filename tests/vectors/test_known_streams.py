@@ -5,6 +5,7 @@ does not give. By hand means HKDF with hmac, and AES-CTR and X25519 as the libra
 """
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from secure_fd.crypto.keys import BLOCK_WORDS, AgreementKey, Keystream, scratch_words
 from secure_fd.secagg import masks as masking
@@ -12,15 +13,17 @@ from secure_fd.secagg.masks import pair_stream, self_stream
 from secure_fd.secagg.session import PinnedRoster, RoundScope, RoundTerms, Session
 from tests.vectors import independent as plain
 
-ROSTER = {k: plain.identity_public(bytes([k + 1]) * 32) for k in range(3)}
-SERVER_KEY = plain.agreement_public(bytes([0x40]) * 32)
+IDENTITIES = [Ed25519PrivateKey.from_private_bytes(bytes([k + 1]) * 32) for k in range(3)]
+ROSTER = {k: plain.public(identity) for k, identity in enumerate(IDENTITIES)}
+SERVER_KEY = plain.public(plain.x25519(bytes([0x40]) * 32))
 ROOTS = [bytes([0x50 + k]) * 32 for k in range(3)]
 SECRET = bytes(range(100, 132))
 SCOPE = RoundScope(
     Session(PinnedRoster(ROSTER), b"configuration", b"proxies", b"nonce", SERVER_KEY),
     RoundTerms(index=7, length=1000, bound=4095, subject=b"subject"),
 )
-TERMS = plain.terms_of(7, 1000, 4095, b"subject")
+SESSION = plain.Session(SCOPE.session.id, ROSTER, SERVER_KEY, 0, 1024)
+TERMS = plain.Terms(7, 1000, 4095, 0, 0, b"subject")
 
 PAIRS = {
     (0, 1): "c3346387fe747bed0463e0c1a648fc74814705d73cdcc0e0",
@@ -54,26 +57,26 @@ def test_pair_streams_have_known_first_words_from_either_side(ends):
 @pytest.mark.parametrize("ends", PAIRS)
 def test_pair_streams_made_by_hand_are_the_same(ends):
     low, high = ends
-    agreed = plain.exchange(ROOTS[low], plain.agreement_public(ROOTS[high]))
-    key = plain.pair_mask_key(SCOPE.session.id, TERMS, low, high, agreed + SECRET)
-    assert plain.keystream(key, 24).hex() == PAIRS[ends]
+    agreed = plain.dh(plain.x25519(ROOTS[low]), plain.public(plain.x25519(ROOTS[high])))
+    key = plain.pair_mask_key(SESSION, TERMS, low, high, agreed, SECRET)
+    assert plain.Stream(key).read(24).hex() == PAIRS[ends]
 
 
 @pytest.mark.parametrize("client", SELVES)
 def test_self_streams_have_known_first_words(client):
     seed = int.from_bytes(ROOTS[client], "big")
     assert first_words(self_stream(SCOPE, client, seed)) == SELVES[client]
-    key = plain.self_mask_key(SCOPE.session.id, TERMS, client, ROOTS[client])
-    assert plain.keystream(key, 24).hex() == SELVES[client]
+    key = plain.self_mask_key(SESSION, TERMS, client, seed)
+    assert plain.Stream(key).read(24).hex() == SELVES[client]
 
 
 def test_streams_go_on_as_one_keystream_across_blocks():
     """Block by block, in uneven reads: never a word twice, never one left out."""
-    key = plain.self_mask_key(SCOPE.session.id, TERMS, 0, ROOTS[0])
-    stream, scratch = self_stream(SCOPE, 0, int.from_bytes(ROOTS[0], "big")), scratch_words()
+    seed, scratch = int.from_bytes(ROOTS[0], "big"), scratch_words()
+    stream, key = self_stream(SCOPE, 0, seed), plain.self_mask_key(SESSION, TERMS, 0, seed)
     sizes = (1, 2, 5, BLOCK_WORDS, 3, BLOCK_WORDS - 1)
     read = b"".join(stream.read_words(size, scratch).tobytes() for size in sizes)
-    assert read == plain.keystream(key, 8 * sum(sizes))
+    assert read == plain.Stream(key).read(8 * sum(sizes))
 
 
 def test_twin_with_a_seed_of_32_bits_gives_other_words(monkeypatch):
