@@ -197,6 +197,7 @@ LESS: Final = ("complete", 2, "SURVIVORS", SERVER, 6)
 CONSISTENT: Final = ("complete", 2, "CONSISTENT", 6, SERVER)
 SIGNATURES: Final = ("complete", 2, "SIGNATURES", SERVER, 6)
 AGAIN: Final = ("complete", 3, "PREPARE", 4, SERVER)
+FEW_HOLDERS: Final = ("sparse", 1, "COHORT", SERVER, 2)
 FEW_SIGNERS: Final = ("sparse", 1, "SURVIVORS", SERVER, 2)
 HYBRID_JOIN: Final = ("hybrid", 0, "JOIN", 5, SERVER)
 CAPSULES: Final = ("hybrid", 0, "CAPSULES", 3, SERVER)
@@ -354,6 +355,10 @@ def _of_others() -> list[Case]:
              "set"),
         Case("a capsule key with coefficients beyond the modulus", HYBRID_JOIN,
              lambda data: data[: HEADER + 32] + b"\xff" * 3 + data[HEADER + 35 :], "bad key"),
+        Case("a cohort with four of the receiver's six holders", FEW_HOLDERS,
+             both(flip(HEADER, 0x40), flip(HEADER + 1), cut(2 * PEER)), "quorum"),
+        Case("a capsule key whose curve part is of low order", HYBRID_JOIN,
+             zeros(HEADER + 32 + 1184, 32), "bad key"),
         Case("one capsule too few", CAPSULES, cut(1168), "length"),
         Case("capsules of nobody", RELAYED, flip(HEADER, 0x10), "set"),
         Case("capsules of two members only", RELAYED, flip(HEADER, 0x04), "few members"),
