@@ -27,7 +27,7 @@ from secure_fd import simulate
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.data.own_images import images_in
-from secure_fd.deployment.records import proxies_in, records_in
+from secure_fd.deployment.parties import proxies_in, records_in
 from secure_fd.deployment.recovery import digest_of
 from secure_fd.deployment.roster import RosterFile, read
 from secure_fd.deployment.site_network import load_site_network

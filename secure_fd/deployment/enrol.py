@@ -10,12 +10,13 @@ from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.image_sets import own_name
 from secure_fd.deployment import keys
-from secure_fd.deployment.parties import CPU, parts_of
-from secure_fd.deployment.records import (
+from secure_fd.deployment.parties import (
+    CPU,
     LEAST_NOISY_RECORDS,
     LEAST_RECORDS,
     Pixels,
     count_records,
+    parts_of,
     proxies_in,
 )
 from secure_fd.deployment.roster import (

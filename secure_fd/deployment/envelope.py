@@ -15,9 +15,7 @@ from secure_fd.errors import PeerError
 from secure_fd.wire import LIMIT
 
 CHALLENGE_BYTES: Final = 32
-PROCESS_BYTES: Final = 8
 _Count: TypeAlias = Annotated[int, Meta(ge=0)]
-_Process: TypeAlias = Annotated[bytes, Meta(min_length=PROCESS_BYTES, max_length=PROCESS_BYTES)]
 _Parts: TypeAlias = Annotated[tuple[bytes, ...], Meta(max_length=1 << 16)]
 """A site that was away is sent one part for each broadcast that it missed."""
 
@@ -29,14 +27,12 @@ class PushKind(IntEnum):
     """Prove who you are; parts: a challenge."""
     JOIN = 2
     """Begin a set-up."""
-    BEGIN = 3
-    """Train alone, before the first round."""
-    CARRY = 4
+    CARRY = 3
     """Read these messages."""
-    ALONE = 5
-    """Take a round in which the server asks nothing."""
-    END = 6
-    """The run is over; parts: messages that are still due."""
+    ALONE = 4
+    """Read these messages, then take a round in which the server asks nothing."""
+    END = 5
+    """Read these messages: the run is over."""
 
 
 class _Envelope(Struct, frozen=True, array_like=True, tag=True):
@@ -70,16 +66,15 @@ class Push(_Envelope, frozen=True, array_like=True, tag=True):
 class Answer(_Envelope, frozen=True, array_like=True, tag=True):
     """Answer of a site.
 
-    refused: whether it refused a message; it then reads no more of this round. process: drawn when
-    the site's process began. position: broadcasts that it has read. computing: wall seconds
-    between the arrival of the push and the answer.
+    refused: whether it refused a message; it then reads no more of this round. position:
+    broadcasts that it has read. computing: wall seconds between the arrival of the push and the
+    answer.
 
-    >>> Answer.decode(Answer(False, bytes(8), 0, 0.5, (b"ab",)).encode()).computing
+    >>> Answer.decode(Answer(False, 0, 0.5, (b"ab",)).encode()).computing
     0.5
     """
 
     refused: bool
-    process: _Process
     position: _Count
     computing: Annotated[float, Meta(ge=0, lt=1e9)]
     parts: _Parts = ()
@@ -88,6 +83,6 @@ class Answer(_Envelope, frozen=True, array_like=True, tag=True):
 _CODEC: Final = Codec[_Envelope](Push | Answer, "a push or an answer of this version", PeerError)
 
 
-def hello_text(session: bytes, challenge: bytes, process: bytes) -> bytes:
+def hello_text(session: bytes, challenge: bytes) -> bytes:
     """Text that a site signs to prove which of the roster it is, under the server's challenge."""
-    return fields(b"secure-fd site", session, challenge, process)
+    return fields(b"secure-fd site", session, challenge)

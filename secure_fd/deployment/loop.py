@@ -3,7 +3,9 @@
 In steady state a round is two pushes, since the result of the last sum goes out with the next
 announcement. A site that does not answer in time, or refuses, is silent for the rest of the round.
 Before the next round the server greets it: the site proves who it is and how many broadcasts it
-has read, and is sent the others.
+has read, and is sent the others. A site trains alone before it answers its first greeting.
+
+The transport keeps the time as well, so that a simulated one runs the rounds in one process.
 """
 
 import logging
@@ -12,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +22,7 @@ import numpy as np
 from secure_fd.crypto.keys import SIGNATURE_BYTES
 from secure_fd.deployment import keys
 from secure_fd.deployment.envelope import CHALLENGE_BYTES, Answer, Push, PushKind, hello_text
-from secure_fd.deployment.parties import CPU, kept_seed, parts_of
-from secure_fd.deployment.records import proxies_in
+from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in
 from secure_fd.deployment.recovery import Recovery, StoredSums, digest_of
 from secure_fd.deployment.roster import RosterFile, read
 from secure_fd.deployment.serve import check_home, note
@@ -39,10 +40,12 @@ _GREETING = 5.0
 """Seconds to wait for the answer to a greeting, so that a dead site does not block the others."""
 _GREETED = 0.05
 """Seconds beyond that for each site that is greeted, so that a thousand are not asked again."""
+_PAUSE = 0.1
+"""Seconds between two looks for sites."""
 
 
 class Transport:
-    """Carries pushes to nodes. A node is the transport's name for a site's process."""
+    """Carries pushes to nodes, and keeps the time. A node is one process of a site."""
 
     def nodes(self) -> Sequence[int]:
         """Return the nodes that can be reached now."""
@@ -55,8 +58,16 @@ class Transport:
         """
         raise NotImplementedError
 
+    def now(self) -> float:
+        """Return the seconds of a clock that never goes back."""
+        return time.monotonic()
 
-@dataclass(frozen=True, slots=True)
+    def pause(self, seconds: float) -> None:
+        """Return after so many seconds of this clock."""
+        time.sleep(seconds)
+
+
+@dataclass(slots=True)
 class RoundOutcome:
     """One round as the server knows it; of a sum it has a hash only.
 
@@ -68,18 +79,18 @@ class RoundOutcome:
     """
 
     index: int
-    aborted: bool
-    why: str
-    kept: float | None
-    survivors: tuple[tuple[int, ...], ...]
-    sums: tuple[str, ...]
-    refused: Mapping[int, str]
-    silent: tuple[int, ...]
-    bytes_up: int
-    bytes_down: int
-    seconds: float
-    computing: float
-    stages: int
+    aborted: bool = False
+    why: str = ""
+    kept: float | None = 0.0
+    survivors: tuple[tuple[int, ...], ...] = ()
+    sums: tuple[str, ...] = ()
+    refused: Mapping[int, str] = field(default_factory=dict)
+    silent: tuple[int, ...] = ()
+    bytes_up: int = 0
+    bytes_down: int = 0
+    seconds: float = 0.0
+    computing: float = 0.0
+    stages: int = 0
 
 
 class Rounds:
@@ -88,6 +99,9 @@ class Rounds:
     file: the server's state file. on_sites: called with the names of the sites that are there,
     whenever they change.
     """
+
+    party: Server
+    """Set by `open`."""
 
     def __init__(
         self,
@@ -99,20 +113,13 @@ class Rounds:
     ) -> None:
         self._roster, self._parts, self._on_sites = roster, parts, on_sites
         self._transport, self._file = transport, file
-        self._member = StoredSums(roster.session, keys.agreement_in(file), file)
-        self._deadline, self._all = roster.terms.deadline, len(roster.sites)
-        self._nodes: dict[int, int] = {}  # by site
-        self._processes: dict[int, bytes] = {}  # by site that was greeted and began
-        self._lost: set[int] = set()
+        self._sums = StoredSums(roster.session, keys.agreement_in(file), file)
+        self._deadline = roster.terms.deadline
+        self._nodes: dict[int, int] = {}  # by site that was greeted and has answered since
         self._read: dict[int, int] = {}  # by member of the set-up, broadcasts that it has read
         self._owed: Outbound = {}
-        self._is_set_up = False
-        self._new_round()
-
-    def _new_round(self) -> None:
-        self._begun, self._computing, self._stages = time.monotonic(), 0.0, 0
-        self._up = self._down = 0
-        self._silent: set[int] = set()
+        self._is_open = False
+        self._outcome = RoundOutcome(0)
 
     # Set-up
 
@@ -122,70 +129,67 @@ class Rounds:
         Returns the rounds that have begun. MissingClientError if no set-up succeeds.
         """
         # A process that ended before the last message was out is enrolled, and no site may be.
-        members = self._file.get("set up") if self._member.enrolled else None
-        self._is_set_up = members is not None
+        members = self._file.get("set up") if self._sums.enrolled else None
         if members is None:
             members = self._set_up()
-        self.party = self._party()
+        parts, network = self._parts, self._parts.network(0)
+        setting = parts.setting(kept_seed(self._file, self._sums), CPU)
+        parts.method.check(setting, [network])
+        self.party = Server(
+            tuple(range(len(self._roster.sites))),
+            self._roster.session.id,
+            keys.identity_in(self._file),
+            parts.method.server(setting, network),
+            self._sums,
+            parts.protection.noise_terms,
+        )
         self._recovery = Recovery(self.party, self._file)
         begun = self._recovery.come_back()
         self._read = dict.fromkeys(np.frombuffer(members, "<u4").tolist(), self.party.dropped)
-        if self._processes:
-            self._push({k: Push(PushKind.BEGIN) for k in self._here})
-        else:
-            self._wait(self._all, self._deadline)
+        self._is_open, self._nodes = True, {}  # sites train alone before they answer again
+        self._wait(len(self._read), self._deadline)
         return begun
-
-    def _party(self) -> Server:
-        parts, session, network = self._parts, self._roster.session.id, self._parts.network(0)
-        setting = parts.setting(kept_seed(self._file, self._member), CPU)
-        parts.method.check(setting, [network])
-        role, noise = parts.method.server(setting, network), parts.protection.noise_terms
-        key, numbers = keys.identity_in(self._file), tuple(range(self._all))
-        return Server(numbers, session, key, role, self._member, noise)
 
     def _set_up(self) -> bytes:
         """Make the set-up, again for a site that joined and missed a message; its members."""
         for attempt in range(1, _SETUPS + 1):
-            self._wait(self._all, self._deadline)
-            self._wait(self._member.session.least_members)  # hours, where need be
-            joined = self._here
+            self._wait(len(self._roster.sites), self._deadline)
+            self._wait(self._sums.session.least_members)  # hours, where need be
+            joined = set(self._nodes)
             try:
                 self._one_set_up()
             except MissingClientError as error:
                 log.warning(f"set-up failed: {error}")
-                self._lost |= joined
+                self._nodes = {}
                 continue
-            if joined <= self._here or attempt == _SETUPS:
-                members = np.asarray(self._member.group.members, "<u4").tobytes()
+            if joined <= self._nodes.keys() or attempt == _SETUPS:
+                members = np.asarray(self._sums.group.members, "<u4").tobytes()
                 self._file.put({"set up": members})
-                self._is_set_up = True
                 return members
         raise MissingClientError(f"no set-up came about in {_SETUPS} tries")
 
     def _one_set_up(self) -> None:
-        sums = self._member
-        sums.open_setup()
-        pushes = {k: Push(PushKind.JOIN) for k in self._here}
-        while sums.busy:
+        self._sums.open_setup()
+        pushes = dict.fromkeys(self._nodes, Push(PushKind.JOIN))
+        while self._sums.busy:
             for k, answer in self._push(pushes).items():
                 for part in answer.parts:
                     try:
-                        sums.receive(k, part)
+                        self._sums.receive(k, part)
                     except PeerError as error:
                         log.warning(f"set-up, site {k}: {error}")
-            relayed = sums.advance()
+            relayed = self._sums.advance()
             pushes = {k: Push(PushKind.CARRY, (data,)) for k, data in relayed.items()}
         self._push(pushes)
 
     def _wait(self, enough: int, seconds: float = math.inf) -> bool:
         """Greet sites until so many are there; return whether they came in time."""
-        until = time.monotonic() + seconds
+        until = self._transport.now() + seconds
         while True:
             self._greet()
-            if len(self._here) >= enough or time.monotonic() > until:
-                return len(self._here) >= enough
-            time.sleep(0.1)
+            if len(self._nodes) >= enough or self._transport.now() > until:
+                return len(self._nodes) >= enough
+            self._transport.pause(_PAUSE)
 
     # Rounds
 
@@ -193,6 +197,7 @@ class Rounds:
         """Go on up to so many rounds in all; then tell all sites that the run is over."""
         for index in range(self.open(), rounds):
             yield self._round(index)
+        self._outcome = RoundOutcome(rounds)
         self._end()
 
     def _end(self) -> None:
@@ -202,100 +207,78 @@ class Rounds:
         again, for a stage's deadline after the first answers.
         """
         reached, until = set[int](), math.inf
-        while not reached >= self._read.keys() and time.monotonic() < until:
+        while not reached >= self._read.keys() and self._transport.now() < until:
             self._greet()
-            left = self._here - reached
+            left = self._nodes.keys() - reached
             due = {k: self._owed[k] if k in self._owed else self.party.owed(k) for k in left}
             ends = {k: Push(PushKind.END, tuple(parts)) for k, parts in due.items()}
             reached |= self._push(ends).keys()
-            until = min(until, time.monotonic() + self._deadline)
-            time.sleep(0.1)
+            until = min(until, self._transport.now() + self._deadline)
+            self._transport.pause(_PAUSE)
 
     def _round(self, index: int) -> RoundOutcome:
-        self._new_round()
-        least = self._member.group.quorum
+        begun, party = self._transport.now(), self.party
+        made = self._outcome = RoundOutcome(index)
+        least = self._sums.group.quorum
         if not self._wait(least, _PATIENCE * self._deadline):  # the round would be aborted
-            found = f"{len(self._here)} sites are there and a sum needs {least}"
+            found = f"{len(self._nodes)} sites are there and a sum needs {least}"
             raise MissingClientError(f"{found}: begin again later")
         self._recovery.note_begun(index + 1)
-        out = self.party.begin()
-        if not out:
-            self._stage(self._owed)  # the last result, which no announcement carries this time
+        out = party.begin()
+        if not out:  # no announcement carries the last result this time
+            self._stage({k: self._owed.get(k, []) for k in self._nodes}, PushKind.ALONE)
             self._owed = {}
-            self._push({k: Push(PushKind.ALONE) for k in self._here})
         out = {k: self._owed.get(k, []) + parts for k, parts in out.items()}
-        while self.party.busy:
+        while party.busy:
             self._stage(out)
-            out = self.party.advance()
+            out = party.advance()
         self._owed = out
         self._recovery.note_ended(min(self._read.values()))
-        return self._outcome(index)
+        made.aborted, made.why, made.refused = party.aborted, party.why, dict(party.refused)
+        made.kept = 0.0 if party.aborted else party.role.report().kept
+        made.survivors = tuple(result.survivors for result in party.results)
+        made.sums = tuple(map(digest_of, party.results))
+        made.computing = round(made.computing, 3)
+        made.seconds = round(self._transport.now() - begun, 3)
+        return made
 
-    def _stage(self, out: Outbound) -> None:
-        there = {k: parts for k, parts in out.items() if k in self._here and k not in self._silent}
-        pushes = {k: Push(PushKind.CARRY, tuple(parts)) for k, parts in there.items()}
+    def _stage(self, out: Outbound, kind: PushKind = PushKind.CARRY) -> None:
+        silent = self._outcome.silent
+        there = {k: parts for k, parts in out.items() if k in self._nodes and k not in silent}
+        pushes = {k: Push(kind, tuple(parts)) for k, parts in there.items()}
         for k, answer in self._push(pushes).items():
             for part in answer.parts:
                 self.party.receive(k, part)
 
-    def _outcome(self, index: int) -> RoundOutcome:
-        party = self.party
-        return RoundOutcome(
-            index=index,
-            aborted=party.aborted,
-            why=party.why,
-            kept=0.0 if party.aborted else party.role.report().kept,
-            survivors=tuple(result.survivors for result in party.results),
-            sums=tuple(map(digest_of, party.results)),
-            refused=dict(party.refused),
-            silent=tuple(sorted(self._silent)),
-            bytes_up=self._up,
-            bytes_down=self._down,
-            seconds=round(time.monotonic() - self._begun, 3),
-            computing=round(self._computing, 3),
-            stages=self._stages,
-        )
-
     # Sites
 
-    @property
-    def _here(self) -> set[int]:
-        """Sites that were greeted and have answered since."""
-        return set(self._processes) - self._lost
-
     def _greet(self) -> None:
-        """Ask nodes that are new, or whose site was lost, who they are; begin with those."""
-        before, reachable = self._here, set(self._transport.nodes())
-        self._lost |= {k for k, node in self._nodes.items() if node not in reachable}
-        fresh = reachable - {self._nodes[k] for k in self._here}
+        """Ask nodes that are new, or whose site was silent, who they are."""
+        before, reachable = set(self._nodes), set(self._transport.nodes())
+        self._nodes = {k: node for k, node in self._nodes.items() if node in reachable}
+        fresh = reachable.difference(self._nodes.values())
         challenges = {node: os.urandom(CHALLENGE_BYTES) for node in fresh}
         pushes = {n: Push(PushKind.HELLO, (each,)).encode() for n, each in challenges.items()}
-        new: list[int] = []
         for node, data in self._transport.push(pushes, _GREETING + _GREETED * len(pushes)):
             try:
-                new += self._welcome(node, data, challenges[node])
+                self._nodes[self._site_of(Answer.decode(data), challenges[node])] = node
             except PeerError as error:
                 log.warning(f"not greeted: {error}")
-        if self._is_set_up and new:
-            self._push({k: Push(PushKind.BEGIN) for k in new})
-        if self._here != before:
-            self._on_sites(here=[self._roster.sites[k].name for k in sorted(self._here)])
+        if set(self._nodes) != before:
+            self._on_sites(here=[self._roster.sites[k].name for k in sorted(self._nodes)])
 
-    def _welcome(self, node: int, data: bytes, challenge: bytes) -> list[int]:
-        """Take in the site at a node; PeerError unless it proves who it is.
-
-        Returns the site if it has to begin, as its process is another one than before.
-        """
-        answer, roster = Answer.decode(data), self._roster
+    def _site_of(self, answer: Answer, challenge: bytes) -> int:
+        """Return the site that answers a greeting; PeerError unless it proves who it is."""
+        roster = self._roster
         if answer.refused or len(answer.parts) != 3:
             raise PeerError("a greeting was refused")
         number, enrolled, signature = answer.parts
         k = int.from_bytes(number, "big")
         if k not in range(len(roster.sites)) or len(signature) != SIGNATURE_BYTES:
             raise PeerError(f"a greeting names site {k}, which the roster has not")
-        text = hello_text(roster.session.id, challenge, answer.process)
+        text = hello_text(roster.session.id, challenge)
         roster.session.roster[k].verify(signature, text, f"the greeting of site {k}")
-        if self._is_set_up:
+        if self._is_open:
             if enrolled != b"\1":
                 raise PeerError(f"site {k} has lost its state: enrol it anew, in a new roster")
             if answer.position < self.party.dropped:
@@ -304,29 +287,25 @@ class Rounds:
                 self._read[k] = answer.position
             self.party.returned(k, answer.position)
             self._owed.pop(k, None)
-        again = self._processes.get(k) != answer.process
-        self._nodes[k], self._processes[k] = node, answer.process
-        self._lost.discard(k)
-        return [k] if again else []
+        return k
 
     def _push(self, pushes: Mapping[int, Push]) -> dict[int, Answer]:
-        """Run one stage: answers by site. A site without one, or that refuses, is then lost."""
-        sites = {self._nodes[k]: k for k in pushes if k in self._nodes}
+        """Run one stage: answers by site. A site without one, or that refuses, is greeted anew."""
+        made, sites = self._outcome, {self._nodes[k]: k for k in pushes if k in self._nodes}
         sent = {node: pushes[k].encode() for node, k in sites.items()}
-        self._down += sum(map(len, sent.values()))
+        made.bytes_down += sum(map(len, sent.values()))
         answers: dict[int, Answer] = {}
         for node, data in self._transport.push(sent, self._deadline):
-            k = sites[node]
-            self._up += len(data)
+            made.bytes_up += len(data)
             with suppress(PeerError):
-                answers[k] = answer = Answer.decode(data)
-                if k in self._read:
-                    self._read[k] = answer.position
+                answers[sites[node]] = answer = Answer.decode(data)
+                if sites[node] in self._read:
+                    self._read[sites[node]] = answer.position
         absent = pushes.keys() - {k for k, answer in answers.items() if not answer.refused}
-        self._lost |= absent
-        self._silent |= absent
-        self._computing += max((answer.computing for answer in answers.values()), default=0.0)
-        self._stages += 1
+        self._nodes = {k: node for k, node in self._nodes.items() if k not in absent}
+        made.silent = tuple(sorted(absent.union(made.silent)))
+        made.computing += max((answer.computing for answer in answers.values()), default=0.0)
+        made.stages += 1
         return answers
 
 

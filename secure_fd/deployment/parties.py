@@ -1,12 +1,18 @@
-"""Parts of a run that follow from a roster and its proxy samples, the same for all parties."""
+"""What a party makes of a roster and its folders: records, proxy samples, the parts of the run."""
 
 from collections.abc import Mapping
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from secure_fd.data.federated import ClientData, clients_of
+from secure_fd.data.images import proxy_pixels
+from secure_fd.data.own_images import images_in
 from secure_fd.deployment.roster import RosterFile
+from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.secagg.client import MaskingClient
 from secure_fd.secagg.server import MaskingServer
@@ -15,6 +21,50 @@ from secure_fd.simulation.build import PublicFacts, RunConfig, RunParts, build_r
 from secure_fd.storage import Store
 
 CPU: Final = torch.device("cpu")
+Pixels = np.ndarray[Any, np.dtype[np.uint8]]
+LEAST_IMAGES: Final = 20
+"""Fewest images of a site: selectors recognise no class with under ten records."""
+LEAST_RECORDS: Final = 18
+"""Fewest training records of a site: those of `LEAST_IMAGES`."""
+LEAST_NOISY_RECORDS: Final = 100
+"""The same under a record epsilon, whose noise outweighs the answers of fewer records."""
+
+
+def records_in(folder: Path, roster: RosterFile, number: int) -> ClientData:
+    """Read a site's records, one folder a class, scaled to the roster's shape.
+
+    A tenth is for validation. Raises ConfigurationError unless the number of training records is
+    the roster's.
+    """
+    unknown = sorted({path.name for path in folder.iterdir() if path.is_dir()} - {*roster.classes})
+    if unknown:
+        raise ConfigurationError("data", unknown[0], f"use {', '.join(roster.classes)}")
+    channels, size = roster.shape[0], roster.shape[-1]
+    images, _ = images_in(folder, size, channels=channels, classes=roster.classes)
+    n_classes, seed = len(roster.classes), 1000 * roster.terms.seed + number
+    [data] = clients_of([images], n_classes, seed=seed)
+    if len(data.train) != roster.records[number]:
+        allowed = f"the roster has {roster.records[number]} for this site"
+        raise ConfigurationError("data", len(data.train), allowed)
+    return data
+
+
+def count_records(folder: Path) -> int:
+    """Return the number of training records that `records_in` will find.
+
+    Raises ConfigurationError for fewer images than a site needs.
+    """
+    images, names = images_in(folder, 1)
+    if len(images) < LEAST_IMAGES:
+        raise ConfigurationError("data", len(images), f"use {LEAST_IMAGES} images or more")
+    [data] = clients_of([images], len(names))
+    return len(data.train)
+
+
+def proxies_in(folder: Path, size: int, channels: int) -> Pixels:
+    """Public images [P, channels, size, size], in the order of their files' names."""
+    images, _ = images_in(folder, size, channels=channels, folders=[folder])
+    return proxy_pixels(images.pixels)
 
 
 def parts_of(

@@ -7,13 +7,12 @@ run only, which is removed at the end; what the party must not lose is in its ho
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +28,7 @@ APP: Final = Path(__file__).parent / "app"
 JOURNAL: Final = "rounds.jsonl"
 """In the server's home: the lines of the ServerApp, one for each round."""
 _START: Final = 300.0
-"""Seconds in which the SuperLink, then the ServerApp, must have begun."""
+"""Seconds in which the SuperLink must have begun."""
 _LOOK: Final = 0.2
 _GROUP: Final = """trap : TERM
 { trap : TERM; "$@"; kill -KILL 0; } &
@@ -71,16 +70,13 @@ class ServeCommand:
         if _answers(port):
             allowed = "its port is taken on this machine"
             raise ConfigurationError("address", agreed.address, allowed)
-        seen, scratch = len(lines_of(home)), home / "flower"
+        scratch = home / "flower"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)
         try:
             with _superlink(home, self.listen, port):
-                _flwr_run(roster, home, proxies_of(self.proxies, roster), port)
-                event = _follow(home, seen)
+                event = _flwr_run(roster, home, proxies_of(self.proxies, roster), port)
         finally:
-            for pid in [line["pid"] for line in lines_of(home)[seen:] if "pid" in line]:
-                _kill(pid)
             shutil.rmtree(scratch, ignore_errors=True)
         return 0 if event == "ended" else FAILED
 
@@ -97,7 +93,7 @@ def check_home(home: Path, roster: RosterFile) -> None:
         raise ConfigurationError("home", str(home), allowed)
 
 
-def _started(home: Path, *command: str, **options: Any) -> "subprocess.Popen[bytes]":  # noqa: ANN401 - of Popen
+def _started(home: Path, *command: str) -> "subprocess.Popen[bytes]":
     """Start a process without telemetry, look for updates or installation; it logs in the home."""
     programs = str(Path(sys.executable).parent)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR")}
@@ -113,9 +109,10 @@ def _started(home: Path, *command: str, **options: Any) -> "subprocess.Popen[byt
             command,
             env=kept | own,
             cwd=home / "flower",
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            **{"stdin": subprocess.DEVNULL, **options},
+            start_new_session=True,
         )
 
 
@@ -127,8 +124,6 @@ def _superlink(home: Path, listen: str, port: int) -> Iterator[None]:
         *("/bin/sh", "-c", _GROUP, "sh", "flower-superlink", "--host", listen, "--port", str(port)),
         *("--isolation", "subprocess", "--disable-runtime-dependency-installation"),
         *("--ssl-ca-certfile", certificate, "--ssl-certfile", certificate, "--ssl-keyfile", key),
-        stdin=subprocess.PIPE,
-        start_new_session=True,
     )
     try:
         until = time.monotonic() + _START
@@ -142,24 +137,32 @@ def _superlink(home: Path, listen: str, port: int) -> Iterator[None]:
 
 
 def _answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
+    with socket.socket() as trial:
+        return trial.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _flwr_run(roster: Path, home: Path, proxies: Path, port: int) -> None:
-    """Start the ServerApp as a user of Flower does, by `flwr run`."""
+def _flwr_run(roster: Path, home: Path, proxies: Path, port: int) -> str:
+    """Run the ServerApp as a user of Flower does; print its journal and return the last event."""
     certificate = json.dumps(str(keys.tls_files(home)[0]))
     connection = f'address = "127.0.0.1:{port}"\nroot-certificates = {certificate}\n'
     config = f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{connection}'
     (home / "flower" / "config.toml").write_text(config)
     paths = {"home": home, "roster": roster, "proxies": proxies}
     given = " ".join(f"{name}={json.dumps(str(path))}" for name, path in paths.items())
-    process = _started(home, "flwr", "run", str(APP), "here", "--run-config", given)
-    if process.wait(_START):
+    seen, event, lives = len(lines_of(home)), "", True
+    process = _started(home, "flwr", "run", str(APP), "here", "--stream", "--run-config", given)
+    try:
+        while lives and event not in ("ended", "failed"):
+            time.sleep(_LOOK)
+            lives = process.poll() is None
+            for line in lines_of(home)[seen:]:
+                print(json.dumps(line), flush=True)
+                seen, event = seen + 1, line["event"]
+    finally:
+        process.kill()
+    if not event:
         raise LocalError("flwr run failed: its log is flower.log in the home")
+    return event
 
 
 def note(home: Path, event: str, **line: object) -> None:
@@ -172,35 +175,3 @@ def lines_of(home: Path) -> list[dict[str, Any]]:
     """Return the whole lines of a home's journal."""
     text = (home / JOURNAL).read_text() if (home / JOURNAL).exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-
-
-def lives(pid: int) -> bool:
-    """Return whether there is such a process.
-
-    >>> lives(os.getpid())
-    True
-    """
-    with suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False
-
-
-def _follow(home: Path, seen: int) -> str:
-    """Print new lines of the journal until the process that writes them ends; the last event."""
-    pid, event, alive, until = 0, "", True, time.monotonic() + _START
-    while alive and event not in ("ended", "failed"):
-        time.sleep(_LOOK)
-        alive = lives(pid) if pid else time.monotonic() < until
-        for line in lines_of(home)[seen:]:
-            print(json.dumps(line), flush=True)
-            seen, event, pid = seen + 1, line["event"], line.get("pid", pid)
-    return event
-
-
-def _kill(pid: int) -> None:
-    """End a ServerApp that Flower may still be ending; its files stand any end."""
-    with suppress(ProcessLookupError):
-        for _ in range(25):  # it may stay as a zombie
-            os.kill(pid, signal.SIGKILL)
-            time.sleep(_LOOK)

@@ -6,7 +6,6 @@ changed it.
 """
 
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -21,14 +20,12 @@ from secure_fd.data.federated import ClientData
 from secure_fd.deployment import keys, site_network
 from secure_fd.deployment.envelope import (
     CHALLENGE_BYTES,
-    PROCESS_BYTES,
     Answer,
     Push,
     PushKind,
     hello_text,
 )
-from secure_fd.deployment.parties import CPU, kept_seed, parts_of
-from secure_fd.deployment.records import proxies_in, records_in
+from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in, records_in
 from secure_fd.deployment.roster import RosterFile, proxies_of, read
 from secure_fd.errors import (
     ConfigurationError,
@@ -52,7 +49,8 @@ log = logging.getLogger(__name__)
 class Site:
     """One site of a roster. LocalError for a state file of another session.
 
-    folder: home of the site, where its network is saved. done: whether the run is over.
+    folder: home of the site, where its network is saved. clock: returns seconds; for the figures
+    of a round only. done: whether the run is over.
     """
 
     def __init__(
@@ -64,10 +62,11 @@ class Site:
         data: ClientData,
         file: Store,
         folder: Path,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._roster, self._parts, self._number = roster, parts, number
         self._identity, self._data, self._file = identity, data, file
-        self._network_file = folder / "network.pt"
+        self._network_file, self._clock = folder / "network.pt", clock
         self._sums = MaskedClient(
             number,
             identity,
@@ -76,14 +75,13 @@ class Site:
             memory=file.get("memory"),
         )
         self._client: Client | None = None
-        self._process = os.urandom(PROCESS_BYTES)
-        self._begun = self.done = False
+        self.done = False
         self._changed = False  # the network, since it was saved
         self._training: AbstractContextManager[None] = nullcontext()
 
     def answer(self, data: bytes) -> bytes:
         """Carry out one push and return the answer; PeerError for bytes that are no push."""
-        arrived, push = time.monotonic(), Push.decode(data)
+        arrived, push = self._clock(), Push.decode(data)
         sent: list[bytes] = []
         refused = False
         try:
@@ -93,8 +91,8 @@ class Site:
             log.warning(f"refused {push.kind.name}: {error}")
         if self._changed:
             self._save()
-        taken = time.monotonic() - arrived
-        return Answer(refused, self._process, self.position, taken, tuple(sent)).encode()
+        taken = self._clock() - arrived
+        return Answer(refused, self.position, taken, tuple(sent)).encode()
 
     @property
     def digest(self) -> bytes:
@@ -108,29 +106,28 @@ class Site:
 
     def _carry_out(self, push: Push, sent: list[bytes]) -> None:
         """Add answers to `sent` as they are made, so that a refusal leaves earlier ones."""
-        match push.kind:
-            case PushKind.HELLO:
-                sent.extend(self._hello(push.parts))
-            case PushKind.JOIN:
-                self._join(sent)
-            case PushKind.BEGIN:
-                self._begin(sent)
-            case PushKind.ALONE:
-                self._go(self._party().alone, sent)
-            case PushKind.CARRY:
-                self._carry(push.parts, sent)
-            case PushKind.END:
-                self.done = True  # also if it refuses what is due, as nothing will follow
-                self._carry(push.parts, sent)
+        if push.kind is PushKind.HELLO:
+            sent.extend(self._hello(push.parts))
+            return
+        if push.kind is PushKind.JOIN:
+            self._join(sent)
+        # Also if it refuses what is due, as nothing will follow.
+        self.done = self.done or push.kind is PushKind.END
+        for data in push.parts:
+            if self._client is None:
+                sent.extend(self._sums.receive(data))
+            else:
+                self._go(partial(self._client.receive, data), sent)
+        if push.kind is PushKind.ALONE:
+            self._go(self._party().alone, sent)
 
     def _hello(self, parts: Sequence[bytes]) -> list[bytes]:
         """Return its number, whether it completed a set-up, and a signature."""
         if len(parts) != 1 or len(parts[0]) != CHALLENGE_BYTES:
             raise PeerError(f"a challenge has {CHALLENGE_BYTES} bytes")
         if self._client is None and self._is_set_up:
-            self._open()
-        session = self._roster.session.id
-        signed = self._identity.sign(hello_text(session, parts[0], self._process))
+            self._begin()
+        signed = self._identity.sign(hello_text(self._roster.session.id, parts[0]))
         number, enrolled = self._number.to_bytes(4, "big"), bytes([self._is_set_up])
         return [number, enrolled, signed]
 
@@ -140,15 +137,18 @@ class Site:
         return self._sums.enrolled or bool(self._file.get("seed"))
 
     def _join(self, sent: list[bytes]) -> None:
-        """Join a set-up; another may follow before it begins, if one did not reach all sites."""
-        if self._begun or self._file.get("told") is not None:  # it has read a broadcast
+        """Join a set-up; another may follow before the first round, if one missed some sites."""
+        if self._file.get("told") is not None:  # it has read a broadcast
             raise PeerError("the server asks for a set-up that was made")
         self._file.put({"seed": b""})
         self._client = None
         sent.extend(self._sums.join())
 
-    def _open(self) -> Client:
-        """Make the client, once the set-up has agreed on a seed."""
+    def _begin(self) -> None:
+        """Make the client, now that the set-up has agreed on a seed, and train alone.
+
+        Then take over the network that an earlier process saved.
+        """
         roster, parts, number = self._roster, self._parts, self._number
         own = parts.own(number, parts.network(number), self._data, CPU)
         setting = parts.setting(kept_seed(self._file, self._sums), CPU)
@@ -156,18 +156,9 @@ class Site:
         role, noise = parts.method.client(setting, own), parts.protection.noise_terms
         session, server = roster.session.id, IdentityPublic(roster.identity)
         self._training = TrainingMode([own.model])
-        self._client = Client(number, session, server, role, self._sums, noise, file=self._file)
-        return self._client
-
-    def _begin(self, sent: list[bytes]) -> None:
-        """Train alone; then take over the network that an earlier process saved."""
-        if not self._is_set_up:
-            raise PeerError("the server begins before a set-up was made")
-        client = self._client or self._open()
-        if self._begun:  # another process of the server asks
-            return
-        self._begun = True
-        self._go(client.start, sent)
+        client = Client(number, session, server, role, self._sums, noise, file=self._file)
+        self._client = client
+        self._go(client.start, [])
         if self.has_network:
             kept = site_network.load_site_network(self._network_file)
             self._model.load_state_dict(kept.network.state_dict())
@@ -177,14 +168,6 @@ class Site:
         if self._client is None:
             raise PeerError("a message came before the session began")
         return self._client
-
-    def _carry(self, parts: Sequence[bytes], sent: list[bytes]) -> None:
-        for data in parts:
-            if self._client is None:
-                sent.extend(self._sums.receive(data))
-            else:
-                client = self._client
-                self._go(partial(client.receive, data), sent)
 
     def _go(self, step: Callable[[], list[bytes]], sent: list[bytes]) -> None:
         """Run a step of the client, and the training that is due."""

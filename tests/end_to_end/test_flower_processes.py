@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from secure_fd.deployment.serve import lives
 from tests.flower_processes import SITES, federation
 
 pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
@@ -66,7 +65,10 @@ def test_a_killed_server_takes_flower_with_it_and_its_twin_without_a_watcher_doe
     with federation(tmp_path / "f", "--rounds", "2") as made:
         made.start("server")
         made.until(lambda: bool(made.journal()))
-        shells, app = _running("read -r _", str(made.folder)), int(made.journal()[0]["pid"])
+        shells, app = (
+            _running("read -r _", str(made.folder)),
+            Path("/proc", str(made.journal()[0]["pid"])),
+        )
         group = os.getpgid(next(iter(shells)))
         if not watched:
             for shell in shells:
@@ -74,10 +76,10 @@ def test_a_killed_server_takes_flower_with_it_and_its_twin_without_a_watcher_doe
         made.running["server"].kill()
         made.wait("server")
         if watched:
-            made.until(lambda: not lives(app) and not _running(str(made.folder)), 60)
+            made.until(lambda: not app.exists() and not _running(str(made.folder)), 60)
         else:
             time.sleep(5)
-            assert lives(app)
+            assert app.exists()
             assert _running("--ssl-keyfile", str(made.folder))
             os.killpg(group, signal.SIGKILL)
 

@@ -23,8 +23,7 @@ from secure_fd.deployment.commands import main
 from secure_fd.deployment.enrol import InitCommand, RosterCommand
 from secure_fd.deployment.envelope import Answer, Push, PushKind
 from secure_fd.deployment.loop import serve_rounds
-from secure_fd.deployment.parties import CPU, parts_of
-from secure_fd.deployment.records import count_records, proxies_in, records_in
+from secure_fd.deployment.parties import CPU, count_records, parts_of, proxies_in, records_in
 from secure_fd.deployment.roster import (
     RosterFile,
     SiteEntry,
@@ -42,7 +41,7 @@ from secure_fd.wire import Sum
 from tests.flower_federation import CLASSES, image_folders
 
 PUSH = Push(PushKind.CARRY, (b"one", b"", b"three")).encode()
-ANSWER = Answer(False, bytes(8), 2, 0.25, (b"one", b"two")).encode()
+ANSWER = Answer(False, 2, 0.25, (b"one", b"two")).encode()
 
 
 @contextmanager
