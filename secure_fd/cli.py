@@ -4,7 +4,6 @@ import errno
 import signal
 import sys
 import threading
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 from secure_fd import __version__
 from secure_fd.errors import ConfigurationError, SecureFDError
-from secure_fd.files import read_limited
+from secure_fd.files import parse_toml, read_limited
 from secure_fd.optional import extra, import_ours
 
 USAGE_ERROR: Final = 2
@@ -189,12 +188,7 @@ def content(path: str) -> Mapping[str, Any]:
         data = read_limited(Path(path), _MOST_BYTES)
     except OSError:
         raise ConfigurationError(_CONFIG, path, "it must be a file that can be read") from None
-    if len(data) > _MOST_BYTES:
-        raise ConfigurationError(_CONFIG, path, f"use at most {_MOST_BYTES:,} bytes")
-    try:
-        return tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(_CONFIG, path, f"it must be TOML: {error}") from None
+    return parse_toml(_CONFIG, path, data, _MOST_BYTES)
 
 
 def _words(path: str, name: str, value: object, apart: bool) -> list[str]:

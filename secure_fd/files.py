@@ -1,10 +1,13 @@
-"""Files that are whole or not there, and read up to a limit."""
+"""Files that are whole or not there, and settings in TOML, read up to a limit."""
 
 import os
 import secrets
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from secure_fd.errors import ConfigurationError
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, mode: int = 0o666) -> None:
@@ -26,10 +29,24 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, mode: i
 
 
 def read_limited(path: Path, most: int) -> bytes:
-    """Read a file up to one byte more than allowed, so that the caller sees one that is too long.
+    """Read a file up to one byte more than allowed, so that `parse_toml` sees one that is too long.
 
     Raises:
         OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         return file.read(most + 1)
+
+
+def parse_toml(field: str, name: object, data: bytes, most: int) -> dict[str, Any]:
+    """Parse TOML of `most` bytes at most; ConfigurationError about `name` for anything else.
+
+    >>> parse_toml("roster", "this file", b"rounds = 3", 100)
+    {'rounds': 3}
+    """
+    if len(data) > most:
+        raise ConfigurationError(field, name, f"use at most {most:,} bytes")
+    try:
+        return tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(field, name, f"it must be TOML: {error}") from error

@@ -14,19 +14,23 @@ import hashlib
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from filelock import FileLock, Timeout
 
 from secure_fd.crypto.keys import SecretHolder
-from secure_fd.errors import ConfigurationError, LocalError, SecureFDError
+from secure_fd.errors import ConfigurationError, LocalError
 
 Kind: TypeAlias = Literal["state", "ledger"]
 
-_APPLICATIONS: Final[Mapping[Kind, int]] = {"state": 0x5EFD57A7, "ledger": 0x5EFD1ED6}
 _FORMAT: Final = 3
+_MARKS: Final[Mapping[Kind, Mapping[str, int]]] = {
+    "state": {"application_id": 0x5EFD57A7, "user_version": _FORMAT},
+    "ledger": {"application_id": 0x5EFD1ED6, "user_version": _FORMAT},
+}
+"""SQLite's marks of a file, by kind."""
 _ADVICE: Final[Mapping[Kind, str]] = {"state": "enrol anew", "ledger": "create it"}
 _PATIENCE: Final = 5.0
 """Seconds to wait for another reader of the file."""
@@ -49,7 +53,6 @@ _SCHEMA: Final = (
     "CREATE TRIGGER no_delete BEFORE DELETE ON entries "
     "BEGIN SELECT RAISE(ABORT, 'entries are only added'); END",
 )
-_PUT: Final = "INSERT INTO state VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = ?"
 UNFINISHED: Final = "it was never finished and nothing was released under it: remove it"
 
 
@@ -67,13 +70,21 @@ class Store(SecretHolder):
     b'7'
     """
 
-    __slots__ = ("_chain", "_count", "_database", "_lock", "_name", "_process", "_usable")
+    __slots__ = ("_chain", "_count", "_database", "_name", "_opened", "_process", "_usable")
 
-    def __init__(self, name: str, database: sqlite3.Connection, lock: FileLock) -> None:
-        """name: in error messages."""
-        self._name, self._database, self._lock = name, database, lock
-        self._process, self._usable = os.getpid(), True
+    def __init__(self, path: Path, kind: Kind, *, new: bool) -> None:
+        self._name, self._process, self._usable = str(path), os.getpid(), True
         self._chain, self._count = b"", 0
+        with ExitStack() as opened:
+            opened.callback(_lock_of(path).release)
+            if new:
+                _make(path)
+            self._database = opened.enter_context(closing(_connected(path)))
+            if new:
+                self._write_format(kind)
+            else:
+                self._check_format(kind)
+            self._opened = opened.pop_all()
 
     @classmethod
     def create(cls, path: Path, kind: Kind) -> Self:
@@ -82,12 +93,7 @@ class Store(SecretHolder):
         Raises:
             ConfigurationError: the file exists, or none can be made.
         """
-        with cls._opened(path, new=True) as made, made._transaction():
-            for name, mark in _marks(kind).items():
-                made._database.execute(f"PRAGMA {name} = {mark}")
-            for statement in _SCHEMA:
-                made._database.execute(statement)
-        return made
+        return cls(path, kind, new=True)
 
     @classmethod
     def open(cls, path: Path, kind: Kind) -> Self:
@@ -102,34 +108,13 @@ class Store(SecretHolder):
             raise ConfigurationError("path", str(path), allowed)
         if os.name == "posix" and path.stat().st_mode & 0o077:
             raise ConfigurationError("path", str(path), "others may open it: use mode 600")
-        with cls._opened(path, new=False) as found:
-            found._check_format(kind)
-        return found
-
-    @classmethod
-    @contextmanager
-    def _opened(cls, path: Path, *, new: bool) -> Iterator[Self]:
-        """Lock and connect to a file, which is closed if the block fails."""
-        lock = _lock_of(path)
-        try:
-            if new:
-                _make(path)
-            opened = cls(str(path), _connected(path), lock)
-        except SecureFDError:
-            lock.release()
-            raise
-        try:
-            yield opened
-        except SecureFDError:
-            opened.close()
-            raise
+        return cls(path, kind, new=False)
 
     def close(self) -> None:
         """Let another process open the file."""
         self._usable = False
         if self._process == os.getpid():
-            self._database.close()
-            self._lock.release()
+            self._opened.close()
 
     def get(self, name: str) -> bytes | None:
         """Return a value, None where there is none."""
@@ -142,7 +127,7 @@ class Store(SecretHolder):
         self._check_usable()
         with self._transaction():
             for name, value in values.items():
-                self._database.execute(_PUT, (name, value, value))
+                self._database.execute("REPLACE INTO state VALUES (?, ?)", (name, value))
             for name in drop:
                 self._database.execute("DELETE FROM state WHERE name = ?", (name,))
 
@@ -170,11 +155,10 @@ class Store(SecretHolder):
         rows = self._rows("SELECT number, body, chain FROM entries ORDER BY number")
         chain, bodies = b"", []
         for expected, (number, body, written) in enumerate(rows, 1):
-            if type(body) is not bytes or number != expected:
+            intact = type(body) is bytes and number == expected
+            if not intact or _chained(chain, body) != written:
                 raise self._fault(f"entry {expected} is damaged")
-            chain = _chained(chain, body)
-            if chain != written:
-                raise self._fault(f"entry {expected} is damaged")
+            chain = written
             bodies.append(body)
         self._count, self._chain = len(bodies), chain
         return bodies
@@ -191,19 +175,22 @@ class Store(SecretHolder):
             raise self._fault(f"an entry could not be written: {failure}") from failure
         self._usable = True
 
+    def _write_format(self, kind: Kind) -> None:
+        with self._transaction():
+            for name, mark in _MARKS[kind].items():
+                self._database.execute(f"PRAGMA {name} = {mark}")
+            for statement in _SCHEMA:
+                self._database.execute(statement)
+
     def _check_format(self, kind: Kind) -> None:
         """Raise LocalError unless the file is of this form and SQLite finds no damage."""
-        found = {sql for (sql,) in self._rows("SELECT sql FROM sqlite_master WHERE sql != ''")}
-        if not found:
+        schema = {sql for (sql,) in self._rows("SELECT sql FROM sqlite_master WHERE sql != ''")}
+        if not schema:
             raise self._fault(UNFINISHED)
-        marks = _marks(kind)
-        there = {name: self._rows(f"PRAGMA {name}")[0][0] for name in marks}
-        if (
-            there["application_id"] == marks["application_id"]
-            and 0 < there["user_version"] < _FORMAT
-        ):
+        found = {name: self._rows(f"PRAGMA {name}")[0][0] for name in _MARKS[kind]}
+        if found in [{**_MARKS[kind], "user_version": old} for old in range(1, _FORMAT)]:
             raise self._fault(f"it is of an earlier version: {_ADVICE[kind]} under another name")
-        if found != set(_SCHEMA) or there != marks:
+        if schema != set(_SCHEMA) or found != _MARKS[kind]:
             raise self._fault("it is no file of this kind and format")
         if self._rows("PRAGMA integrity_check") != [("ok",)]:
             raise self._fault("it is damaged")
@@ -222,11 +209,6 @@ class Store(SecretHolder):
             raise self._fault("a forked process has no part in its parent's file: open it there")
         if not self._usable:
             raise self._fault("it was closed, or an entry could not be written: open it again")
-
-
-def _marks(kind: Kind) -> dict[str, int]:
-    """Return SQLite's marks of a file of this kind and format."""
-    return {"application_id": _APPLICATIONS[kind], "user_version": _FORMAT}
 
 
 def _chained(before: bytes, body: bytes) -> bytes:

@@ -13,7 +13,6 @@ import json
 import os
 import resource
 import signal
-import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,8 +21,6 @@ from os import PathLike
 from pathlib import Path
 from types import FrameType
 from typing import TypeAlias
-
-from filelock import FileLock
 
 from secure_fd.errors import SecureFDError
 from secure_fd.privacy.events import Event, Gaussian
@@ -128,8 +125,8 @@ class Unlocked(BudgetLedger):
 
     @classmethod
     def open(cls, path: str | PathLike[str], data: str, **_: object) -> BudgetLedger:  # noqa: ARG003
-        lock = FileLock(f"{path}.unused")
-        return cls._read(_Free(str(path), sqlite3.connect(path, isolation_level=None), lock))
+        Path(f"{path}.lock").unlink(missing_ok=True)
+        return cls._read(_Free(Path(path), "ledger", new=False))
 
 
 def killed_before(line: int) -> TraceFunction:

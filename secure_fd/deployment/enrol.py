@@ -30,10 +30,9 @@ from secure_fd.deployment.roster import (
     parse,
     render,
     render_site,
-    toml,
 )
 from secure_fd.errors import ConfigurationError
-from secure_fd.files import read_limited
+from secure_fd.files import parse_toml, read_limited
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +158,8 @@ def _try_out(made: RosterFile, pixels: Pixels) -> None:
 
 def _card(path: Path) -> SiteEntry:
     try:
-        entry: SiteEntry = checked("card", toml("card", read_limited(path, MOST_BYTES)), SiteEntry)
+        found = parse_toml("card", "this file", read_limited(path, MOST_BYTES), MOST_BYTES)
+        entry: SiteEntry = checked("card", found, SiteEntry)
     except OSError as error:
         raise ConfigurationError("cards", str(path), "use a card.toml of a site") from error
     except ConfigurationError as error:

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from secure_fd.crypto.keys import AgreementKey, IdentityKey, SecretHolder
-from secure_fd.errors import LocalError
+from secure_fd.deployment.roster import RosterFile
+from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.storage import Store
 
 _SEED_BYTES: Final = 32
@@ -66,6 +67,18 @@ def home_of(home: Path | None, data: Path) -> Path:
 def open_state(home: Path) -> Store:
     """Open the state file of a home; ConfigurationError if it is missing or in use."""
     return Store.open(home / "state", "state")
+
+
+def check_home(home: Path, roster: RosterFile) -> None:
+    """Raise ConfigurationError unless the roster names the keys of this home; nothing is written.
+
+    A home and its journal belong to one federation.
+    """
+    with closing(open_state(home)) as file:
+        identity = identity_in(file).public.raw
+    if identity != roster.identity:
+        allowed = f"use the home whose keys the roster {roster.name!r} names"
+        raise ConfigurationError("home", str(home), allowed)
 
 
 def identity_in(file: Store) -> IdentityKey:

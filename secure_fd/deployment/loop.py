@@ -25,7 +25,7 @@ from secure_fd.deployment.envelope import CHALLENGE_BYTES, Answer, Push, PushKin
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in
 from secure_fd.deployment.recovery import Recovery, StoredSums, digest_of
 from secure_fd.deployment.roster import RosterFile, read
-from secure_fd.deployment.serve import check_home, note
+from secure_fd.deployment.serve import note
 from secure_fd.errors import MissingClientError, PeerError, SecureFDError
 from secure_fd.protocol.server import Outbound, Server
 from secure_fd.simulation.build import RunParts
@@ -317,7 +317,7 @@ def serve_rounds(home: Path, roster: Path, proxies: Path, transport: Transport) 
     samples that were not agreed on.
     """
     agreed = read(roster)
-    check_home(home, agreed)
+    keys.check_home(home, agreed)
     note(home, "begun", pid=os.getpid())
     try:
         pixels = proxies_in(proxies, agreed.shape[-1], agreed.shape[0])

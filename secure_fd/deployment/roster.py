@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
@@ -23,7 +22,7 @@ from msgspec import Meta, Struct
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.image_sets import IMAGE_SETS, own_shape
 from secure_fd.errors import ConfigurationError
-from secure_fd.files import read_limited
+from secure_fd.files import parse_toml, read_limited
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
 from secure_fd.privacy.ledger import SIMULATION
 from secure_fd.secagg.session import PinnedRoster, Session
@@ -187,22 +186,12 @@ def proxies_of(proxies: Path | None, roster: Path) -> Path:
 
 def parse(data: bytes) -> RosterFile:
     """Read a roster from bytes of TOML; ConfigurationError for anything else."""
-    found = toml("roster", data)
+    found = parse_toml("roster", "this file", data, MOST_BYTES)
     for entry in found["sites"] if isinstance(found.get("sites"), list) else ():
         checked("sites", entry, SiteEntry)  # so that an error names the value
     digest = hashlib.sha256(data).digest()
     made: RosterFile = checked("roster", found | {"digest": digest}, RosterFile)
     return made
-
-
-def toml(what: str, data: bytes) -> dict[str, Any]:
-    """Parse TOML; ConfigurationError about `what` for anything else."""
-    if len(data) > MOST_BYTES:
-        raise ConfigurationError(what, "this file", f"use a file of up to {MOST_BYTES} bytes")
-    try:
-        return tomllib.loads(data.decode())
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(what, "this file", f"it is no TOML ({error})") from error
 
 
 def checked(what: str, value: object, kind: Any) -> Any:  # noqa: ANN401 - a type and its value

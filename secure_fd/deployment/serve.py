@@ -7,19 +7,20 @@ run only, which is removed at the end; what the party must not lose is in its ho
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from secure_fd.cli import FAILED
 from secure_fd.deployment import keys
-from secure_fd.deployment.roster import RosterFile, proxies_of, read
+from secure_fd.deployment.roster import proxies_of, read
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.optional import extra
 
@@ -63,7 +64,7 @@ class ServeCommand:
         roster = self.roster.resolve()
         home = (self.home or roster.parent / "server").resolve()
         agreed = read(roster)
-        check_home(home, agreed)
+        keys.check_home(home, agreed)
         with extra("flower"):
             import flwr  # noqa: F401 - its programs are run
         port = int(agreed.address.rpartition(":")[2])
@@ -79,18 +80,6 @@ class ServeCommand:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return 0 if event == "ended" else FAILED
-
-
-def check_home(home: Path, roster: RosterFile) -> None:
-    """Raise ConfigurationError unless the roster names the keys of this home; nothing is written.
-
-    A home and its journal belong to one federation.
-    """
-    with closing(keys.open_state(home)) as file:
-        identity = keys.identity_in(file).public.raw
-    if identity != roster.identity:
-        allowed = f"use the home whose keys the roster {roster.name!r} names"
-        raise ConfigurationError("home", str(home), allowed)
 
 
 def _started(home: Path, *command: str) -> "subprocess.Popen[bytes]":
@@ -149,8 +138,8 @@ def _flwr_run(roster: Path, home: Path, proxies: Path, port: int) -> str:
     (home / "flower" / "config.toml").write_text(config)
     paths = {"home": home, "roster": roster, "proxies": proxies}
     given = " ".join(f"{name}={json.dumps(str(path))}" for name, path in paths.items())
-    seen, event, lives = len(lines_of(home)), "", True
     process = _started(home, "flwr", "run", str(APP), "here", "--stream", "--run-config", given)
+    seen, event, lives, running = len(lines_of(home)), "", True, {process.pid}
     try:
         while lives and event not in ("ended", "failed"):
             time.sleep(_LOOK)
@@ -158,8 +147,12 @@ def _flwr_run(roster: Path, home: Path, proxies: Path, port: int) -> str:
             for line in lines_of(home)[seen:]:
                 print(json.dumps(line), flush=True)
                 seen, event = seen + 1, line["event"]
+                if event == "begun":
+                    running.add(line["pid"])
     finally:
-        process.kill()
+        for pid in running:  # a ServerApp that Flower ends later would still hold the state file
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     if not event:
         raise LocalError("flwr run failed: its log is flower.log in the home")
     return event

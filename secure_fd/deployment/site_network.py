@@ -1,7 +1,8 @@
 """The network of a site as a file that stands alone: weights, architecture, class names, head."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -28,14 +29,20 @@ class SiteNetwork(nn.Module):
 
     def __init__(
         self,
-        network: nn.Module,
-        classes: tuple[str, ...],
-        shape: tuple[int, ...],
-        answers: str = "network",
-        head: PublicHead | None = None,
+        architecture: str,
+        classes: Sequence[str],
+        shape: Sequence[int],
+        answers: str,
+        head: PublicHead | None,
     ) -> None:
         super().__init__()
-        self.network, self.classes, self.shape = network, classes, shape
+        if answers not in PREDICTORS or (head is None) is not (answers == "network"):
+            raise damaged("it does not say what the site answers with")
+        if not isinstance(head, PublicHead | None):
+            raise damaged("it holds no head")
+        # The weights are in the file: nothing is to be downloaded for them.
+        self.network = models.build(architecture.removesuffix(_PRETRAINED), len(classes), seed=0)
+        self.classes, self.shape = tuple(classes), tuple(shape)
         self.answers, self._head = answers, head
 
     def forward(self, images: Tensor) -> Tensor:
@@ -89,25 +96,15 @@ def load_site_network(path: Path | str) -> SiteNetwork:
     """
     found = saved.read(Path(path), SCHEMA)
     try:
-        return _made(found).eval()
+        parts = (found[name] for name in ("architecture", "classes", "shape", "answers", "head"))
+        made = SiteNetwork(*parts).eval()
+        made.network.load_state_dict(found["network"])
+        with torch.inference_mode():
+            fits = tuple(made(torch.zeros(1, *made.shape)).shape) == (1, len(made.classes))
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         if isinstance(error, ConfigurationError) and error.field == "path":
             raise
         raise damaged("it holds no network of a site") from error
-
-
-def _made(found: dict[str, Any]) -> SiteNetwork:
-    classes, shape = tuple(found["classes"]), tuple(found["shape"])
-    answers, head = found["answers"], found["head"]
-    if answers not in PREDICTORS or (head is None) is not (answers == "network"):
-        raise damaged("it does not say what the site answers with")
-    # The weights are in the file: nothing is to be downloaded for them.
-    network = models.build(found["architecture"].removesuffix(_PRETRAINED), len(classes), seed=0)
-    network.load_state_dict(found["network"])
-    if head is not None and not isinstance(head, PublicHead):
-        raise damaged("it holds no head")
-    made = SiteNetwork(network, classes, shape, answers, head).eval()
-    with torch.inference_mode():
-        if tuple(made(torch.zeros(1, *shape)).shape) != (1, len(classes)):
-            raise damaged("its parts do not fit")
+    if not fits:
+        raise damaged("its parts do not fit")
     return made
