@@ -2,9 +2,8 @@
 
 roster    what all parties agree on: one file that every party holds
 keys      secrets of a site and of the server
-records   a site's records and the public proxy samples, from folders of images
 enrol     from the cards of sites to the roster
-parties   `Client` and `Server` of a roster
+parties   what a party makes of a roster and its folders: records, proxy samples, parts of the run
 envelope  one push and one answer, as bytes
 site      a site's process
 loop      the server's rounds over any transport

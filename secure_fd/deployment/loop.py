@@ -152,9 +152,10 @@ class Rounds:
 
     def _set_up(self) -> bytes:
         """Make the set-up, again for a site that joined and missed a message; its members."""
+        least = self._sums.session.least_members
         for attempt in range(1, _SETUPS + 1):
             self._wait(len(self._roster.sites), self._deadline)
-            self._wait(self._sums.session.least_members)  # hours, where need be
+            self._wait(least)  # hours, where need be
             joined = set(self._nodes)
             try:
                 self._one_set_up()
@@ -162,7 +163,8 @@ class Rounds:
                 log.warning(f"set-up failed: {error}")
                 self._nodes = {}
                 continue
-            if joined <= self._nodes.keys() or attempt == _SETUPS:
+            # With fewer sites no sum would ever come about, and none could join afterwards.
+            if len(self._nodes) >= (least if attempt == _SETUPS else len(joined)):
                 members = np.asarray(self._sums.group.members, "<u4").tobytes()
                 self._file.put({"set up": members})
                 return members

@@ -8,7 +8,7 @@ import pytest
 
 from secure_fd.deployment.envelope import Answer, Push, PushKind
 from secure_fd.deployment.roster import Terms
-from secure_fd.errors import PeerError
+from secure_fd.errors import MissingClientError, PeerError
 from secure_fd.secagg.session import MessageType, Session
 from secure_fd.secagg.setup import ClientSetup
 from tests.flower_federation import Courier, World
@@ -104,6 +104,14 @@ def test_a_server_that_ends_after_some_sites_are_enrolled_makes_the_set_up_anew(
     seeds = {file.get("seed") for file in world.files.values()}
     assert len(seeds) == 1
     assert all(seeds)
+
+
+def test_a_set_up_that_reaches_too_few_sites_is_made_again_by_the_next_process(world):
+    """Sites that miss its last message can join no sum of it, and it has no other members."""
+    last = MessageType.CAPSULES if world.roster.hybrid else MessageType.AGREED
+    with pytest.raises(MissingClientError, match="no set-up came about"):
+        survivors(world, Faulty(world, kind=last, sites=ALL, times=100, reached=2), 1)
+    assert survivors(world, Courier(world), 1) == [ALL]
 
 
 def test_sites_that_come_late_in_any_order_begin_the_federation(world):
