@@ -155,12 +155,14 @@ def torch_settings_for(
 ) -> Iterator[None]:
     """Compute repeatably, and with one thread where the networks are small; then restore.
 
-    On a GPU cuDNN uses its deterministic kernels, so that equal seeds give equal networks. One
-    thread is for networks on the CPU. Small is at most 10 million parameters in each network and
-    3 x 64 x 64 values in each record. The steps of such networks are short. Where other processes
-    use the cores, two threads wait for each other in each operation: a step took 3 to 30 times the
-    time of one thread. On two idle cores two threads are faster, 20 s against at most 36 s for ten
-    networks of Table 3. Larger networks keep the threads of torch.
+    On a GPU cuDNN uses its deterministic kernels in full precision: equal seeds give equal
+    networks, and an update is what the same records give again on the CPU.
+
+    One thread is for networks on the CPU. Small is at most 10 million parameters in each network
+    and 3 x 64 x 64 values in each record. The steps of such networks are short. Where other
+    processes use the cores, two threads wait for each other in each operation: a step took 3 to 30
+    times the time of one thread. On two idle cores two threads are faster, 20 s against at most
+    36 s for ten networks of Table 3. Larger networks keep the threads of torch.
 
     Args:
         networks: of the parties that train in this process.
@@ -172,7 +174,7 @@ def torch_settings_for(
     small = device.type == "cpu" and largest <= _SMALL_NETWORK and values <= _SMALL_RECORD
     torch.set_num_threads(1 if small else before)
     try:
-        with cudnn.flags(enabled=True, deterministic=True):
+        with cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
             yield
     finally:
         torch.set_num_threads(before)
