@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from secure_fd.methods.base import Labels
 from secure_fd.methods.votes import VotingMethod
-from secure_fd.votes.codec import Ensemble, IntArray, Sums, ensemble_predictions, one_hot
+from secure_fd.votes.codec import Ensemble, IntArray, Sums, one_hot
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,6 @@ class Majority(VotingMethod):
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """The label that most clients name, kept above `share`."""
-        means = ensemble_predictions(sums)
+        means = sums.mean
         labels = one_hot(means.argmax(axis=1), means.shape[1])
         return Ensemble(indices, labels, means.max(axis=1) > self.share)

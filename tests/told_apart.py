@@ -27,7 +27,6 @@ from secure_fd.votes.codec import (
     IntArray,
     KnowledgeCodec,
     UnitArray,
-    ensemble_message,
     one_hot,
 )
 from secure_fd.wire import Kind, read_header
@@ -115,7 +114,7 @@ def all_is(decoy: int, codec: KnowledgeCodec, proxies: int, contributors: int) -
     named = one_hot(np.full(proxies, decoy), codec.n_classes)
     total = (named.reshape(-1) * codec.levels * contributors).astype(np.uint64)
     lie = Ensemble(np.arange(proxies), named, np.ones(proxies, np.bool_))
-    message = ensemble_message(lie, lie.indices, codec, total, contributors)
+    message = codec.write(lie, lie.indices, total, contributors)
     return lambda truth: message  # noqa: ARG005 - whatever it is
 
 

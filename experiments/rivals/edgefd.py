@@ -22,14 +22,7 @@ from secure_fd.methods.base import Labels
 from secure_fd.methods.votes import CountedVotes, VotingMethod
 from secure_fd.optional import extra
 from secure_fd.selection.density_ratio import flat_pixels
-from secure_fd.votes.codec import (
-    Ensemble,
-    FloatArray,
-    IntArray,
-    Sums,
-    ensemble_predictions,
-    hard_or_soft,
-)
+from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums, hard_or_soft
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +66,7 @@ class EdgeFD(VotingMethod):
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """The mean of those who answered, for every proxy that anybody did."""
-        predictions = hard_or_soft(ensemble_predictions(sums), self.labels)
+        predictions = hard_or_soft(sums.mean, self.labels)
         return Ensemble(indices, predictions, sums.count > 0)
 
 

@@ -42,7 +42,6 @@ from secure_fd.votes.codec import (
     Released,
     Sums,
     WordArray,
-    ensemble_predictions,
     wire_type,
 )
 
@@ -134,8 +133,8 @@ class ClassMeansServer(ServerRole):
         codec, self.ensemble = self._codec, None
         got = yield SumRequest(index_subject(index), codec.n_classes**2, codec.levels)
         sums = codec.decode(got.total, len(got.survivors))
-        rows, predictions = np.arange(codec.n_classes), ensemble_predictions(sums)
-        self.ensemble = Ensemble(rows, predictions, sums.count > 0, of_classes=True)
+        rows = np.arange(codec.n_classes)
+        self.ensemble = Ensemble(rows, sums.mean, sums.count > 0, of_classes=True)
         return sum_message(np.asarray(got.total, dtype=np.uint64), len(got.survivors), codec)
 
     def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:

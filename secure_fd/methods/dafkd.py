@@ -57,14 +57,7 @@ from secure_fd.protocol.transcript import (
 )
 from secure_fd.training.recipes import Recipe, Schedule, few_rounds
 from secure_fd.training.trainer import Steps, Trainer, predict
-from secure_fd.votes.codec import (
-    SOFT_LEVELS,
-    Contribution,
-    Ensemble,
-    KnowledgeCodec,
-    Released,
-    ensemble_predictions,
-)
+from secure_fd.votes.codec import SOFT_LEVELS, Contribution, Ensemble, KnowledgeCodec, Released
 from secure_fd.votes.fixed_point import record_shares
 from secure_fd.wire import Sum
 
@@ -263,7 +256,7 @@ class DaFKDServer(ServerRole):
         got = yield SumRequest(body, terms.method.generated * votes.n_classes, votes.levels)
         sums = votes.decode(got.total, len(got.survivors))
         x = terms.generated(self._averaged, index)
-        self._ensemble = Ensemble(np.arange(len(x)), ensemble_predictions(sums), sums.count > 0)
+        self._ensemble = Ensemble(np.arange(len(x)), sums.mean, sums.count > 0)
         self._distil(x, self._ensemble, index)
         return _NETWORK + _bytes(self._network)
 

@@ -21,7 +21,7 @@ from scipy.special import softmax
 
 from secure_fd.methods.base import Labels
 from secure_fd.methods.votes import VotingMethod
-from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums, ensemble_predictions
+from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums
 
 _TEMPERATURE: Final = 0.1
 """T; the lower, the sharper."""
@@ -41,7 +41,7 @@ class DSFL(VotingMethod):
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
         """The sharpened mean, for every proxy that somebody answered."""
-        sharpened = sharpen(ensemble_predictions(sums), _TEMPERATURE)
+        sharpened = sharpen(sums.mean, _TEMPERATURE)
         return Ensemble(indices, sharpened, sums.count > 0)
 
 

@@ -16,13 +16,7 @@ import numpy as np
 
 from secure_fd.methods.base import Labels
 from secure_fd.methods.class_means import ClassMeansMethod, class_means
-from secure_fd.votes.codec import (
-    Contribution,
-    FloatArray,
-    Sums,
-    ensemble_predictions,
-    hard_or_soft,
-)
+from secure_fd.votes.codec import Contribution, FloatArray, Sums, hard_or_soft
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,4 +38,4 @@ class FKD(ClassMeansMethod):
 
     def teaching(self, everyone: Sums, others: Sums) -> FloatArray:  # noqa: ARG002 - its own is left out
         """The others' mean."""
-        return ensemble_predictions(others)
+        return others.mean

@@ -38,7 +38,6 @@ from secure_fd.votes.codec import (
     Sums,
     among,
     check_budget,
-    ensemble_predictions,
     hard_or_soft,
     one_hot,
 )
@@ -104,7 +103,7 @@ def precise(predictions: FloatArray, threshold: float) -> NDArray[np.bool_]:
 
 def filtered(indices: IntArray, sums: Sums, labels: Labels, server_threshold: float) -> Ensemble:
     """Return h(x), kept where it is precise; a tie, as of zeros without any answer, is not."""
-    predictions = ensemble_predictions(sums)
+    predictions = sums.mean
     kept = precise(predictions, server_threshold)
     return Ensemble(indices, hard_or_soft(predictions, labels), kept)
 
@@ -124,7 +123,7 @@ class SelectiveFD(VotingMethod):
         bits: of a weighed hard vote's weight. Two separate guesses from knowledge; six gave no
             better accuracy, and revealed more of single records (measured: docs/results.md).
         budget: most that a client's votes of a round may weigh, in times its equal share of the
-            proxies (see `votes.codec.units_of`); None: no limit.
+            proxies (see `KnowledgeCodec.budget`); None: no limit.
         min_voters: fewest clients that answer a proxy whose predictions are asked for (see
             `methods.min_voters`); 1 asks for all of them, in one sum.
 

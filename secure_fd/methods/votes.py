@@ -56,13 +56,7 @@ from secure_fd.votes.codec import (
     KnowledgeCodec,
     Sums,
     among,
-    answered,
-    ensemble_message,
-    ensemble_predictions,
     hard_or_soft,
-    read_ensemble,
-    units_of,
-    within,
 )
 from secure_fd.votes.draws import Draws
 from secure_fd.votes.packing import Limits
@@ -169,7 +163,7 @@ class VotingMethod(Method):
             indices: [m] of the round's proxies.
             sums: count [m] and sum [m, C] of the votes.
         """
-        return Ensemble(indices, ensemble_predictions(sums), sums.count > 0)
+        return Ensemble(indices, sums.mean, sums.count > 0)
 
     def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:  # noqa: ARG002 - any networks serve
         """Raise ConfigurationError where a round asks about more proxies than there are.
@@ -225,7 +219,7 @@ class VoteTerms:
     def limits(self, proxies: int) -> Limits:
         """Return the limits of one client's votes about so many proxies."""
         budget, clients = self.method.budget, self.setting.n_clients
-        return Limits(self.codec.n_classes, units_of(budget, proxies, clients, self.codec.levels))
+        return Limits(self.codec.n_classes, self.codec.budget(budget, proxies, clients))
 
     def announcement(self, index: int, indices: IntArray, *, survey: bool) -> bytes:
         """Write the round, whether a survey comes first, and a digest of privacy and proxies."""
@@ -432,10 +426,10 @@ class VoteClient(ClientRole):
         if guard is None:
             raise LocalError("this client has not begun")
         encoded = codec.encode(guard.release(indices, self._answer))
-        units = within(encoded, codec.n_classes, limits.budget, self._own.number / clients)
+        units = codec.within(encoded, limits.budget, self._own.number / clients)
         self._last_counted, self.units = index, None
         if least > 1:
-            voting = answered(units, codec.n_classes, codec.levels)
+            voting = codec.answered(units)
             message = yield SumInput(voting.astype(np.uint64), BOUND, counted=True)
             self.terms.draws.settle(index)
             voters = Voters.read(message, len(indices), clients)
@@ -449,13 +443,13 @@ class VoteClient(ClientRole):
         shared = guard.perturb(units)
         message = yield SumInput(shared, codec.levels, limits, counted=True, members=members)
         self.terms.draws.settle(index)
-        return read_ensemble(message, indices, codec)
+        return codec.read(message, indices)
 
     def _late(self, message: bytes, indices: IntArray) -> Ensemble | None:
         """Read the ensemble of a message; None where a sum of votes follows."""
         codec, clients = self.terms.codec, self.terms.setting.n_clients
         if self.terms.method.min_voters == 1 or not Voters.is_message(message):
-            return read_ensemble(message, indices, codec)
+            return codec.read(message, indices)
         if Voters.read(message, len(indices), clients).asked.any():
             return None
         return Ensemble.without_answers(indices, codec.n_classes)
@@ -514,7 +508,7 @@ class VoteServer(ServerRole):
         got = yield SumRequest(body, length, codec.levels, limits, members, counted=True)
         self.ensemble = found = self._aggregated(asked, got)
         self._kept = float(found.kept.sum() / len(indices))
-        return ensemble_message(found, indices, codec, got.total, len(got.survivors))
+        return codec.write(found, indices, got.total, len(got.survivors))
 
     def unopened(self, index: int) -> None:
         """Allow its proxies once more, and the survey if that was its sum."""

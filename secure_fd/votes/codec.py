@@ -82,11 +82,11 @@ class Sums:
     count: FloatArray
     total: FloatArray
 
-
-def ensemble_predictions(sums: Sums) -> FloatArray:
-    """h(x) = S(x) / N(x), [m, C]; a zero row where nobody answered."""
-    count = sums.count[:, None]
-    return np.divide(sums.total, count, out=np.zeros_like(sums.total), where=count > 0)
+    @property
+    def mean(self) -> FloatArray:
+        """h(x) = S(x) / N(x), [m, C]; a zero row where no client answered."""
+        count = self.count[:, None]
+        return np.divide(self.total, count, out=np.zeros_like(self.total), where=count > 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,9 +110,23 @@ class Ensemble:
         return cls(indices, none, np.zeros(len(indices), dtype=np.bool_))
 
 
+_HEAD: Final = struct.Struct(">BI")
+
+
+class EnsembleForm(IntEnum):
+    """Form of the rows of kept proxies in a message; each is exact, or as exact as networks."""
+
+    CLASSES = 0
+    """One-hot rows: the class, in as many bytes as the classes need."""
+    SUMS = 1
+    """The integers that were summed: every client divides by itself, without a rounding."""
+    FLOATS = 2
+    """float32, in which networks learn."""
+
+
 @dataclass(frozen=True, slots=True)
 class KnowledgeCodec:
-    """What clients release <-> non-negative integers that may be summed exactly.
+    """What clients release <-> integers that may be summed exactly; ensembles <-> bytes.
 
     levels: integer units in one whole vote; no encoded value exceeds it.
     """
@@ -158,6 +172,117 @@ class KnowledgeCodec:
         votes = total.reshape(-1, self.n_classes).astype(np.float64) / self.levels
         return Sums(count=votes.sum(axis=1), total=votes)
 
+    def answered(self, units: UnitArray) -> NDArray[np.bool_]:
+        """[m] True where one client's votes [m * C] weigh enough to hide another's in their sum.
+
+        Of two such votes neither is nine tenths of the count, see `contributors`.
+
+        >>> KnowledgeCodec(2, levels=10).answered(np.array([1, 0, 2, 0], np.uint64)).tolist()
+        [False, True]
+        """
+        return np.asarray(_LIGHT * units.reshape(-1, self.n_classes).sum(axis=1) > self.levels)
+
+    def budget(self, slack: float | None, proxies: int, clients: int) -> int | None:
+        """A budget of one client's votes, in integer units; None where it binds nobody.
+
+        Each client has an equal share of the round's proxies, times a public slack. Without a
+        budget, a client that keeps to one vote a proxy may still vote at every one of them, also
+        where the only holder of a class is outvoted by it. A proven sum enforces the budget; others
+        trust in it.
+
+        >>> KnowledgeCodec(10, levels=3).budget(1.5, proxies=256, clients=10)
+        117
+        """
+        if slack is None or slack >= clients:
+            return None
+        return math.ceil(slack * proxies / clients) * self.levels
+
+    def within(self, units: WordArray, budget: int | None, place: float) -> WordArray:
+        """The votes [m * C] that a budget leaves, whole rows alone; 0 where it leaves none.
+
+        The heaviest votes come first, a rule that reads no labels. Among equal ones those come
+        first that follow the client's own place in the round's draw, so that clients which know all
+        proxies alike leave none out together.
+
+        place: in [0, 1), where in the round the client begins among votes of equal weight.
+
+        >>> votes = np.array([0, 1, 3, 0, 0, 3], np.uint64)
+        >>> KnowledgeCodec(2, levels=3).within(votes, 4, place=0.5).tolist()
+        [0, 0, 3, 0, 0, 0]
+        """
+        rows = units.reshape(-1, self.n_classes)
+        weights = rows.sum(axis=1).astype(np.int64)
+        if budget is None or int(weights.sum()) <= budget:
+            return units
+        order = np.roll(np.arange(len(rows)), -int(place * len(rows)))
+        order = order[np.argsort(-weights[order], kind="stable")]
+        kept = np.zeros(len(rows), dtype=np.bool_)
+        kept[order] = np.cumsum(weights[order]) <= budget
+        return np.where(kept[:, None], rows, np.zeros_like(rows)).reshape(-1)
+
+    def write(
+        self, ensemble: Ensemble, indices: IntArray, total: UnitArray, contributors: int
+    ) -> bytes:
+        """Write a round's ensemble as every client receives it; only kept proxies have rows.
+
+        Args:
+            ensemble: about some of the round's proxies, in their order.
+            indices: [m] the proxies that all parties drew.
+            total: the summed integers of the ensemble's proxies, sent as they are where the
+                ensemble is their plain mean.
+            contributors: to the sum.
+        """
+        rows = ensemble.predictions[ensemble.kept]
+        flags = np.packbits(np.isin(indices, ensemble.indices[ensemble.kept]))
+        units = total.reshape(-1, self.n_classes)[ensemble.kept]
+        form, values = EnsembleForm.FLOATS, np.asarray(rows)
+        if (rows.max(axis=1, initial=0.0) == 1.0).all() and (rows.sum(axis=1) == 1.0).all():
+            form, values = EnsembleForm.CLASSES, rows.argmax(axis=1)
+        elif units.min(initial=0) >= 0 and np.array_equal(rows, self.votes(units).mean):
+            form, values = EnsembleForm.SUMS, np.asarray(units)
+        written = values.astype(self._type_of(form, contributors))
+        return _HEAD.pack(form, contributors) + flags.tobytes() + written.tobytes()
+
+    def read(self, message: bytes, indices: IntArray) -> Ensemble:
+        """Read the ensemble about the proxies at `indices` [m]; zero rows where none is kept.
+
+        PeerError for a message of another form or length.
+        """
+        flags, classes = -(-len(indices) // 8), self.n_classes
+        if len(message) < _HEAD.size + flags:
+            raise PeerError(f"an ensemble of {len(message)} bytes is too short")
+        form, contributors = _HEAD.unpack_from(message)
+        bits = np.frombuffer(message, np.uint8, flags, _HEAD.size)
+        kept = np.unpackbits(bits, count=len(indices)).astype(np.bool_)
+        body, kind = message[_HEAD.size + flags :], self._type_of(form, contributors)
+        shape = (int(kept.sum()), 1 if form == EnsembleForm.CLASSES else classes)
+        if len(body) != math.prod(shape) * kind.itemsize:
+            raise PeerError(f"an ensemble of {shape[0]} rows has {len(body)} bytes in form {form}")
+        values = np.frombuffer(body, kind).reshape(shape)
+        rows = np.zeros((len(indices), classes))
+        if form == EnsembleForm.CLASSES:
+            if values.max(initial=0) >= classes:
+                raise PeerError(f"an ensemble names a class beyond {classes - 1}")
+            rows[kept] = one_hot(values[:, 0].astype(np.int64), classes)
+        elif form == EnsembleForm.SUMS:
+            rows[kept] = self.votes(values.astype(np.int64)).mean
+        else:
+            rows[kept] = values
+        if not np.isfinite(rows).all():
+            raise PeerError("an ensemble holds a value that is not finite")
+        return Ensemble(indices, rows, kept)
+
+    def _type_of(self, form: int, contributors: int) -> "np.dtype[Any]":
+        """Type of a value in the message; PeerError for an unknown form."""
+        types = {
+            EnsembleForm.CLASSES: wire_type(self.n_classes),
+            EnsembleForm.SUMS: wire_type(contributors * self.levels),
+            EnsembleForm.FLOATS: np.dtype("<f4"),
+        }
+        if form not in types:
+            raise PeerError(f"an ensemble has the unknown form {form}")
+        return types[EnsembleForm(form)]
+
 
 def contributors(units: Sequence[UnitArray], n_classes: int) -> tuple[int, int]:
     """At how many proxies one client gives nine tenths of the count or more, and any client some.
@@ -176,55 +301,6 @@ def check_budget(budget: float | None) -> None:
     """Raise ConfigurationError for a slack that leaves a client less than its equal share."""
     if budget is not None and not 1 <= budget < math.inf:
         raise ConfigurationError("budget", budget, "use 1 or more, or None")
-
-
-def units_of(slack: float | None, proxies: int, clients: int, levels: int) -> int | None:
-    """A budget in integer units, for so many proxies; None where it binds nobody.
-
-    Each client has an equal share of the round's proxies, times a public slack. Without a budget, a
-    client that keeps to one vote a proxy may still vote at every one of them, also where the only
-    holder of a class is outvoted by it. A proven sum enforces the budget; others trust in it.
-
-    >>> units_of(1.5, proxies=256, clients=10, levels=3)
-    117
-    """
-    if slack is None or slack >= clients:
-        return None
-    return math.ceil(slack * proxies / clients) * levels
-
-
-def within(units: WordArray, n_classes: int, budget: int | None, place: float) -> WordArray:
-    """The votes [m * C] that a budget leaves, whole rows alone; 0 where it leaves none.
-
-    The heaviest votes come first, a rule that reads no labels. Among equal ones those come first
-    that follow the client's own place in the round's draw, so that clients which know all proxies
-    alike leave none out together.
-
-    place: in [0, 1), where in the round the client begins among votes of equal weight.
-
-    >>> within(np.array([0, 1, 3, 0, 0, 3], np.uint64), 2, 4, place=0.5).tolist()
-    [0, 0, 3, 0, 0, 0]
-    """
-    rows = units.reshape(-1, n_classes)
-    weights = rows.sum(axis=1).astype(np.int64)
-    if budget is None or int(weights.sum()) <= budget:
-        return units
-    order = np.roll(np.arange(len(rows)), -int(place * len(rows)))
-    order = order[np.argsort(-weights[order], kind="stable")]
-    kept = np.zeros(len(rows), dtype=np.bool_)
-    kept[order] = np.cumsum(weights[order]) <= budget
-    return np.where(kept[:, None], rows, np.zeros_like(rows)).reshape(-1)
-
-
-def answered(units: UnitArray, n_classes: int, levels: int) -> NDArray[np.bool_]:
-    """[m] True where one client's votes [m * C] weigh enough to hide another's in their sum.
-
-    Of two such votes neither is nine tenths of the count, see `contributors`.
-
-    >>> answered(np.array([1, 0, 2, 0], dtype=np.uint64), n_classes=2, levels=10).tolist()
-    [False, True]
-    """
-    return np.asarray(_LIGHT * units.reshape(-1, n_classes).sum(axis=1) > levels)
 
 
 def rescaled(predictions: FloatArray) -> FloatArray:
@@ -256,94 +332,6 @@ def hard_or_soft(predictions: FloatArray, labels: str) -> FloatArray:
     if labels == "soft":
         return predictions
     return one_hot(predictions.argmax(axis=1), predictions.shape[1])
-
-
-_HEAD: Final = struct.Struct(">BI")
-
-
-class EnsembleForm(IntEnum):
-    """Form of the rows of kept proxies in a message; each is exact, or as exact as networks."""
-
-    CLASSES = 0
-    """One-hot rows: the class, in as many bytes as the classes need."""
-    SUMS = 1
-    """The integers that were summed: every client divides by itself, without a rounding."""
-    FLOATS = 2
-    """float32, in which networks learn."""
-
-
-def ensemble_message(
-    ensemble: Ensemble,
-    indices: IntArray,
-    codec: KnowledgeCodec,
-    total: UnitArray,
-    contributors: int,
-) -> bytes:
-    """Write a round's ensemble as every client receives it; only kept proxies have rows.
-
-    Args:
-        ensemble: about some of the round's proxies, in their order.
-        indices: [m] the proxies that all parties drew.
-        codec: of the votes.
-        total: the summed integers of the ensemble's proxies, sent as they are where the ensemble is
-            their plain mean.
-        contributors: to the sum.
-    """
-    rows = ensemble.predictions[ensemble.kept]
-    flags = np.packbits(np.isin(indices, ensemble.indices[ensemble.kept]))
-    units = total.reshape(-1, codec.n_classes)[ensemble.kept]
-    form, values = EnsembleForm.FLOATS, np.asarray(rows)
-    if (rows.max(axis=1, initial=0.0) == 1.0).all() and (rows.sum(axis=1) == 1.0).all():
-        form, values = EnsembleForm.CLASSES, rows.argmax(axis=1)
-    elif units.min(initial=0) >= 0 and np.array_equal(rows, _mean(units, codec)):
-        form, values = EnsembleForm.SUMS, np.asarray(units)
-    written = values.astype(_type_of(form, codec, contributors))
-    return _HEAD.pack(form, contributors) + flags.tobytes() + written.tobytes()
-
-
-def read_ensemble(message: bytes, indices: IntArray, codec: KnowledgeCodec) -> Ensemble:
-    """Read the ensemble about the proxies at `indices` [m]; zero rows where none is kept.
-
-    PeerError for a message of another form or length.
-    """
-    flags, classes = -(-len(indices) // 8), codec.n_classes
-    if len(message) < _HEAD.size + flags:
-        raise PeerError(f"an ensemble of {len(message)} bytes is too short")
-    form, contributors = _HEAD.unpack_from(message)
-    bits = np.frombuffer(message, np.uint8, flags, _HEAD.size)
-    kept = np.unpackbits(bits, count=len(indices)).astype(np.bool_)
-    body, kind = message[_HEAD.size + flags :], _type_of(form, codec, contributors)
-    shape = (int(kept.sum()), 1 if form == EnsembleForm.CLASSES else classes)
-    if len(body) != math.prod(shape) * kind.itemsize:
-        raise PeerError(f"an ensemble of {shape[0]} rows has {len(body)} bytes in form {form}")
-    values = np.frombuffer(body, kind).reshape(shape)
-    rows = np.zeros((len(indices), classes))
-    if form == EnsembleForm.CLASSES:
-        if values.max(initial=0) >= classes:
-            raise PeerError(f"an ensemble names a class beyond {classes - 1}")
-        rows[kept] = one_hot(values[:, 0].astype(np.int64), classes)
-    else:
-        rows[kept] = _mean(values.astype(np.int64), codec) if form == EnsembleForm.SUMS else values
-    if not np.isfinite(rows).all():
-        raise PeerError("an ensemble holds a value that is not finite")
-    return Ensemble(indices, rows, kept)
-
-
-def _type_of(form: int, codec: KnowledgeCodec, contributors: int) -> "np.dtype[Any]":
-    """Type of a value in the message; PeerError for an unknown form."""
-    types = {
-        EnsembleForm.CLASSES: wire_type(codec.n_classes),
-        EnsembleForm.SUMS: wire_type(contributors * codec.levels),
-        EnsembleForm.FLOATS: np.dtype("<f4"),
-    }
-    if form not in types:
-        raise PeerError(f"an ensemble has the unknown form {form}")
-    return types[EnsembleForm(form)]
-
-
-def _mean(units: UnitArray, codec: KnowledgeCodec) -> FloatArray:
-    """[k, C] S / N of integers [k, C], with the operations of `KnowledgeCodec.decode`."""
-    return ensemble_predictions(codec.votes(units.reshape(-1)))
 
 
 def wire_type(largest: int) -> "np.dtype[np.unsignedinteger]":

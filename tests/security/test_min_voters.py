@@ -30,7 +30,7 @@ from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.validated import Prio3Sum
 from secure_fd.simulation.federation import Federation
 from secure_fd.storage import Store
-from secure_fd.votes.codec import answered, contributors
+from secure_fd.votes.codec import KnowledgeCodec, contributors
 from secure_fd.wire import Stage, Sum
 from tests.security.test_party_restarts import kept, reborn
 from tests.small_federation import alike, ensembles, faults, federation, run, same_ensembles
@@ -137,7 +137,7 @@ def test_a_light_vote_hides_no_other(labels, sums):
 @pytest.mark.parametrize("levels", [1, 3, 63, 4095])
 def test_of_two_answers_neither_is_nearly_all_of_the_count(levels):
     weights = np.arange(levels + 1, dtype=np.uint64)
-    lightest = weights[answered(weights, 1, levels)].min()
+    lightest = weights[KnowledgeCodec(1, levels).answered(weights)].min()
     least = np.array([lightest, 0], dtype=np.uint64)
     assert contributors([np.array([levels, 0], dtype=np.uint64), least], 2)[0] == 0
     if lightest > 1:

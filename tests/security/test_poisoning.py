@@ -22,7 +22,7 @@ from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.validated import Prio3Sum
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import SGD, Schedule
-from secure_fd.votes.codec import IntArray, UnitArray, WordArray, within
+from secure_fd.votes.codec import IntArray, KnowledgeCodec, UnitArray, WordArray
 from tests.small_federation import CPU, Unsurveyed, participants
 
 CLIENTS = 10
@@ -56,7 +56,8 @@ class Spending(Lie):
         order = np.arange(len(right))
         if self.spend == "classes":
             order = np.argsort(right, kind="stable")
-        kept = within(said[order].reshape(-1), n_classes, wanted.limits.budget, place=0.0)
+        codec = KnowledgeCodec(n_classes, wanted.bound)
+        kept = codec.within(said[order].reshape(-1), wanted.limits.budget, place=0.0)
         said[order] = kept.reshape(said.shape)
         return said.reshape(-1)
 

@@ -18,9 +18,7 @@ from secure_fd.votes.codec import (
     Ensemble,
     KnowledgeCodec,
     Released,
-    ensemble_message,
     one_hot,
-    read_ensemble,
 )
 
 ROWS = np.array([[0.5, 0.3, 0.2], [0.0, 1.0, 0.0]])
@@ -109,10 +107,10 @@ UNITS = np.array([[0, 20, 0], [1, 2, 3], [12, 4, 4]])
 def test_an_ensemble_reads_back_in_its_shortest_exact_form(rows, form, size):
     """Classes, summed integers, or float32; kept proxies alone have rows."""
     sent = replace(ensemble(), predictions=rows)
-    message = ensemble_message(sent, sent.indices, CODEC, UNITS.reshape(-1), 2)
+    message = CODEC.write(sent, sent.indices, UNITS.reshape(-1), 2)
     assert message[0] == form
     assert len(message) == 1 + 4 + 1 + size
-    read = read_ensemble(message, sent.indices, CODEC)
+    read = CODEC.read(message, sent.indices)
     assert read.kept.tolist() == [True, False, True]
     wanted = rows[sent.kept]
     exact = wanted.astype(np.float32) if form == 2 else wanted
@@ -123,10 +121,10 @@ def test_an_ensemble_reads_back_in_its_shortest_exact_form(rows, form, size):
 def test_a_broken_ensemble_is_refused():
     rows = np.array([[0.0, 1.0, 0.0], [0.2, 0.3, 0.5], [0.7, 0.2, 0.1]])
     floats = replace(ensemble(), predictions=rows)
-    message = ensemble_message(floats, floats.indices, CODEC, UNITS.reshape(-1), 2)
+    message = CODEC.write(floats, floats.indices, UNITS.reshape(-1), 2)
     indices = ensemble().indices
     named = replace(ensemble(), predictions=np.eye(3)[[1, 2, 0]])
-    classes = ensemble_message(named, named.indices, CODEC, UNITS.reshape(-1), 2)
+    classes = CODEC.write(named, named.indices, UNITS.reshape(-1), 2)
     for broken in (
         b"",
         message[:-1],
@@ -136,8 +134,8 @@ def test_a_broken_ensemble_is_refused():
         message[:-4] + struct.pack("<f", math.inf),
     ):
         with pytest.raises(PeerError, match="ensemble"):
-            read_ensemble(broken, indices, CODEC)
-    assert read_ensemble(message, indices, CODEC).kept.any()
+            CODEC.read(broken, indices)
+    assert CODEC.read(message, indices).kept.any()
 
 
 def test_proxies_are_sent_once_as_compressed_bytes():

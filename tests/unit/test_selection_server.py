@@ -5,7 +5,7 @@ import pytest
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.selective_fd import check_server_threshold, precise
-from secure_fd.votes.codec import Sums, ensemble_predictions, one_hot
+from secure_fd.votes.codec import Sums, one_hot
 
 RNG = np.random.default_rng(0)
 TIES = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
@@ -40,7 +40,7 @@ def test_a_threshold_of_two_keeps_everything_else():
 
 def test_ensembles_are_means_of_those_who_answered():
     total = np.array([[2.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.5, 0.0]])
-    h = ensemble_predictions(Sums(total.sum(axis=1), total))
+    h = Sums(total.sum(axis=1), total).mean
     assert h.tolist() == [[0.5, 0.25, 0.25], [0, 0, 0], [0, 1, 0]]
     # Nobody answered: a zero row, which is a tie, so it never teaches.
     assert precise(h, 2.0).tolist() == [True, False, True]

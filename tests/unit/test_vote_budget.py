@@ -13,10 +13,11 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.validated import Prio3Sum
 from secure_fd.simulation.federation import Federation
-from secure_fd.votes.codec import units_of, within
+from secure_fd.votes.codec import KnowledgeCodec
 from tests.small_federation import BRIEF, CPU, participants
 
 M, CLASSES, LEVELS = 40, 10, 3
+CODEC = KnowledgeCodec(CLASSES, LEVELS)
 
 
 def votes(weights: list[int]) -> np.ndarray:
@@ -31,7 +32,7 @@ def test_what_is_left_is_within_the_budget_and_whole_rows_heaviest_first(seed):
     weights = rng.integers(0, LEVELS + 1, M).tolist()
     budget, place = int(rng.integers(1, M * LEVELS)), float(rng.random())
     said = votes(weights)
-    kept = within(said, CLASSES, budget, place)
+    kept = CODEC.within(said, budget, place)
     left = kept.reshape(M, -1).sum(axis=1)
     assert left.sum() <= budget
     assert set(np.flatnonzero(left)) <= set(np.flatnonzero(weights))
@@ -44,14 +45,14 @@ def test_what_is_left_is_within_the_budget_and_whole_rows_heaviest_first(seed):
 def test_clients_that_know_everything_share_the_round_between_them():
     """Ten that know all proxies: each keeps its own tenth, and every proxy is answered."""
     everything = votes([LEVELS] * M)
-    kept = [within(everything, CLASSES, M * LEVELS // 10, k / 10).reshape(M, -1) for k in range(10)]
+    kept = [CODEC.within(everything, M * LEVELS // 10, k / 10).reshape(M, -1) for k in range(10)]
     assert np.sum(kept, axis=(0, 2)).tolist() == [LEVELS] * M
 
 
 def test_a_budget_is_one_that_binds_somebody():
-    assert units_of(1.0, 256, 10, 3) == 26 * 3
+    assert CODEC.budget(1.0, 256, 10) == 26 * 3
     for slack in (None, 10.0):
-        assert units_of(slack, 256, 10, 3) is None
+        assert CODEC.budget(slack, 256, 10) is None
     for wrong in (0.5, float("inf"), float("nan")):
         with pytest.raises(ConfigurationError, match="budget"):
             SelectiveFD("hard", budget=wrong)
@@ -75,6 +76,6 @@ def test_the_same_run_by_three_sums_is_the_same_to_the_last_bit(slack):
         assert not any(report.aborted or report.refused for report in made.fit(2))
         totals.append([told.total.tolist() for told in made.transcript.distillation])
         if slack is not None:
-            most = units_of(slack, 32, 4, 3)
+            most = CODEC.budget(slack, 32, 4)
             assert max(sum(total) for total in totals[-1]) <= 4 * (most or 0)
     assert totals[0] == totals[1] == totals[2]
