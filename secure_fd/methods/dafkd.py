@@ -152,9 +152,7 @@ class DaFKDTerms:
     @torch.no_grad()
     def generated(self, generator: Generator, index: int) -> Tensor:
         """Make the x of a round, [m, ...], the same for all holders of the generator."""
-        z, classes = generator.draw(self.method.generated, self.setting.seed, index)
-        device = next(generator.parameters()).device
-        made: Tensor = generator(z.to(device), classes.to(device))
+        made: Tensor = generator(*generator.draw(self.method.generated, self.setting.seed, index))
         return made
 
 

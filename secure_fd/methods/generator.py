@@ -94,9 +94,10 @@ class Generator(nn.Module):
             )
 
     def forward(self, z: Tensor, classes: Tensor) -> Tensor:
-        """Generate x."""
-        asked = functional.one_hot(classes, self.n_classes).to(z.dtype)
-        made: Tensor = self.layers(torch.cat([z, asked], dim=1))
+        """Generate x, on the device of the network."""
+        asked = functional.one_hot(classes.to(z.device), self.n_classes).to(z.dtype)
+        device = next(self.parameters()).device
+        made: Tensor = self.layers(torch.cat([z, asked], dim=1).to(device))
         return made.view(-1, *self.shape)
 
     def draw(self, count: int, seed: bytes, index: int) -> tuple[Tensor, Tensor]:
@@ -193,7 +194,7 @@ class AdversarialTrainer(LocalTrainer):
             self._classifier.eval()
         for _ in range(count):
             with torch.no_grad():
-                made = self._made(*self._generator.sample(_BATCH, self._random))
+                made = self._generator(*self._generator.sample(_BATCH, self._random))
             self._step_discriminator(made)
             self._step_generator()
 
@@ -202,10 +203,6 @@ class AdversarialTrainer(LocalTrainer):
         """Return f_k(x), [n] in (0, 1)."""
         logits: Tensor = self.discriminator(x)[:, 0]
         return logits.sigmoid()
-
-    def _made(self, z: Tensor, classes: Tensor) -> Tensor:
-        made: Tensor = self._generator(z.to(self._device), classes.to(self._device))
-        return made
 
     def _blurred(self, x: Tensor) -> Tensor:
         noise = torch.randn(x.shape, generator=self._random)
@@ -230,10 +227,10 @@ class AdversarialTrainer(LocalTrainer):
         """Step down log(1 - f), plus the weight times the classifier's cross-entropy."""
         z, _ = self._generator.sample(_BATCH, self._random)
         drawn = torch.multinomial(self._held, _BATCH, replacement=True, generator=self._random)
-        made, classes = self._made(z, drawn), drawn.to(self._device)
+        made = self._generator(z, drawn)
         loss: Tensor = -functional.softplus(self.discriminator(self._blurred(made))[:, 0]).mean()
         if self._classifier is not None:
-            known = functional.cross_entropy(self._classifier(made), classes)
+            known = functional.cross_entropy(self._classifier(made), drawn.to(self._device))
             loss = loss + _CLASS_WEIGHT * known
         parameters = list(self._generator.parameters())
         # Of the generator alone: discriminator and classifier are read, not trained.
