@@ -21,7 +21,7 @@ from scipy.special import softmax
 
 from secure_fd.methods.base import Labels
 from secure_fd.methods.votes import VotingMethod
-from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums
+from secure_fd.votes.codec import Ensemble, IntArray, Sums
 
 _TEMPERATURE: Final = 0.1
 """T; the lower, the sharper."""
@@ -40,11 +40,6 @@ class DSFL(VotingMethod):
     labels: Labels = "soft"
 
     def ensemble(self, indices: IntArray, sums: Sums) -> Ensemble:
-        """The sharpened mean, for every proxy that somebody answered."""
-        sharpened = sharpen(sums.mean, _TEMPERATURE)
+        """Return the sharpened mean, for every proxy that a client answered."""
+        sharpened = np.asarray(softmax(sums.mean / _TEMPERATURE, axis=1))
         return Ensemble(indices, sharpened, sums.count > 0)
-
-
-def sharpen(predictions: FloatArray, temperature: float) -> FloatArray:
-    """softmax(h / T), [m, C], of predictions [m, C]: entropy reduction aggregation."""
-    return np.asarray(softmax(predictions / temperature, axis=1))
