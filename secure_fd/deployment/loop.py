@@ -237,7 +237,7 @@ class Rounds:
         self._owed = out
         self._recovery.note_ended(min(self._read.values()))
         made.aborted, made.why, made.refused = party.aborted, party.why, dict(party.refused)
-        made.kept = 0.0 if party.aborted else party.role.report().kept
+        made.kept = 0.0 if party.aborted else party.role.kept
         made.survivors = tuple(result.survivors for result in party.results)
         made.sums = tuple(map(digest_of, party.results))
         made.computing = round(made.computing, 3)

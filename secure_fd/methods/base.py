@@ -127,6 +127,8 @@ class Method(ABC):
     """Whether its first argument says if clients share soft or hard labels."""
     labels: Labels
     """What clients share, where they share labels: softmax predictions or one-hot rows."""
+    needs_proxies: ClassVar[bool] = False
+    """Whether clients need the public proxies; otherwise none are handed out."""
     shares_parameters: ClassVar[bool] = False
     """Whether clients share parameters: then all networks have one architecture."""
     min_voters: int = 1
@@ -145,11 +147,6 @@ class Method(ABC):
     def levels(self) -> int:
         """Integer units in one whole vote, where clients share labels."""
         return SOFT_LEVELS if self.labels == "soft" else HARD_LEVELS
-
-    @property
-    def needs_proxies(self) -> bool:
-        """Whether clients need the public proxies; otherwise none are handed out."""
-        return False
 
     @property
     def caveat(self) -> str:

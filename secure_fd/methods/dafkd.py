@@ -23,6 +23,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from secure_fd.data.images import Images
@@ -41,7 +42,6 @@ from secure_fd.methods.generator import AdversarialSettings, AdversarialTrainer,
 from secure_fd.protocol.messages import (
     ClientTurn,
     RoundAborted,
-    ServerReport,
     ServerRole,
     ServerTurn,
     SumInput,
@@ -242,7 +242,7 @@ class DaFKDServer(ServerRole):
 
     def round(self, index: int) -> ServerTurn:
         """Ask for generators, then for votes on generated x; sends the distilled network."""
-        self._ensemble, terms = None, self._terms
+        self._ensemble, self.kept, terms = None, None, self._terms
         body = index_subject(index) + (b"" if self._sent else _NETWORK + _bytes(self._network))
         self._sent = True
         for exchange in range(terms.method.adversarial.sums):
@@ -255,6 +255,7 @@ class DaFKDServer(ServerRole):
         sums = votes.decode(got.total, len(got.survivors))
         x = terms.generated(self._averaged, index)
         self._ensemble = Ensemble(np.arange(len(x)), sums.mean, sums.count > 0)
+        self.kept = float(self._ensemble.kept.mean())
         self._distil(x, self._ensemble, index)
         return _NETWORK + _bytes(self._network)
 
@@ -281,10 +282,9 @@ class DaFKDServer(ServerRole):
             trainer.learning_rate = rate
             trainer.take_steps(count, x[kept], targets)
 
-    def report(self) -> ServerReport:
-        """Return the newest global network, and the share of generated x it was distilled from."""
-        kept = None if self._ensemble is None else float(self._ensemble.kept.mean())
-        return ServerReport(kept=kept, parameters=parameters_of(self._network))
+    def parameters(self) -> NDArray[np.float32]:
+        """Return the newest global network."""
+        return parameters_of(self._network)
 
     def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
         """Add one of the sums as the server saw it."""

@@ -25,7 +25,6 @@ from secure_fd.protocol.messages import (
     ClientRole,
     ClientTurn,
     RoundAborted,
-    ServerReport,
     ServerRole,
     ServerTurn,
     SumInput,
@@ -281,9 +280,9 @@ class FedAvgServer(ServerRole):
         self._parameters = self._codec.decode(got.total, got.survivors).astype(np.float32)
         return model_bytes(self._parameters)
 
-    def report(self) -> ServerReport:
+    def parameters(self) -> Float32Array:
         """Return the newest global model."""
-        return ServerReport(parameters=self._parameters)
+        return self._parameters
 
     def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
         """Add the round as the server saw it."""

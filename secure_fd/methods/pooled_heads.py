@@ -40,7 +40,6 @@ from secure_fd.protocol.messages import (
     ClientRole,
     ClientTurn,
     RoundAborted,
-    ServerReport,
     ServerRole,
     ServerTurn,
     SumInput,
@@ -445,11 +444,8 @@ class HeadServer(ServerRole):
             records = self.terms.setting.records
             self.known = survey.known(got.total, len(got.survivors), records)
             message = KNOWN + np.packbits(self.known).tobytes()
+        self.kept = 1.0 if self.known is None else float(self.known.mean())
         return message
-
-    def report(self) -> ServerReport:
-        """Return the share of proxies that networks learn from."""
-        return ServerReport(1.0 if self.known is None else float(self.known.mean()))
 
     def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
         """Add a sum as the server saw it: D x C sums by client, their mean, the head."""

@@ -33,7 +33,6 @@ from secure_fd.protocol.messages import (
     ClientRole,
     ClientTurn,
     RoundAborted,
-    ServerReport,
     ServerRole,
     ServerTurn,
     SumInput,
@@ -471,18 +470,12 @@ class VoteServer(ServerRole):
         self.known: NDArray[np.bool_] | None = None
         """[P] proxies that a client knows; None before the survey, and where none is made."""
         self.terms = VoteTerms(method, setting)
-        self._kept = 0.0
-        """Share of the newest round's proxies that are kept."""
         self._sums: list[str] = []
         """Names of the newest round's sums, in order."""
 
-    def report(self) -> ServerReport:
-        """Return the share of the round's proxies that are kept, and the most releases of one."""
-        return ServerReport(self._kept, most_released=self.terms.draws.most_released)
-
     def round(self, index: int) -> ServerTurn:
         """Ask for votes, and return what the rule makes of their sum."""
-        self.ensemble, self._kept, self._sums = None, 0.0, []
+        self.ensemble, self.kept, self._sums = None, 0.0, []
         terms, codec, least = self.terms, self.terms.codec, self.terms.method.min_voters
         indices = terms.draws.of(index)
         survey = None if terms.surveyed else terms.survey
@@ -507,12 +500,16 @@ class VoteServer(ServerRole):
         length = len(asked) * codec.n_classes
         got = yield SumRequest(body, length, codec.levels, limits, members, counted=True)
         self.ensemble = found = self._aggregated(asked, got)
-        self._kept = float(found.kept.sum() / len(indices))
+        self.kept = float(found.kept.sum() / len(indices))
         return codec.write(found, indices, got.total, len(got.survivors))
 
     def unopened(self, index: int) -> None:
         """Allow its proxies once more, and the survey if that was its sum."""
         self.terms.refund(index)
+
+    def most_released(self) -> int:
+        """Return the most often that clients were asked about any proxy."""
+        return self.terms.draws.most_released
 
     def _aggregated(self, indices: IntArray, got: Sum) -> Ensemble:
         """Remove the mechanism's bias, apply the rule, and drop proxies that no client knows."""

@@ -84,20 +84,6 @@ ServerTurn = Generator[SumRequest, Sum, bytes | None]
 """Yields asks; is sent sums; returns the round's last message, or None for none."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerReport:
-    """Figures of a server role after a round.
-
-    kept: share of the round's proxies that teach; None where there are none. parameters: [m] of
-    the newest global model, where there is one. most_released: the most often that clients were
-    asked about any proxy.
-    """
-
-    kept: float | None = None
-    parameters: NDArray[np.float32] | None = field(default=None, repr=False)
-    most_released: int = 0
-
-
 class ClientRole:
     """Base class of what a method does at one client.
 
@@ -166,6 +152,9 @@ class ClientRole:
 class ServerRole:
     """Base class of what a method does at the server. A method defines `round`."""
 
+    kept: float | None = None
+    """Share of the last round's proxies that clients distil from; None where there are none."""
+
     def round(self, index: int) -> ServerTurn:
         """Run one round; `RoundAborted` is thrown in if its sum fails."""
         raise NotImplementedError
@@ -187,6 +176,10 @@ class ServerRole:
     def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
         """Add a sum of round `index` to the transcript; nothing by default."""
 
-    def report(self) -> ServerReport:
-        """Return figures of the last round; empty by default."""
-        return ServerReport()
+    def most_released(self) -> int:
+        """Return the most often that clients were asked about any proxy."""
+        return 0
+
+    def parameters(self) -> NDArray[np.float32] | None:
+        """Return the newest global model, [m]; None where there is none."""
+        return None

@@ -203,7 +203,7 @@ class Federation:
     @property
     def global_parameters(self) -> Float32Array | None:
         """[m] of the server's newest global model; None where the method has none."""
-        return self.server_role.report().parameters
+        return self.server_role.parameters()
 
     def guarantee(self) -> Guarantee | None:
         """What has been promised for everything released so far, the weakest claim of all clients.
@@ -394,7 +394,7 @@ class Federation:
 
     def _kept(self) -> float:
         """Share of the round's proxies, or of the classes that clients hold, that teaches."""
-        kept = self.server_role.report().kept
+        kept = self.server_role.kept
         if kept is not None:
             return kept
         taught = np.concatenate([role.taught for role in self.roles])
@@ -416,7 +416,7 @@ class Federation:
     @property
     def most_released(self) -> int:
         """The most often that any client was asked about any proxy."""
-        return self.server_role.report().most_released
+        return self.server_role.most_released()
 
     def selector_scores(self, client: int) -> FloatArray | None:
         """[P] the client selector's scores, for evaluation; None where no selector was asked."""

@@ -116,12 +116,12 @@ def test_rounds_of_many_sums_leave_one_network_to_all_and_its_twin_an_older_one(
     assert len({digest for one in played for digest in one.sums}) == 3 * ROUNDS
     # Discriminators ask the networks between the rounds' steps: dropout is back in the second.
     assert Watched.modes == [True] * (ROUNDS * len(EVERYONE))
-    last = rounds.party.role.report().parameters
+    last = rounds.party.role.parameters()
     same = [np.array_equal(flatten(site.role.learner.model), last) for site in world.sites.values()]
     assert same == [True, True, False, True]
     again = world.serve(Courier(world))
     assert again.open() == ROUNDS
-    found = again.party.role.report().parameters
+    found = again.party.role.parameters()
     assert np.array_equal(found, last)  # all of it comes from the sums
 
 

@@ -252,7 +252,7 @@ def test_an_aborted_first_round_leaves_the_survey_as_it_is(digits):
     assert [report.aborted for report in reports] == [True, False]
     survey, wanted = made.transcript.survey, undisturbed.transcript.survey
     assert survey.total.sum() == wanted.total.sum() > 0
-    assert reports[1].kept == undisturbed.federation.server.role.report().kept < 0.5
+    assert reports[1].kept == undisturbed.federation.server.role.kept < 0.5
 
 
 def test_a_run_says_that_several_sums_without_noise_tell_more(digits):
