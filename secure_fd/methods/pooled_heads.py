@@ -173,14 +173,15 @@ class HeadTerms:
         """Integers of a client's class sums."""
         return self.shape[0] * self.shape[1]
 
-    def survey_of(self, past_last: int) -> Survey | None:
-        """Return the survey after a round, if there is one and a proxy has a release left for it.
+    def survey_of(self, number: int) -> Survey | None:
+        """Return a survey's form, if there are surveys and a proxy has a release left for it.
 
         Args:
-            past_last: rounds since the last planned sum, 0 for that one.
+            number: of the survey; the one after the last planned sum is 0.
         """
         releases = self.setting.releases
-        return self.survey if past_last >= 0 and surveys_left(past_last, releases) else None
+        left = releases is None or number < releases
+        return self.survey if number >= 0 and left else None
 
     def scores(self, head: FloatArray) -> FloatArray:
         """Return a head's ratios [P, C] at the proxies."""
@@ -196,11 +197,6 @@ class HeadTerms:
             return sums_codec(records, n_features, self.unit.own_room)
         entry = float(np.sqrt(2.0 / n_features))  # of a feature, at most
         return FixedPoint(record_shares(records), LARGEST_RESIDUAL * entry, LEVELS)
-
-
-def surveys_left(made: int, releases: int | None) -> bool:
-    """Whether one more survey is within the releases of a proxy that clients agreed to."""
-    return releases is None or made < releases
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -271,8 +267,8 @@ class HeadClient(ClientRole):
             if past_last < 0:
                 return
             self.learner.round = past_last
-            if self.terms.survey_of(past_last) is not None:
-                self.take((yield SumInput(self._survey(), BOUND)))
+            if (survey := self.terms.survey_of(past_last)) is not None:
+                self.take((yield SumInput(self._answer(survey), BOUND)))
             yield from self.learn()
 
     def missed(self, subject: bytes, message: bytes | None) -> None:
@@ -380,13 +376,13 @@ class HeadClient(ClientRole):
         mean = (total / len(self._own.data.train)).ravel()
         return terms.codec.encode(self._own.number, mean)
 
-    def _survey(self) -> UnitArray:
+    def _answer(self, survey: Survey) -> UnitArray:
         """Count and encode what this client knows; BudgetError beyond the agreed releases."""
-        releases, form = self.terms.setting.releases, self.terms.survey
-        if form is None or not surveys_left(self._surveys_answered, releases):
+        if self.terms.survey_of(self._surveys_answered) is None:
+            releases = self.terms.setting.releases
             raise BudgetError(f"{releases} surveys were answered, each a release of all proxies")
         self._surveys_answered += 1
-        return form.encode(self._known_proxies())
+        return survey.encode(self._known_proxies())
 
     def _known_proxies(self) -> KnownProxies | None:
         """Which proxies its records know; None if it never received the first head."""

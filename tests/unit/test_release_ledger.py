@@ -79,6 +79,11 @@ def test_pooled_heads_make_as_many_surveys_as_releases_were_agreed(digits):
         made = federation(digits, method, releases_per_pair=limit)
         assert not any(report.aborted or report.refused for report in made.rounds(3))
         assert made.transcript.survey.index == newest
+        again = federation(digits, method, releases_per_pair=limit).clients[0].role
+        again.recall(made.clients[0].role.memory())  # a restart forgets none
+        if limit is not None:
+            with pytest.raises(BudgetError, match=f"{limit} surveys were answered"):
+                again._answer(again.terms.survey)
 
 
 def test_a_run_takes_what_is_left_and_then_ends_before_anything_is_sent(digits):
