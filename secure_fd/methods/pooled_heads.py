@@ -328,13 +328,19 @@ class HeadClient(ClientRole):
         indices = torch.from_numpy(np.flatnonzero(self.known)).to(device)
         return self._proxies[indices], targets.to(device)
 
-    def accuracy(self, test: Images) -> float:
-        """Return the accuracy of the predictor that it answers with."""
-        return self._right(test, self.chosen) / len(test)
+    def accuracy(self, test: Images, predictor: str | None = None) -> float:
+        """Return the accuracy of a predictor, by default the one that it answers with."""
+        name = predictor or self.chosen
+        if name == "network":
+            return accuracy(self.learner.model, test)
+        answers = self.terms.public_head(self.head).answers(test.pixels)
+        if name == "mean":
+            answers = answers + predict(self.learner.model, test.pixels)
+        return float((answers.argmax(axis=1) == test.labels.cpu().numpy()).mean())
 
     def accuracies(self, test: Images) -> dict[str, float]:
         """Return the accuracy of every predictor, by its name."""
-        return {name: self._right(test, name) / len(test) for name in PREDICTORS}
+        return {name: self.accuracy(test, name) for name in PREDICTORS}
 
     def exported(self) -> tuple[str, PublicHead | None]:
         """Return the name of its predictor, and the head that it needs."""
@@ -393,15 +399,6 @@ class HeadClient(ClientRole):
         own = OwnRatios.of(data, reference, head, pooled=records)
         left_out = (reference.proxy_features @ head) / (1.0 - reference.leverage)[:, None]
         return own.known(left_out, data.classes, self.terms.shape[1])
-
-    def _right(self, images: Images, predictor: str) -> int:
-        """How many labels a predictor gets right."""
-        if predictor == "network":
-            return round(accuracy(self.learner.model, images) * len(images))
-        answers = self.terms.public_head(self.head).answers(images.pixels)
-        if predictor == "mean":
-            answers = answers + predict(self.learner.model, images.pixels)
-        return int((answers.argmax(axis=1) == images.labels.cpu().numpy()).sum())
 
 
 class HeadServer(ServerRole):
