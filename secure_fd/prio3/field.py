@@ -140,20 +140,19 @@ def root(order: int) -> int:
 def ntt(values: FieldArray, *, inverse: bool = False) -> FieldArray:
     """Values at the n roots of unity from coefficients, along the last axis but one [..., n, c].
 
-    Decimation in time (Cooley and Tukey 1965). inverse: coefficients from values.
+    Decimation in time, sorted on the way (Cooley and Tukey, 1965; Stockham, 1966). inverse:
+    coefficients from values.
 
     >>> ntt(np.array([[5], [0]], np.uint64)).tolist()
     [[5], [5]]
     """
     *lead, n, columns = values.shape
-    work, size = values[..., _reversed(n), :], 2
-    while size <= n:
-        pairs = work.reshape(*lead, n // size, 2, size // 2, columns)
-        even, odd = pairs[..., 0, :, :], pairs[..., 1, :, :]
-        if size > 2:
-            odd = mul(odd, _twiddles(size, inverse)[:, None])
-        work = np.stack((add(even, odd), sub(even, odd)), axis=-3)
-        size *= 2
+    work = values.reshape(*lead, n, 1, columns)  # transforms of every n-th coefficient
+    while work.shape[-3] > 1:
+        even, odd = np.split(work, 2, axis=-3)
+        if odd.shape[-2] > 1:
+            odd = mul(odd, _twiddles(2 * odd.shape[-2], inverse)[:, None])
+        work = np.concatenate([add(even, odd), sub(even, odd)], axis=-2)
     work = work.reshape(values.shape)
     return mul(work, element(pow(n, -1, MODULUS))) if inverse else work
 
@@ -162,15 +161,6 @@ def ntt(values: FieldArray, *, inverse: bool = False) -> FieldArray:
 def _twiddles(size: int, inverse: bool) -> FieldArray:
     base = pow(root(size), -1, MODULUS) if inverse else root(size)
     return powers(element(base), size // 2)
-
-
-@lru_cache(maxsize=64)
-def _reversed(n: int) -> NDArray[np.int64]:
-    """[n] every index with its bits in reverse."""
-    order = np.zeros(1, dtype=np.int64)
-    while len(order) < n:
-        order = np.concatenate([2 * order, 2 * order + 1])
-    return order
 
 
 def lagrange(points: FieldArray, n: int) -> FieldArray:
