@@ -6,7 +6,7 @@ two hidden layers. Images are grey and of 28 x 28 pixels, or of the shape behind
 deviation of a pixel may follow: `mlp-128@60x1x1:0.5:0.1`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 from urllib.error import URLError
@@ -14,7 +14,7 @@ from urllib.error import URLError
 import torch
 from torch import Tensor, nn
 
-from secure_fd.data.image_sets import TABLE_3
+from secure_fd.data.image_sets import TABLE_3, TABLE_4
 from secure_fd.data.vision import torchvision
 from secure_fd.errors import ConfigurationError, LocalError
 
@@ -45,12 +45,10 @@ class Standardise(nn.Module):
 
 
 _LAYERS = (*TABLE_3, "mlp-128", "mlp-128-64", "mlp-256")
-_RESNETS: Mapping[str, tuple[int, str, bool]] = {
-    f"resnet{depth}-{head}{ending}": (depth, head, bool(ending))
-    for depth in (18, 34, 50)
-    for head in ("128-64", "256")
-    for ending in ("", "-pretrained")
-}
+_PRETRAINED = "-pretrained"
+_RESNETS = tuple(
+    f"resnet{name}{ending}" for name in (*TABLE_4, "50-128-64") for ending in ("", _PRETRAINED)
+)
 
 
 def build(name: str, n_classes: int, seed: int) -> nn.Module:
@@ -63,7 +61,7 @@ def build(name: str, n_classes: int, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if name in _RESNETS:
-            return _resnet(*_RESNETS[name], n_classes)
+            return _resnet(name, n_classes)
         layers, _, shape = name.partition("@")
         if layers in _LAYERS:
             if not shape:
@@ -116,23 +114,21 @@ def _dense(widths: Sequence[int], n_classes: int) -> list[nn.Module]:
     return [*layers, nn.Linear(widths[-1], n_classes)]
 
 
-def _resnet(depth: int, head: str, pretrained: bool, n_classes: int) -> nn.Module:
+def _resnet(name: str, n_classes: int) -> nn.Module:
     """A ResNet (He et al., 2016) with a head of Table 4 in place of its last layer.
 
     Batch norm keeps running statistics beside the parameters: they stay with the client. Training
     needs two images a batch or more.
     """
     library = torchvision()
-    weights = "IMAGENET1K_V1" if pretrained else None
+    kind, *head = name.removesuffix(_PRETRAINED).split("-")
+    weights = "IMAGENET1K_V1" if name.endswith(_PRETRAINED) else None
     try:
-        network = library.models.get_model(f"resnet{depth}", weights=weights)
+        network = library.models.get_model(kind, weights=weights)
     except (URLError, OSError, RuntimeError):
-        raise ConfigurationError(
-            "model",
-            f"resnet{depth}, pretrained",
-            "its ImageNet weights could not be downloaded: use the same name without -pretrained",
-        ) from None
-    widths = (network.fc.in_features, *map(int, head.split("-")))
+        allowed = "its ImageNet weights could not be downloaded: use the same name without "
+        raise ConfigurationError("model", f"{kind}, pretrained", allowed + _PRETRAINED) from None
+    widths = (network.fc.in_features, *map(int, head))
     network.fc = nn.Sequential(*_dense(widths, n_classes))
     return nn.Sequential(library.transforms.Normalize(_MEAN, _DEVIATION), network)
 
