@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from experiments import published
-from experiments.grid import later
+from experiments.grid import later, paper_recipe
 from experiments.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
 from experiments.plots import Line, Lines, drawn
 from experiments.rows import FLEET, Cell, Privacy
@@ -32,10 +32,9 @@ from experiments.study import (
     measure as mean_of,
 )
 from experiments.tables import Table, human_bytes, new_table
-from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
-from secure_fd.training.recipes import Schedule, schedule
+from secure_fd.training.recipes import Schedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -105,7 +104,8 @@ def _epsilon(text: str) -> Epsilon:
 
 def _base(settings: Settings, image_set: str, seed: int) -> Cell:
     """Hard labels without protection, which every unit changes."""
-    steps, rounds = schedule(image_set, "strong"), min(_MOST_ROUNDS, IMAGE_SETS[image_set].rounds)
+    recipe = paper_recipe(image_set, "strong")
+    steps, rounds = recipe.schedule, min(_MOST_ROUNDS, recipe.rounds)
     if settings.quick:
         steps, rounds = replace(steps, warmup_steps=_QUICK_WARMUP), _QUICK_ROUNDS
     return Cell(

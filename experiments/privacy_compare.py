@@ -22,7 +22,7 @@ from attacks import COMPARED, ON_REQUEST, PLAYED, load
 from experiments import study
 from experiments.cli import data_folder
 from experiments.comparison import INVERSION, WARM_UP, Cell, Part, measured, needs, prepared
-from experiments.grid import later
+from experiments.grid import later, paper_recipe
 from experiments.provenance import PRIVACY_LIBRARIES
 from experiments.rows import (
     HEADS,
@@ -48,7 +48,6 @@ from secure_fd.privacy.guarantee import (
     LEAST_EPSILON,
     MOST_EPSILON,
 )
-from secure_fd.training.recipes import schedule
 from secure_fd.votes.codec import check_budget
 
 DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")
@@ -214,10 +213,11 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
     if settings.require_pq:
         _check_quantum_safe(settings)
     _check_numbers(settings, known)
-    steps = schedule(settings.dataset, split.kind)
+    recipe = paper_recipe(settings.dataset, split.kind)
+    steps = recipe.schedule
     if settings.proxies_per_round is not None:
         steps = replace(steps, proxies_per_round=settings.proxies_per_round)
-    rounds = settings.rounds or known.rounds
+    rounds = settings.rounds or recipe.rounds
     if settings.quick:
         steps = replace(steps, warmup_steps=_QUICK_WARMUP)
         rounds = settings.rounds or _QUICK_ROUNDS

@@ -25,10 +25,11 @@ from attacks.inversion import (
 from attacks.on_run import labelled, public_of
 from attacks.prior import train_prior
 from attacks.view import AnswerFunction, Capability, Oracle, View, server_view
+from experiments.grid import paper_recipe
 from experiments.leakage import Attempt
 from experiments.scenes import Job, Progress, Scene, Turn, launched, noted
 from secure_fd.data.federated import FederatedData, federate
-from secure_fd.data.image_sets import HETEROGENEOUS, Sizes, image_set
+from secure_fd.data.image_sets import HETEROGENEOUS, Sizes
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
@@ -37,7 +38,6 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.simulation.federation import Federation, Participant, participants_of
 from secure_fd.training import models
-from secure_fd.training.recipes import schedule
 from secure_fd.training.trainer import predict
 from secure_fd.votes.codec import one_hot
 
@@ -245,7 +245,7 @@ def _averaged(turn: Turn[Ready]) -> _Target:
     """FedAvg with one network."""
     data, count = turn.made.data, turn.made.effort.fedavg_rounds
     shared = [models.build(models.SHARED, data.n_classes, turn.seed) for _ in data.clients]
-    steps = schedule(turn.job.dataset, "strong")
+    steps = paper_recipe(turn.job.dataset, "strong").schedule
     members = participants_of(shared, data.clients)
     runner = Federation(members, None, FedAvg(), schedule=steps, seed=turn.seed)
     return _trained(turn, runner, count)
@@ -306,9 +306,10 @@ def _distilled(turn: Turn[Ready]) -> _Stolen:
         Participant(models.build(names[k % len(names)], data.n_classes, 100 * seed + k), client)
         for k, client in enumerate(data.clients)
     ]
-    steps = replace(schedule(turn.job.dataset, "strong"), warmup_steps=effort.warmup_steps)
+    recipe = paper_recipe(turn.job.dataset, "strong")
+    steps = replace(recipe.schedule, warmup_steps=effort.warmup_steps)
     runner = Federation(participants, data.proxies.pixels, method, schedule=steps, seed=seed)
-    count = min(effort.rounds, image_set(turn.job.dataset).rounds)
+    count = min(effort.rounds, recipe.rounds)
     target = _trained(turn, runner, count, labels)
     estimate = turn.made.thief.run(target.view, seed)
     record = {**target.record, **_acceptance(method, data, estimate.asked)}

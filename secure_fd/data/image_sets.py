@@ -69,9 +69,6 @@ class ImageSet:
         title: on pages.
         n_classes: labels are 0 to n_classes - 1.
         sizes: by default of its parts.
-        rounds: by default, of methods without a recipe of their own.
-        proxies_per_round: in these rounds.
-        distillation_batch: in these rounds.
         architectures: of the clients, in the order of the paper's tables; with more clients they
             repeat, and methods that average parameters take the first.
         tuned: for the recipes of this package.
@@ -84,9 +81,6 @@ class ImageSet:
     title: str
     n_classes: int
     sizes: Sizes
-    rounds: int
-    proxies_per_round: int
-    distillation_batch: int
     architectures: tuple[str, ...] = HETEROGENEOUS
     tuned: Tuned = Tuned()
     home: str = "secure_fd.data.sources"
@@ -99,9 +93,6 @@ class ImageSet:
         return self.brought or self.sizes.proxies * self.n_classes
 
 
-# The paper's Table 5 takes a tenth of the training images as proxies, and 512 of them a round; the
-# small bundled sets need a larger share. Every step takes a batch of 128 from all that has been
-# taught so far, at a quarter of the arithmetic of the paper's ten steps on one round's 512.
 _SMALL = Sizes(100, 60, 40, local=300)
 _LARGE = Sizes(600, 0, 100)
 _MNIST = Tuned(50, 1000, "shift", "turn", 2000, 1500, "bend")
@@ -109,22 +100,15 @@ _FASHION = Tuned(40, 1000, "none", "mirror", 2000, 1500, "nudge")
 _CHEST = tuple(f"{name}@1x64x64" for name in TABLE_3 if name != "cnn-5-3-64")
 _RESNETS = tuple(f"resnet{name}-pretrained" for name in TABLE_4 for _ in range(2))
 IMAGE_SETS: dict[str, ImageSet] = {
-    "mnist5k": ImageSet(
-        *("MNIST-5k", 10, _SMALL, 30, 256, 64), tuned=Tuned(views="turn", labelled_views="bend")
-    ),
+    "mnist5k": ImageSet("MNIST-5k", 10, _SMALL, tuned=Tuned(views="turn", labelled_views="bend")),
     "digits": ImageSet(
-        *("Digits", 10, Sizes(40, 20, 14, local=100), 30, 128, 64),
-        tuned=Tuned(labelled_views="bend"),
+        "Digits", 10, Sizes(40, 20, 14, local=100), tuned=Tuned(labelled_views="bend")
     ),
-    "mnist": ImageSet("MNIST", 10, _LARGE, 100, 512, 128, tuned=_MNIST, folder="mnist"),
-    "fashion_mnist": ImageSet(
-        *("Fashion-MNIST", 10, _LARGE, 100, 512, 128), tuned=_FASHION, folder="fashion_mnist"
-    ),
-    "cifar10": ImageSet(
-        "CIFAR-10", 10, Sizes(1000, 0, 100), 30, 2000, 128, _RESNETS, folder="cifar10"
-    ),
+    "mnist": ImageSet("MNIST", 10, _LARGE, tuned=_MNIST, folder="mnist"),
+    "fashion_mnist": ImageSet("Fashion-MNIST", 10, _LARGE, tuned=_FASHION, folder="fashion_mnist"),
+    "cifar10": ImageSet("CIFAR-10", 10, Sizes(1000, 0, 100), _RESNETS, folder="cifar10"),
     "chest_xray": ImageSet(
-        *("Chest X-rays", 3, Sizes(500, (100, 50, 50), 20), 30, 375, 64, _CHEST),
+        *("Chest X-rays", 3, Sizes(500, (100, 50, 50), 20), _CHEST),
         tuned=Tuned(25, 750, whole_steps=250, warmup=1500),
         folder="chest_xray",
     ),
@@ -138,9 +122,7 @@ def image_set(name: str) -> ImageSet:
         channels, height, width, n_classes, proxies = map(int, own.groups())
         layers = ("mlp-128",) if height == 1 else HETEROGENEOUS
         shaped = tuple(f"{name}@{channels}x{height}x{width}" for name in layers)
-        asked = min(256, proxies)
-        sizes = Sizes(0, 0, 0)
-        return ImageSet("Own images", n_classes, sizes, 30, asked, 64, shaped, brought=proxies)
+        return ImageSet("Own images", n_classes, Sizes(0, 0, 0), shaped, brought=proxies)
     if name not in IMAGE_SETS:
         raise ConfigurationError("dataset", name, f"use one of {', '.join(IMAGE_SETS)}")
     return IMAGE_SETS[name]

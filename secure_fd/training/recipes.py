@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from secure_fd.data.image_sets import IMAGE_SETS, Tuned, image_set
+from secure_fd.data.image_sets import IMAGE_SETS, Tuned
 from secure_fd.errors import ConfigurationError
 
 
@@ -144,18 +144,6 @@ def _parts(steps: int) -> Iterator[tuple[int, float]]:
 def _half_cosine(done: float) -> float:
     """From 1 to 0 as `done` goes from 0 to 1, and 0 beyond."""
     return 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
-
-
-def schedule(name: str, split_kind: str) -> Schedule:
-    """Return the paper's schedule for an image set: 5 local and 6 proxy steps in the IID split."""
-    known = image_set(name)
-    local, proxy = (5, 6) if split_kind == "iid" else (1, 10)
-    return Schedule(
-        local_steps=local,
-        proxy_steps=proxy,
-        proxies_per_round=known.proxies_per_round,
-        sgd=SGD(distillation_batch=known.distillation_batch),
-    )
 
 
 # Named recipes: how long and how clients train.
