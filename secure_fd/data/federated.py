@@ -130,14 +130,14 @@ def federate(
     pool = source.pool[first_copies(source.pool.pixels, seen)]
     labels = pool.labels.numpy()
     tested = part.test if source.test is None else 0
-    drawn, free = _draw(labels, {"test": tested}, source.n_classes, np.random.default_rng(_TEST))
+    tests, every = np.random.default_rng(_TEST), np.arange(len(pool))
+    drawn, free = _draw(labels, every, {"test": tested}, source.n_classes, tests)
     takes = {"proxies": part.proxies, "held_out": part.held_out}
-    others, rest = _draw(labels[free], takes, source.n_classes, rng)
-    drawn |= {name: free[index] for name, index in others.items()}
-    rest = free[rest]
+    others, rest = _draw(labels, free, takes, source.n_classes, rng)
+    drawn |= others
     if part.local is not None:
-        kept, _ = _draw(labels[rest], {"local": part.local}, source.n_classes, rng)
-        rest = rest[kept["local"]]
+        kept, _ = _draw(labels, rest, {"local": part.local}, source.n_classes, rng)
+        rest = kept["local"]
     shares = [rest[i] for i in partition(labels[rest], split, n_clients, source.n_classes, rng)]
     check_disjoint([*drawn.values(), *shares])
     clients = tuple(_client(pool, share, source.n_classes, rng) for share in shares)
@@ -201,25 +201,25 @@ def check_disjoint(parts: list[IntArray]) -> None:
 
 
 def _draw(
-    labels: IntArray, takes: Mapping[str, Count], n_classes: int, rng: np.random.Generator
+    labels: IntArray,
+    free: IntArray,
+    takes: Mapping[str, Count],
+    n_classes: int,
+    rng: np.random.Generator,
 ) -> tuple[dict[str, IntArray], IntArray]:
-    """Stratified disjoint index sets by name, and the indices left over, ascending."""
-    drawn: dict[str, list[IntArray]] = {name: [] for name in takes}
-    rest = []
+    """Stratified disjoint index sets by name out of `free`, and those left over, ascending."""
+    part = np.full(len(labels), -1)
+    part[free] = len(takes)
     for c in range(n_classes):
-        records = rng.permutation(np.flatnonzero(labels == c))
+        records = rng.permutation(free[labels[free] == c])
         counts = [_of_class(count, c, n_classes) for count in takes.values()]
         if sum(counts) > len(records):
             raise ConfigurationError(
                 next(iter(takes)), takes, f"class {c} has {len(records)} records left for these"
             )
-        *pieces, left = np.split(records, np.cumsum(counts))
-        for name, piece in zip(takes, pieces, strict=True):
-            drawn[name].append(piece)
-        rest.append(left)
-    return {name: np.sort(np.concatenate(p)) for name, p in drawn.items()}, np.sort(
-        np.concatenate(rest)
-    )
+        part[records[: sum(counts)]] = np.repeat(np.arange(len(takes)), counts)
+    *drawn, rest = (np.flatnonzero(part == number) for number in range(len(takes) + 1))
+    return dict(zip(takes, drawn, strict=True)), rest
 
 
 def _of_class(count: Count, c: int, n_classes: int) -> int:

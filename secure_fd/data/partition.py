@@ -1,5 +1,6 @@
 """How the records of each class are divided among clients; indices in, indices out."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -56,13 +57,10 @@ def parse_split(text: str) -> Split:
     kind, _, beta = text.partition(":")
     if text in ("strong", "weak", "hospitals", "iid", "own"):
         return Split(text)  # type: ignore[arg-type]  # narrowed by the line above
-    try:
-        value = float(beta)
-    except ValueError:
-        value = None
-    if kind != "dirichlet" or value is None:
-        raise ConfigurationError("split", text, _ALLOWED)
-    return Split("dirichlet", value)
+    if kind == "dirichlet":
+        with suppress(ValueError):  # also of a number that Split refuses
+            return Split("dirichlet", float(beta))
+    raise ConfigurationError("split", text, _ALLOWED)
 
 
 def check_clients(split: Split, n_clients: int, n_classes: int) -> None:

@@ -127,17 +127,11 @@ def _components(centred: Tensor, rank: int | None) -> Tensor:
 def _random_patches(public: Tensor, side: int, random: torch.Generator) -> Tensor:
     """[patches, channels side^2] from random places of random images."""
     image = torch.randint(len(public), (_PATCHES,), generator=random)
-    starts = [n - side + 1 for n in public.shape[2:]]
-    corners = [torch.randint(most, (_PATCHES,), generator=random) for most in starts]
-    rows, columns = (corner[:, None] + torch.arange(side) for corner in corners)
-    channels = torch.arange(public.shape[1])
-    found = public[
-        image[:, None, None, None],
-        channels[None, :, None, None],
-        rows[:, None, :, None],
-        columns[:, None, None, :],
-    ]
-    return found.flatten(1)
+    rows, columns = (
+        torch.randint(n - side + 1, (_PATCHES,), generator=random) for n in public.shape[2:]
+    )
+    windows = public.unfold(2, side, 1).unfold(3, side, 1)
+    return windows[image, :, rows, columns].flatten(1)
 
 
 def _normalised(patches: Tensor) -> Tensor:

@@ -25,8 +25,6 @@ SIDE = 28
 """Height and width that the models of the paper's Table 3 expect."""
 _CIFAR_SIDE, _CHEST_SIDE = 32, 64
 _CHEST_CLASSES = ("normal", "pneumonia", "covid")
-_Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""Images [N, channels, H, W] of 8 bits, and labels [N]."""
 
 
 def load(name: str, data_dir: Path | None = None) -> Source:
@@ -94,15 +92,15 @@ def _idx_pair(folder: Path, part: str) -> Images:
 def cifar10(data_dir: Path | None) -> Source:
     """60,000 colour images of 32 x 32 pixels (Krizhevsky, 2009)."""
     train, test = (_cifar10_part(part, data_dir) for part in ("train", "test"))
-    return Source("cifar10", 10, _to_images(*train), _to_images(*test))
+    return Source("cifar10", 10, train, test)
 
 
-def _cifar10_part(part: str, data_dir: Path | None) -> _Labelled:
+def _cifar10_part(part: str, data_dir: Path | None) -> Images:
     """From cifar10/ with a lossless mosaic for each part and class, such as train_0.webp."""
     if data_dir is None:
         dataset = _downloaded("cifar10", "CIFAR10", train=part == "train")
         pixels = np.ascontiguousarray(dataset.data.transpose(0, 3, 1, 2))
-        return pixels, np.asarray(dataset.targets, dtype=np.int64)
+        return _to_images(pixels, np.asarray(dataset.targets))
     folder = folder_of("cifar10", data_dir)
     return _stacked([_mosaic(folder / f"{part}_{label}.webp") for label in range(10)])
 
@@ -124,7 +122,7 @@ def chest_xray(data_dir: Path | None) -> Source:
         raise ConfigurationError("data_dir", None, allowed)
     folder = folder_of("chest_xray", data_dir)
     images = [_radiographs(folder / name) for name in _CHEST_CLASSES]
-    return Source("chest_xray", len(_CHEST_CLASSES), _to_images(*_stacked(images)), None)
+    return Source("chest_xray", len(_CHEST_CLASSES), _stacked(images), None)
 
 
 def _radiographs(folder: Path) -> NDArray[np.uint8]:
@@ -139,10 +137,10 @@ def _radiographs(folder: Path) -> NDArray[np.uint8]:
     return np.stack(images)[:, None]
 
 
-def _stacked(by_class: list[NDArray[np.uint8]]) -> _Labelled:
+def _stacked(by_class: list[NDArray[np.uint8]]) -> Images:
     """All images, class by class, and their labels."""
     labels = np.repeat(np.arange(len(by_class)), [len(images) for images in by_class])
-    return np.concatenate(by_class), labels.astype(np.int64)
+    return _to_images(np.concatenate(by_class), labels)
 
 
 def cache_folder() -> Path:
