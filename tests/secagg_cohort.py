@@ -14,9 +14,12 @@ import pytest
 from secure_fd.crypto.keys import (
     SERVER,
     SIGNATURE_BYTES,
+    TAG_BYTES,
+    WORD,
     AgreementKey,
     IdentityKey,
     RandomBytes,
+    Sealer,
     insecure_bytes,
 )
 from secure_fd.errors import LocalError, PeerError
@@ -25,8 +28,8 @@ from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.messages import (
+    Body,
     Masked,
-    Member,
     Prepare,
     Relayed,
     SignedJoin,
@@ -42,8 +45,8 @@ from secure_fd.secagg.session import (
     RoundScope,
     RoundTerms,
     Session,
-    body_of,
     encode_set,
+    set_bytes,
 )
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from secure_fd.secure_sum.masked import MaskedClient, MaskedServer, set_up
@@ -234,7 +237,7 @@ def assert_setup_dead(machine: ClientSetup) -> None:
     assert machine._held is None
     for attempt in (
         machine.start,
-        lambda: machine.receive(encode_members([], machine.session)),
+        lambda: machine.receive(encode_members({}, machine.session)),
         lambda: machine.enrolment,
     ):
         with pytest.raises((LocalError, PeerError), match="ABORTED"):
@@ -275,10 +278,10 @@ def flip(data: bytes, at: int = -1) -> bytes:
     return bytes(changed)
 
 
-def forged_member(cohort: Cohort, client: int) -> Member:
+def forged_member(cohort: Cohort, client: int) -> bytes:
     """A client whom the server wants to play: with keys and a nonce of the server's own."""
     commitment = commit(cohort.session, client, SERVER_NONCE)
-    return SignedJoin(client, SERVER_KEY.public, commitment, b"").member
+    return SignedJoin(client, SERVER_KEY.public, commitment, b"").line
 
 
 def take_prepare(machine: ClientRound) -> Prepare:
@@ -297,7 +300,7 @@ def read_input(machine: ClientRound, message: bytes) -> Masked:
 
 def write_input(machine: ClientRound, masked: Masked) -> bytes:
     """A MASKED that a corrupt client tags."""
-    group, tags = machine._enrolment.group, machine._enrolment.authenticator
+    group, tags = machine._enrolment.group, Sealer(machine._enrolment.authenticator.key)
     return messages.encode_masked(masked, machine.scope, machine.number, group, tags)
 
 
@@ -441,11 +444,11 @@ def verify_input(data: bytes, scope: RoundScope, sender: int, group: Group, coho
 
     cohort: the encoded set that the words are masked for.
     """
-    width = scope.words * 8
-    size = width + sum(messages._input_sizes(scope, group.degree))
-    body = body_of(data, scope.place, sender, MessageType.MASKED, size)
-    words = np.frombuffer(body[:width], dtype="<u8")
-    start = width + -(-group.degree // 8) + SIGNATURE_BYTES
-    proof = bytes(body[start : start + SIGNATURE_BYTES])
+    body = Body(data, scope.place, sender, MessageType.MASKED)
+    words = np.frombuffer(body.view(scope.words * WORD.itemsize), WORD)
+    body.take(set_bytes(group.neighbours(sender)) + SIGNATURE_BYTES)
+    proof = body.take(SIGNATURE_BYTES)
+    body.take(sum(messages._prepare_sizes(group.degree)) + TAG_BYTES)
+    body.end()
     text = messages.input_text(scope, sender, group, words, cohort)
     scope.session.roster[sender].verify(proof, text, f"client {sender}'s input")

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from secure_fd.crypto import shamir
-from secure_fd.crypto.keys import Keystream
+from secure_fd.crypto.keys import SIGNATURE_BYTES, Keystream
 from secure_fd.errors import PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel
@@ -23,7 +23,7 @@ from secure_fd.secagg.masks import (
     round_key,
     self_stream,
 )
-from secure_fd.secagg.session import Group, RoundTerms
+from secure_fd.secagg.session import Group, MessageType, RoundTerms
 from secure_fd.votes.codec import IntArray, WordArray
 from tests.secagg_cohort import (
     TERMS,
@@ -60,7 +60,7 @@ class Secrets:
     def add(self, owner: int, holder: int, share: bytes) -> None:
         """Restore the secret as soon as there are shares enough."""
         collected = self.shares.setdefault(owner, {})
-        collected[holder] = shamir.decode(share)
+        collected[holder] = int.from_bytes(share, "big")
         if len(collected) == self.group.threshold:
             holders = self.group.holders(owner)
             points = [point_of(holders.index(holder)) for holder in collected]
@@ -165,7 +165,10 @@ class LyingServer:
             message = survivors_message(story.survivors, {}, self.machines[client])
             answer = self._ask(client, message)
             place = self.scope.place
-            return None if answer is None else messages.decode_consistent(answer, place, client)
+            if answer is None:
+                return None
+            kind = MessageType.CONSISTENT
+            return messages.read(answer, place, client, kind, SIGNATURE_BYTES)[0]
         signatures = self._cohort_signatures
         signers = signatures.keys() & set(self.group.committee)
         fits = {k: signatures[k] for k in signers if self._masked_for[k] == story.cohort}
@@ -192,10 +195,11 @@ class LyingServer:
         if answer is None:
             return
         size, owners = shamir.ELEMENT_BYTES, sorted({*story.cohort} & {*self.group.holders(client)})
-        shares = messages.decode_unmask(answer, self.scope.place, client, len(owners))
-        for at, owner in enumerate(owners):
+        sizes, place = [size] * len(owners), self.scope.place
+        shares = messages.read(answer, place, client, MessageType.UNMASK, *sizes)
+        for owner, share in zip(owners, shares, strict=True):
             kind = self.seeds if owner in story.survivors else self.roots
-            kind.add(owner, client, shares[size * at : size * (at + 1)])
+            kind.add(owner, client, share)
 
     def _left(self, chosen: frozenset[int]) -> list[tuple[int, int]]:
         """Client and peer of every pair mask that does not cancel within the set."""

@@ -316,13 +316,14 @@ def low_order(public: bytes) -> bool:
     return int.from_bytes(public, "little") & (2**255 - 1) in _LOW_ORDER
 
 
-AEAD_KEY_BYTES: Final = 32
 TAG_BYTES: Final = 16
 _NONCE_BYTES: Final = 12
 
 
 class Sealer(SecretHolder):
     """Seals one party's messages to another, or opens them at the other end, by AES-256-GCM.
+
+    A seal on an empty text is a tag: it shows that its context is the sender's, bit for bit.
 
     key: 32 bytes that serve one sender and one receiver in this direction only: with one key
     for both directions, message c of each would share a nonce, which reveals both texts and the
@@ -333,15 +334,15 @@ class Sealer(SecretHolder):
     b'a share'
     """
 
-    __slots__ = ("_cipher", "_last")
+    __slots__ = ("_cipher", "_last", "key")
 
     def __init__(self, key: bytes) -> None:
-        if len(key) != AEAD_KEY_BYTES:
-            raise LocalError(f"a sealing key has {AEAD_KEY_BYTES} bytes, not {len(key)}")
-        self._cipher = AESGCM(key)
+        if len(key) != KEY_BYTES:
+            raise LocalError(f"a sealing key has {KEY_BYTES} bytes, not {len(key)}")
+        self.key, self._cipher = key, AESGCM(key)
         self._last = -1
 
-    def seal(self, counter: int, plaintext: bytes, context: bytes) -> bytes:
+    def seal(self, counter: int, plaintext: bytes, context: bytes | memoryview) -> bytes:
         """The ciphertext, TAG_BYTES longer than `plaintext`; it opens under this context alone.
 
         counter: from 0 and above every counter sealed before, else LocalError.
@@ -354,7 +355,7 @@ class Sealer(SecretHolder):
         self._last = counter
         return self._cipher.encrypt(nonce, plaintext, context)
 
-    def open(self, counter: int, sealed: bytes, context: bytes, what: str) -> bytes:
+    def open(self, counter: int, sealed: bytes, context: bytes | memoryview, what: str) -> bytes:
         """The plaintext; PeerError, naming `what`, unless key, counter and context are its own.
 
         Opening keeps no state: the caller checks that a message arrives once.
@@ -369,33 +370,6 @@ def _nonce(counter: int) -> bytes:
     if not 0 <= counter < 1 << 8 * _NONCE_BYTES:
         raise LocalError(f"counter: {counter}; a nonce has room for 0 to 2^96 - 1")
     return counter.to_bytes(_NONCE_BYTES, "big")
-
-
-class Authenticator(SecretHolder):
-    """Tags messages of one client to the server, or checks them there, by AES-256-GMAC.
-
-    key: 32 bytes that only these two know. An index must not be used for two messages, since two
-    tags under one nonce give the key away (NIST SP 800-38D, 8): the caller sends one a round.
-
-    >>> tag = Authenticator(bytes(32)).tag(0, b"a message")
-    >>> Authenticator(bytes(32)).check(0, tag, b"a message", "the message")
-    """
-
-    __slots__ = ("_cipher", "key")
-
-    def __init__(self, key: bytes) -> None:
-        self.key, self._cipher = key, AESGCM(key)
-
-    def tag(self, index: int, message: bytes | memoryview) -> bytes:
-        """16 bytes."""
-        return self._cipher.encrypt(_nonce(index), b"", message)
-
-    def check(self, index: int, tag: bytes, message: bytes | memoryview, what: str) -> None:
-        """Return if the tag is the message's; PeerError, naming `what`, if not."""
-        try:
-            self._cipher.decrypt(_nonce(index), tag, message)
-        except InvalidTag:
-            raise PeerError(f"the tag on {what} is not its sender's") from None
 
 
 CAPSULE_SECRET_BYTES: Final = 32

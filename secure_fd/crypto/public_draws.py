@@ -81,7 +81,9 @@ def merkle_root(leaves: Sequence[bytes]) -> bytes:
         return hashlib.sha256().digest()
     level = [_leaf(leaf) for leaf in leaves]
     while len(level) > 1:
-        level = _parents(level)
+        nodes = [_NODE + one + other for one, other in zip(level[::2], level[1::2], strict=False)]
+        alone = level[len(level) & ~1 :]
+        level = [hashlib.sha256(node).digest() for node in nodes] + alone
     return level[0]
 
 
@@ -105,10 +107,3 @@ def proxy_commitment(pixels: NDArray[np.uint8]) -> bytes:
 
 def _leaf(content: bytes) -> bytes:
     return hashlib.sha256(_LEAF + content).digest()
-
-
-def _parents(level: list[bytes]) -> list[bytes]:
-    pairs = zip(level[::2], level[1::2], strict=False)
-    return [hashlib.sha256(_NODE + left + right).digest() for left, right in pairs] + level[
-        len(level) & ~1 :
-    ]

@@ -37,21 +37,28 @@ Rules for the session:
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from secure_fd.crypto.keys import (
     SERVER,
-    Authenticator,
     IdentityKey,
     RandomBytes,
     SealCapsule,
+    Sealer,
     SecretHolder,
     seal_capsule,
 )
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.machine import Accepted, ClientMachine, ClientState, Party
+from secure_fd.secagg.machine import (
+    Accepted,
+    ClientMachine,
+    ClientState,
+    Keep,
+    Party,
+    PartyMemory,
+)
 from secure_fd.secagg.masks import (
     NO_SHARES,
     Prepared,
@@ -62,8 +69,8 @@ from secure_fd.secagg.masks import (
     prepare,
     self_stream,
 )
-from secure_fd.secagg.memory import Keep, PartyMemory
 from secure_fd.secagg.session import (
+    Group,
     MessageType,
     RoundCounter,
     RoundScope,
@@ -238,7 +245,7 @@ class ClientRound(ClientMachine[_RoundHeld]):
         if near < group.threshold:
             raise PeerError(f"{what}: {near} holders are below the threshold {group.threshold}")
 
-    def _check_signatures(self, signatures: messages.Signatures, held: _RoundHeld) -> None:
+    def _check_signatures(self, signatures: Mapping[int, bytes], held: _RoundHeld) -> None:
         """PeerError unless a threshold of the committee signed what this client saw.
 
         The committee is one for all, so all that unmask agree; holders would differ by client.
@@ -338,7 +345,6 @@ class MaskingClient(Party[ClientEnrolment]):
         nonce: bytes | None = None,
         seal: SealCapsule = seal_capsule,
     ) -> None:
-        super().__init__(session, keep)
         if number not in session.roster:
             raise LocalError(f"client {number} is not on the pinned roster")
         if session.roster[number].raw != identity.public.raw:
@@ -351,29 +357,28 @@ class MaskingClient(Party[ClientEnrolment]):
         self._due: tuple[RoundTerms, UnitArray] | None = None  # waits for a set-up
         self._joined = False  # since the last `load`
         self._earlier = Accepted()  # of the last set-up
-        if memory is not None:
-            self._recall(PartyMemory.decode(memory, session))
+        super().__init__(session, keep, memory)
 
-    def _recall(self, known: PartyMemory) -> None:
-        """Go on where an earlier process stood; what it had prepared for a round is lost."""
-        self._rounds, self._setups = RoundCounter(known.last), known.setups
-        group = known.group(self.session)
+    def _recall(self, known: PartyMemory, group: Group | None, epoch: int | None) -> None:
+        self._setups = known.setups
         if group is not None:
             channels = {
                 peer: Channel.restored(self.session, self.number, peer, state)
                 for peer, state in known.channels.items()
             }
-            inputs = Authenticator(known.inputs[self.number])
-            epoch = known.last // self.session.epoch if known.used else None
-            self._enrolment = ClientEnrolment(group, channels, inputs, epoch)
+            self._enrolment = ClientEnrolment(
+                group, channels, Sealer(known.inputs[self.number]), epoch
+            )
 
-    def memory(self) -> bytes:
-        """Return what must outlive this process, for a file that only its owner reads."""
-        channels, inputs = {}, {}
-        if self._enrolment is not None:
-            channels = {k: channel.state() for k, channel in self._enrolment.channels.items()}
-            inputs = {self.number: self._enrolment.authenticator.key}
-        return PartyMemory(*self._known(), self._setups, channels, inputs).encode()
+    def _own_memory(self) -> dict[str, Any]:
+        enrolment = self._enrolment
+        if enrolment is None:
+            return {"setups": self._setups}
+        return {
+            "setups": self._setups,
+            "channels": {k: channel.state() for k, channel in enrolment.channels.items()},
+            "inputs": {self.number: enrolment.authenticator.key},
+        }
 
     # Role of the client in a sum.
 

@@ -10,13 +10,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
 from types import MethodType
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+from msgspec import Meta, Struct, field
 
-from secure_fd.crypto.keys import SERVER, SecretHolder, fields
+from secure_fd.codec import Codec, SecretText
+from secure_fd.crypto.keys import KEY_BYTES, SERVER, SecretHolder, fields
 from secure_fd.errors import LocalError, PeerError
-from secure_fd.secagg.memory import Agreed, Keep
+from secure_fd.secagg.channel import STATE_BYTES
 from secure_fd.secagg.session import (
     Group,
     MessageType,
@@ -244,6 +246,55 @@ class ServerMachine:
         return outbound
 
 
+# State of a party that must outlive its process. Nothing of a round is here: a process that ends
+# within one is a client that dropped out of it. What is here, kept before anything that depends on
+# it leaves, is enough to use no round's number twice, to seal nothing twice under one key, and to
+# go on in the same set-up with the next round.
+
+Keep = Callable[[bytes], None]
+"""Writes a memory where it outlives the process, and returns once it is there."""
+
+_Number: TypeAlias = Annotated[int, Meta(ge=0, lt=2**32)]
+_State: TypeAlias = Annotated[bytes, Meta(min_length=STATE_BYTES, max_length=STATE_BYTES)]
+_Key: TypeAlias = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+_Hash: TypeAlias = Annotated[bytes, Meta(min_length=32, max_length=32)]
+
+
+class PartyMemory(SecretText, Struct, frozen=True, array_like=True):
+    """Memory of a party, as it is written: it holds keys.
+
+    Attributes:
+        last: Newest round that began, -1 before any.
+        used: Whether the set-up in use has served a round.
+        agreed: Members, view and seed of that set-up's group, None before one.
+        setups: Of a client, nonces that it revealed since a round ended well.
+        channels: Of a client, for each neighbour the state of the channel to it.
+        inputs: For each client the key of its tags; at a client its own alone.
+        barred: Of a server, clients that are in no later cohort.
+    """
+
+    session: bytes
+    last: Annotated[int, Meta(ge=-1)]
+    used: bool
+    agreed: tuple[tuple[_Number, ...], _Hash, _Hash] | None
+    setups: _Number = 0
+    channels: dict[_Number, _State] = field(default_factory=dict)
+    inputs: dict[_Number, _Key] = field(default_factory=dict)
+    barred: tuple[_Number, ...] = ()
+    label: Literal["secure-fd memory 5"] = "secure-fd memory 5"
+
+    @classmethod
+    def decode(cls, data: bytes, session: Session) -> "PartyMemory":
+        """Read a memory; LocalError for another session's, or bytes that are none."""
+        found = _MEMORIES.decode(data)
+        if found.session != session.id:
+            raise LocalError("a memory belongs to another session")
+        return found
+
+
+_MEMORIES: Final = Codec[PartyMemory](PartyMemory, "a memory of this version", LocalError)
+
+
 class Enrolment(Protocol):
     """What a party takes from a set-up into its rounds. epoch: that it served, None before."""
 
@@ -257,26 +308,38 @@ Enrolled = TypeVar("Enrolled", bound=Enrolment)
 class Party(SecretHolder, Generic[Enrolled]):
     """A client or the server for a whole session: rounds that began, and the set-up in use.
 
-    keep: writes what must outlive this process, before anything that depends on it leaves.
+    keep: writes what must outlive this process, before anything that depends on it leaves. memory:
+    what an earlier process kept last; what was prepared for a round then is lost.
     """
 
     __slots__ = ("_enrolment", "_keep", "_rounds", "session")
 
-    def __init__(self, session: Session, keep: Keep | None) -> None:
+    def __init__(self, session: Session, keep: Keep | None, memory: bytes | None) -> None:
         self.session, self._keep, self._rounds = session, keep, RoundCounter()
         self._enrolment: Enrolled | None = None
+        if memory is not None:
+            known = PartyMemory.decode(memory, session)
+            self._rounds = RoundCounter(known.last)
+            epoch = known.last // session.epoch if known.used else None
+            group = None if known.agreed is None else Group(session, *known.agreed)
+            self._recall(known, group, epoch)
+
+    def _recall(self, known: PartyMemory, group: Group | None, epoch: int | None) -> None:
+        """Take up what only this kind of party has in its memory. group: of the set-up in use."""
+        raise NotImplementedError
 
     def memory(self) -> bytes:
         """Return what must outlive this process, for a file that only its owner reads."""
-        raise NotImplementedError
-
-    def _known(self) -> tuple[bytes, int, bool, Agreed | None]:
-        """Fields that the memories of client and server begin with."""
-        enrolment, agreed, used = self._enrolment, None, False
-        if enrolment is not None:
-            group, used = enrolment.group, enrolment.epoch is not None
+        agreed, used = None, False
+        if self._enrolment is not None:
+            group, used = self._enrolment.group, self._enrolment.epoch is not None
             agreed = (group.members, group.view, group.seed)
-        return self.session.id, self._rounds.last, used, agreed
+        common = self.session.id, self._rounds.last, used, agreed
+        return _MEMORIES.encode(PartyMemory(*common, **self._own_memory()))
+
+    def _own_memory(self) -> dict[str, Any]:
+        """Return the fields of its memory that only this kind of party has."""
+        raise NotImplementedError
 
     def _write(self) -> None:
         if self._keep is not None:

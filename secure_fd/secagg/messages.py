@@ -16,9 +16,8 @@ CAPSULES exist in hybrid sessions only. Whoever is late with a message is out of
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -33,9 +32,9 @@ from secure_fd.crypto.keys import (
     SIGNATURE_BYTES,
     TAG_BYTES,
     WORD,
-    Authenticator,
     IdentityKey,
     Purpose,
+    Sealer,
     capsule_public,
     fields,
     low_order,
@@ -47,9 +46,9 @@ from secure_fd.secagg.session import (
     MessageType,
     RoundScope,
     Session,
-    body_of,
     decode_set,
     encode_set,
+    message_type,
     set_bytes,
 )
 from secure_fd.votes.codec import WordArray
@@ -57,48 +56,69 @@ from secure_fd.wire import HEADER_BYTES, Place, frame
 
 NONCE_BYTES: Final = 32
 _HASH_BYTES: Final = 32
-_MEMBER: Final = 2 * _HASH_BYTES
-_REVEAL: Final = NONCE_BYTES + SIGNATURE_BYTES
 
 
-def _split(body: bytes | memoryview, *sizes: int) -> tuple[bytes, ...]:
-    """Cut a body into parts of these sizes, which are all of it."""
-    ends = list(accumulate(sizes))
-    return tuple(bytes(body[end - size : end]) for size, end in zip(sizes, ends, strict=True))
+class Body:
+    """Reader of the body of one message: its parts one after the other, which are all of it.
+
+    Raises:
+        PeerError: a message of another header or type, or a part that is too short.
+    """
+
+    __slots__ = ("_kind", "_left", "_whole")
+
+    def __init__(self, data: bytes, place: Place, sender: int, kind: MessageType) -> None:
+        if data[:HEADER_BYTES] != frame(kind, place, sender):
+            found = message_type(data, place, sender)  # says what is wrong with it
+            raise PeerError(f"a message is {found.name} where {kind.name} is due")
+        self._kind, self._whole = kind, len(data) - HEADER_BYTES
+        self._left = memoryview(data)[HEADER_BYTES:]
+
+    def view(self, size: int) -> memoryview:
+        """The next `size` bytes, not copied."""
+        if len(self._left) < size:
+            least = self._whole - len(self._left) + size
+            raise PeerError(
+                f"a {self._kind.name} body has {self._whole} bytes, not {least} or more"
+            )
+        part, self._left = self._left[:size], self._left[size:]
+        return part
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes."""
+        return bytes(self.view(size))
+
+    def each(self, clients: Sequence[int], size: int) -> dict[int, bytes]:
+        """The next `size` bytes for each of these clients, in their order."""
+        return {client: self.take(size) for client in clients}
+
+    def chosen(self, listed: Sequence[int]) -> tuple[int, ...]:
+        """A set of the listed clients."""
+        return decode_set(self.take(set_bytes(listed)), listed)
+
+    def lines(self, listed: Sequence[int], size: int) -> dict[int, bytes]:
+        """A set of the listed clients, and `size` bytes for each of the set."""
+        return self.each(self.chosen(listed), size)
+
+    def end(self) -> None:
+        """Return if nothing is left; PeerError for a body that goes on."""
+        if self._left:
+            size = self._whole - len(self._left)
+            raise PeerError(f"a {self._kind.name} body has {self._whole} bytes, not {size}")
 
 
-def _read(
+def read(
     data: bytes, place: Place, sender: int, kind: MessageType, *sizes: int
 ) -> tuple[bytes, ...]:
-    """Read a message whose body has parts of these sizes; PeerError for another length."""
-    return _split(body_of(data, place, sender, kind, sum(sizes)), *sizes)
+    """Read a message whose body has parts of these sizes."""
+    body = Body(data, place, sender, kind)
+    parts = tuple(body.take(size) for size in sizes)
+    body.end()
+    return parts
 
 
-def _read_lines(
-    body: memoryview, listed: Sequence[int], size: int, kind: MessageType
-) -> tuple[dict[int, bytes], memoryview]:
-    """Read a set of the listed, then `size` bytes for each of it; return them, and what follows."""
-    head = set_bytes(listed)
-    chosen = decode_set(body[:head], listed)
-    end = head + size * len(chosen)
-    if len(body) < end:
-        raise PeerError(f"a {kind.name} body of {len(body)} bytes does not fit {len(chosen)} lines")
-    lines = _split(body[head:end], *[size] * len(chosen))
-    return dict(zip(chosen, lines, strict=True)), body[end:]
-
-
-def _read_rest(
-    rest: memoryview, peers: Sequence[int], size: int, kind: MessageType
-) -> dict[int, bytes]:
-    """Read `size` bytes for each of the peers, which are the end of a body."""
-    if len(rest) != size * len(peers):
-        raise PeerError(
-            f"the end of a {kind.name} body, {len(rest)} bytes, does not fit {len(peers)} peers"
-        )
-    return dict(zip(peers, _split(rest, *[size] * len(peers)), strict=True))
-
-
-def _write_lines(lines: Mapping[int, bytes], listed: Sequence[int]) -> bytes:
+def encode_lines(lines: Mapping[int, bytes], listed: Sequence[int]) -> bytes:
+    """A set of the listed clients, and the bytes for each of it: what `Body.lines` reads."""
     return encode_set(lines, listed) + b"".join(lines[k] for k in listed if k in lines)
 
 
@@ -131,18 +151,9 @@ class SignedJoin:
         session.roster[self.client].verify(self.signature, text, f"client {self.client}'s join")
 
     @property
-    def member(self) -> "Member":
-        """Its line in the member list."""
-        return Member(self.client, hashlib.sha256(self.keys).digest(), self.commitment)
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A line of the member list. digest: SHA-256 of the client's public keys."""
-
-    client: int
-    digest: bytes
-    commitment: bytes
+    def line(self) -> bytes:
+        """Its line in the member list: SHA-256 of its public keys, and the commitment."""
+        return hashlib.sha256(self.keys).digest() + self.commitment
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +170,12 @@ class Reveal:
         """Sign for the list whose hash is `view`."""
         return cls(nonce, identity.sign(_reveal_text(session, client, view, nonce)))
 
-    def verify(self, session: Session, member: Member, view: bytes) -> None:
-        """PeerError unless the member signed this view, and the nonce is what it committed to."""
-        text = _reveal_text(session, member.client, view, self.nonce)
-        what = f"client {member.client}'s member list"
-        session.roster[member.client].verify(self.signature, text, what)
-        if commit(session, member.client, self.nonce) != member.commitment:
-            raise PeerError(f"client {member.client} reveals a nonce that it did not commit to")
+    def verify(self, session: Session, client: int, line: bytes, view: bytes) -> None:
+        """PeerError unless the client of this line signed this view, and committed to the nonce."""
+        text, what = _reveal_text(session, client, view, self.nonce), f"client {client}'s"
+        session.roster[client].verify(self.signature, text, f"{what} member list")
+        if commit(session, client, self.nonce) != line[_HASH_BYTES:]:
+            raise PeerError(f"client {client} reveals a nonce that it did not commit to")
 
 
 def commit(session: Session, client: int, nonce: bytes) -> bytes:
@@ -174,10 +184,10 @@ def commit(session: Session, client: int, nonce: bytes) -> bytes:
     return hashlib.sha256(label + nonce).digest()
 
 
-def view_of(session: Session, members: Sequence[Member]) -> bytes:
-    """The hash of a member list."""
+def view_of(session: Session, members: Mapping[int, bytes]) -> bytes:
+    """The hash of a member list. members: the line of each."""
     label = session.place.context(Purpose.VIEW, SERVER, EVERYONE)
-    return hashlib.sha256(label + _member_list(session, members)).digest()
+    return hashlib.sha256(label + encode_lines(members, tuple(session.roster))).digest()
 
 
 def keys_bytes(session: Session) -> int:
@@ -188,12 +198,13 @@ def keys_bytes(session: Session) -> int:
 def decode_join(data: bytes, session: Session, sender: int) -> SignedJoin:
     """Message -> join; its signature is not checked here."""
     sizes = keys_bytes(session), _HASH_BYTES, SIGNATURE_BYTES
-    return SignedJoin(sender, *_read(data, session.place, sender, MessageType.JOIN, *sizes))
+    return SignedJoin(sender, *read(data, session.place, sender, MessageType.JOIN, *sizes))
 
 
-def encode_members(members: Sequence[Member], session: Session) -> bytes:
+def encode_members(members: Mapping[int, bytes], session: Session) -> bytes:
     """Member list -> message."""
-    return frame(MessageType.MEMBERS, session.place, SERVER, _member_list(session, members))
+    lines = encode_lines(members, tuple(session.roster))
+    return frame(MessageType.MEMBERS, session.place, SERVER, lines)
 
 
 def invitation(session: Session) -> bytes:
@@ -201,66 +212,63 @@ def invitation(session: Session) -> bytes:
 
     It is not signed: a set-up without need costs time, as a round that is aborted does.
     """
-    return encode_members((), session)
+    return encode_members({}, session)
 
 
-def decode_members(data: bytes, session: Session) -> tuple[Member, ...]:
-    """Message -> member list, ascending and of the pinned roster."""
-    body, kind = body_of(data, session.place, SERVER, MessageType.MEMBERS), MessageType.MEMBERS
-    lines, rest = _read_lines(body, tuple(session.roster), _MEMBER, kind)
-    _read_rest(rest, (), 0, kind)
-    return tuple(Member(k, *_split(line, _HASH_BYTES, _HASH_BYTES)) for k, line in lines.items())
+def decode_members(data: bytes, session: Session) -> dict[int, bytes]:
+    """Message -> member list, ascending and of the pinned roster: the line of each."""
+    body = Body(data, session.place, SERVER, MessageType.MEMBERS)
+    members = body.lines(tuple(session.roster), 2 * _HASH_BYTES)
+    body.end()
+    return members
 
 
 def decode_reveal(data: bytes, session: Session, sender: int) -> Reveal:
     """Message -> reveal; nothing is checked here."""
     sizes = NONCE_BYTES, SIGNATURE_BYTES
-    return Reveal(*_read(data, session.place, sender, MessageType.REVEAL, *sizes))
+    return Reveal(*read(data, session.place, sender, MessageType.REVEAL, *sizes))
 
 
 def encode_agreed(
-    revealed: bytes, reveals: Sequence[Reveal], keys: Sequence[bytes], session: Session
+    reveals: Mapping[int, Reveal], listed: Sequence[int], keys: Sequence[bytes], session: Session
 ) -> bytes:
-    """Who revealed, an encoded set; their reveals; the neighbours' public keys -> message."""
-    told = (reveal.nonce + reveal.signature for reveal in reveals)
-    return frame(MessageType.AGREED, session.place, SERVER, revealed, *told, *keys)
+    """Reveals, of some of the listed members, and the neighbours' public keys -> message."""
+    lines = {client: reveal.nonce + reveal.signature for client, reveal in reveals.items()}
+    body = encode_lines(lines, listed)
+    return frame(MessageType.AGREED, session.place, SERVER, body, *keys)
 
 
 def decode_agreed(
     data: bytes, session: Session, listed: Sequence[int]
-) -> tuple[tuple[int, ...], tuple[Reveal, ...], tuple[bytes, ...]]:
-    """Message -> who of the listed members revealed, their reveals, the neighbours' public keys.
+) -> tuple[dict[int, Reveal], tuple[bytes, ...]]:
+    """Message -> reveals, by member that revealed, and the neighbours' public keys.
 
     Nothing is checked here but lengths.
     """
-    kind = MessageType.AGREED
-    body = body_of(data, session.place, SERVER, kind)
-    lines, rest = _read_lines(body, listed, _REVEAL, kind)
+    body = Body(data, session.place, SERVER, MessageType.AGREED)
+    lines = body.lines(listed, NONCE_BYTES + SIGNATURE_BYTES)
     degree = session.degree_of(len(lines)) if lines else 0
-    keys = _read_rest(rest, range(degree), keys_bytes(session), kind)
-    reveals = (Reveal(*_split(line, NONCE_BYTES, SIGNATURE_BYTES)) for line in lines.values())
-    return tuple(lines), tuple(reveals), tuple(keys.values())
+    keys = tuple(body.take(keys_bytes(session)) for _ in range(degree))
+    body.end()
+    nonces = {k: Reveal(line[:NONCE_BYTES], line[NONCE_BYTES:]) for k, line in lines.items()}
+    return nonces, keys
 
 
 def decode_capsules(data: bytes, session: Session, sender: int, count: int) -> tuple[bytes, ...]:
     """Message -> `count` capsules."""
-    return _read(data, session.place, sender, MessageType.CAPSULES, *[CAPSULE_BYTES] * count)
+    return read(data, session.place, sender, MessageType.CAPSULES, *[CAPSULE_BYTES] * count)
 
 
 def decode_relayed(
     data: bytes, group: Group, client: int
 ) -> tuple[tuple[int, ...], dict[int, bytes]]:
     """Message -> whose capsules came, and by lower neighbour among them its capsule."""
-    kind = MessageType.CAPSULES
-    body = body_of(data, group.session.place, SERVER, kind)
-    present, rest = _read_lines(body, group.members, 0, kind)
+    body = Body(data, group.session.place, SERVER, MessageType.CAPSULES)
+    present = body.chosen(group.members)
     peers = [peer for peer in group.neighbours(client) if peer < client and peer in present]
-    return tuple(present), _read_rest(rest, peers, CAPSULE_BYTES, kind)
-
-
-def _member_list(session: Session, members: Sequence[Member]) -> bytes:
-    lines = {member.client: member.digest + member.commitment for member in members}
-    return _write_lines(lines, tuple(session.roster))
+    capsules = body.each(peers, CAPSULE_BYTES)
+    body.end()
+    return present, capsules
 
 
 def _join_text(session: Session, client: int, keys: bytes, commitment: bytes) -> bytes:
@@ -300,6 +308,9 @@ class Prepare:
 
     key: the round's X25519 key. commitment: to the self mask's seed. vault: the pair secrets,
     for whoever restores the root. sealed: shares for every neighbour, ascending, 80 bytes each.
+
+    Raises:
+        PeerError: a key of low order, with which no neighbour could mask.
     """
 
     key: bytes
@@ -307,9 +318,19 @@ class Prepare:
     vault: bytes = field(repr=False)
     sealed: bytes = field(repr=False)
 
+    def __post_init__(self) -> None:
+        if low_order(self.key):
+            raise PeerError("a round key is a point of low order")
+
     def encode(self) -> bytes:
         """The bytes P."""
         return b"".join((self.key, self.commitment, self.vault, self.sealed))
+
+
+def _prepare_sizes(neighbours: int) -> tuple[int, int, int, int]:
+    """Lengths of the parts of P."""
+    vault = KEY_BYTES * neighbours + TAG_BYTES
+    return PUBLIC_BYTES, _HASH_BYTES, vault, SEALED_BYTES * neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,16 +339,6 @@ class Relayed:
 
     key: bytes
     sealed: bytes = field(repr=False)
-
-
-Signatures = Mapping[int, bytes]
-"""By client, its signature."""
-
-
-def _prepare_sizes(neighbours: int) -> tuple[int, int, int, int]:
-    """Lengths of the parts of P."""
-    vault = KEY_BYTES * neighbours + TAG_BYTES
-    return PUBLIC_BYTES, _HASH_BYTES, vault, SEALED_BYTES * neighbours
 
 
 def cohort_text(scope: RoundScope, client: int, group: Group, cohort: bytes) -> bytes:
@@ -345,20 +356,24 @@ def survivor_text(
 
 def decode_prepare(data: bytes, place: Place, sender: int, neighbours: int) -> Prepare:
     """Message -> prepare."""
-    size = sum(_prepare_sizes(neighbours))
-    return _prepare(body_of(data, place, sender, MessageType.PREPARE, size), neighbours)
+    sizes = _prepare_sizes(neighbours)
+    return Prepare(*read(data, place, sender, MessageType.PREPARE, *sizes))
 
 
 def decode_cohort(
     data: bytes, group: Group, place: Place, client: int
 ) -> tuple[tuple[int, ...], dict[int, Relayed]]:
     """Message -> the cohort, and by neighbour of `client` in it what it prepared."""
-    kind = MessageType.COHORT
-    cohort, rest = _read_lines(body_of(data, place, SERVER, kind), group.members, 0, kind)
-    peers = [peer for peer in group.neighbours(client) if peer in cohort]
-    lines = _read_rest(rest, peers, PUBLIC_BYTES + SEALED_BYTES, kind)
-    relayed = {k: Relayed(*_split(each, PUBLIC_BYTES, SEALED_BYTES)) for k, each in lines.items()}
-    return tuple(cohort), relayed
+    body = Body(data, place, SERVER, MessageType.COHORT)
+    cohort = body.chosen(group.members)
+    there = set(cohort)
+    relayed = {
+        peer: Relayed(body.take(PUBLIC_BYTES), body.take(SEALED_BYTES))
+        for peer in group.neighbours(client)
+        if peer in there
+    }
+    body.end()
+    return cohort, relayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +401,7 @@ def input_text(
 
 
 def encode_masked(
-    masked: Masked, scope: RoundScope, client: int, group: Group, authenticator: Authenticator
+    masked: Masked, scope: RoundScope, client: int, group: Group, authenticator: Sealer
 ) -> bytes:
     """Masked input -> message, tagged for the server."""
     words = masked.words.astype(WORD, copy=False).data.cast("B")
@@ -394,82 +409,61 @@ def encode_masked(
     closed = encode_set(masked.closed, group.neighbours(client))
     rest = closed + masked.cohort + masked.proof + prepared
     message = frame(MessageType.MASKED, scope.place, client, words, rest)
-    return message + authenticator.tag(scope.terms.index, message)
-
-
-def _input_sizes(scope: RoundScope, degree: int) -> tuple[int, ...]:
-    """Lengths of the parts of an input behind its words.
-
-    There is no P in the last round of an epoch, whose successor needs a set-up.
-    """
-    last = (scope.terms.index + 1) % scope.session.epoch == 0
-    prepare = 0 if last else sum(_prepare_sizes(degree))
-    return -(-degree // 8), SIGNATURE_BYTES, SIGNATURE_BYTES, prepare, TAG_BYTES
+    return message + authenticator.seal(scope.terms.index, b"", message)
 
 
 def decode_masked(
-    data: bytes, scope: RoundScope, sender: int, group: Group, authenticator: Authenticator
+    data: bytes, scope: RoundScope, sender: int, group: Group, authenticator: Sealer
 ) -> Masked:
-    """Message -> masked input, its words a read-only view; PeerError for a wrong tag."""
-    width, sizes = scope.words * WORD.itemsize, _input_sizes(scope, group.degree)
-    body = body_of(data, scope.place, sender, MessageType.MASKED, width + sum(sizes))
-    closed, cohort, proof, following, tag = _split(body[width:], *sizes)
-    authenticator.check(scope.terms.index, tag, memoryview(data)[:-TAG_BYTES], "its input")
+    """Message -> masked input, its words a read-only view; PeerError for a wrong tag.
+
+    There is no P in the last round of an epoch, whose successor needs a set-up.
+    """
+    peers, last = group.neighbours(sender), (scope.terms.index + 1) % scope.session.epoch == 0
+    body = Body(data, scope.place, sender, MessageType.MASKED)
+    words, closed = body.view(scope.words * WORD.itemsize), body.take(set_bytes(peers))
+    cohort, proof = body.take(SIGNATURE_BYTES), body.take(SIGNATURE_BYTES)
+    following = [] if last else [body.take(size) for size in _prepare_sizes(len(peers))]
+    tag = body.take(TAG_BYTES)
+    body.end()
+    authenticator.open(scope.terms.index, tag, memoryview(data)[:-TAG_BYTES], "its input")
     return Masked(
-        words=np.frombuffer(data, WORD, scope.words, HEADER_BYTES),
-        closed=decode_set(closed, group.neighbours(sender)) if any(closed) else (),
+        words=np.frombuffer(words, WORD),
+        closed=decode_set(closed, peers),
         cohort=cohort,
         proof=proof,
-        following=_prepare(following, group.degree) if following else None,
+        following=Prepare(*following) if following else None,
     )
 
 
 def encode_survivors(
-    survivors: Iterable[int], signatures: Signatures, group: Group, place: Place
+    survivors: Sequence[int], signatures: Mapping[int, bytes], group: Group, place: Place
 ) -> bytes:
     """The survivors, and where they are the whole cohort its signatures -> message."""
-    body = encode_set(survivors, group.members) + _write_lines(signatures, group.committee)
+    body = encode_set(survivors, group.members) + encode_lines(signatures, group.committee)
     return frame(MessageType.SURVIVORS, place, SERVER, body)
 
 
-def decode_survivors(data: bytes, group: Group, place: Place) -> tuple[tuple[int, ...], Signatures]:
+def decode_survivors(
+    data: bytes, group: Group, place: Place
+) -> tuple[tuple[int, ...], dict[int, bytes]]:
     """Message -> survivors, and signatures of the committee; none is checked here."""
-    kind = MessageType.SURVIVORS
-    survivors, rest = _read_lines(body_of(data, place, SERVER, kind), group.members, 0, kind)
-    return tuple(survivors), _signatures(rest, group, kind)
+    body = Body(data, place, SERVER, MessageType.SURVIVORS)
+    survivors = body.chosen(group.members)
+    signatures = body.lines(group.committee, SIGNATURE_BYTES)
+    body.end()
+    return survivors, signatures
 
 
-def decode_consistent(data: bytes, place: Place, sender: int) -> bytes:
-    """Message -> survivor signature; it is not checked here."""
-    return _read(data, place, sender, MessageType.CONSISTENT, SIGNATURE_BYTES)[0]
-
-
-def encode_signatures(signatures: Signatures, group: Group, place: Place) -> bytes:
+def encode_signatures(signatures: Mapping[int, bytes], group: Group, place: Place) -> bytes:
     """Signatures of the committee, for everybody the same -> message."""
-    body = _write_lines(signatures, group.committee)
-    return frame(MessageType.SIGNATURES, place, SERVER, body)
+    lines = encode_lines(signatures, group.committee)
+    return frame(MessageType.SIGNATURES, place, SERVER, lines)
 
 
-def decode_signatures(data: bytes, group: Group, place: Place) -> Signatures:
+def decode_signatures(data: bytes, group: Group, place: Place) -> dict[int, bytes]:
     """Message -> signatures of the committee; none is checked here."""
-    kind = MessageType.SIGNATURES
-    return _signatures(body_of(data, place, SERVER, kind), group, kind)
-
-
-def _signatures(body: memoryview, group: Group, kind: MessageType) -> Signatures:
-    signatures, rest = _read_lines(body, group.committee, SIGNATURE_BYTES, kind)
-    _read_rest(rest, (), 0, kind)
+    body = Body(data, place, SERVER, MessageType.SIGNATURES)
+    signatures = body.lines(group.committee, SIGNATURE_BYTES)
+    body.end()
     return signatures
-
-
-def decode_unmask(data: bytes, place: Place, sender: int, owners: int) -> bytes:
-    """Message -> encoded shares of the secrets of so many owners, in their order."""
-    return _read(data, place, sender, MessageType.UNMASK, ELEMENT_BYTES * owners)[0]
-
-
-def _prepare(body: bytes | memoryview, neighbours: int) -> Prepare:
-    """PeerError for a round key of low order, with which no neighbour could mask."""
-    prepare = Prepare(*_split(body, *_prepare_sizes(neighbours)))
-    if low_order(prepare.key):
-        raise PeerError("a round key is a point of low order")
-    return prepare

@@ -21,20 +21,26 @@ Rules:
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from secure_fd.crypto.keys import SERVER, AgreementKey, Authenticator, SecretHolder
+from secure_fd.crypto.keys import SERVER, SIGNATURE_BYTES, AgreementKey, Sealer, SecretHolder
+from secure_fd.crypto.shamir import ELEMENT_BYTES
 from secure_fd.errors import GarbledSumError, LocalError, MissingClientError, PeerError
 from secure_fd.secagg import messages
-from secure_fd.secagg.machine import Accepted, Closed, Party, ServerMachine, ServerState
-from secure_fd.secagg.memory import Keep, PartyMemory
-from secure_fd.secagg.routes import OpenedShares, Routes
+from secure_fd.secagg.machine import (
+    Accepted,
+    Closed,
+    Keep,
+    Party,
+    PartyMemory,
+    ServerMachine,
+    ServerState,
+)
 from secure_fd.secagg.session import (
     Group,
     MessageType,
-    RoundCounter,
     RoundScope,
     RoundTerms,
     Session,
@@ -58,14 +64,10 @@ class ServerEnrolment(SecretHolder):
     """
 
     group: Group
-    inputs: Mapping[int, Authenticator]
+    inputs: Mapping[int, Sealer]
     barred: dict[int, str]
     epoch: int | None = None
     prepared: tuple[int, dict[int, messages.Prepare]] = field(default_factory=lambda: (0, {}))
-    routes: Routes = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.routes = Routes(self.group)
 
 
 class ServerRound(ServerMachine):
@@ -83,7 +85,7 @@ class ServerRound(ServerMachine):
         asked = (client for client in enrolment.inputs if client not in enrolment.barred)
         super().__init__(scope.place, ServerState.PREPARE, asked, prepared)
         self.scope, self.survivors = scope, tuple[int, ...]()
-        self._enrolment, self._group, self._routes = enrolment, enrolment.group, enrolment.routes
+        self._enrolment, self._group = enrolment, enrolment.group
         self._prepared = prepared
         self._following: dict[int, messages.Prepare] = {}
         enrolment.prepared = (scope.terms.index + 1, self._following)
@@ -91,13 +93,13 @@ class ServerRound(ServerMachine):
         self._closed: dict[int, tuple[int, ...]] = {}
         self._signatures: dict[int, bytes] = {}  # of the survivors
         self._cohort_signatures: dict[int, bytes] = {}
-        self._shares: OpenedShares | None = None
+        self._unmasking: Unmasking
         self._total: UnitArray | None = None
 
     @property
     def opened(self) -> bool:
         """Whether shares were asked for: clients may have given what opens the sum."""
-        return self._shares is not None
+        return self.stage is ServerState.UNMASK
 
     @property
     def total(self) -> UnitArray:
@@ -140,22 +142,27 @@ class ServerRound(ServerMachine):
             self._following[sender] = masked.following
 
     def _add_consistent(self, sender: int, data: bytes) -> None:
-        self._signatures[sender] = messages.decode_consistent(data, self.place, sender)
+        kind = MessageType.CONSISTENT
+        (signature,) = messages.read(data, self.place, sender, kind, SIGNATURE_BYTES)
+        self._signatures[sender] = signature
 
     def _add_unmask(self, sender: int, data: bytes) -> None:
-        if self._shares is not None:
-            owners = self._shares.asked_of(sender)
-            self._shares.add(sender, messages.decode_unmask(data, self.place, sender, owners))
+        size = ELEMENT_BYTES * len(self._unmasking.asked_of(sender))
+        (shares,) = messages.read(data, self.place, sender, MessageType.UNMASK, size)
+        self._unmasking.add(sender, shares)
 
     def _close_prepare(self, cohort: tuple[int, ...]) -> Closed:
         self._check_reach(cohort)
         self._prepared = {client: self._prepared[client] for client in cohort}
         there = encode_set(cohort, self._group.members)
-        outbound = {
-            client: frame(MessageType.COHORT, self.place, SERVER, there, relayed)
-            for client, relayed in self._routes.relay(self._prepared).items()
-        }
-        return outbound, ServerState.INPUT
+        head, size = frame(MessageType.COHORT, self.place, SERVER, there), messages.SEALED_BYTES
+        outbound = {client: bytearray(head) for client in cohort}
+        for sender, sent in self._prepared.items():
+            starts = range(0, len(sent.sealed), size)
+            for peer, at in zip(self._group.neighbours(sender), starts, strict=True):
+                if peer in outbound:
+                    outbound[peer] += sent.key + sent.sealed[at : at + size]
+        return {client: bytes(data) for client, data in outbound.items()}, ServerState.INPUT
 
     def _close_input(self, survivors: tuple[int, ...]) -> Closed:
         self._check_reach(survivors)
@@ -191,15 +198,13 @@ class ServerRound(ServerMachine):
         return dict.fromkeys(signers, message), self._ask_shares()
 
     def _ask_shares(self) -> ServerState:
-        self._shares = OpenedShares(self._routes, self._prepared, self._closed)
+        cohort, left = self._prepared, self.survivors
+        self._unmasking = Unmasking(self.scope, self._group, cohort, left, self._closed)
         return ServerState.UNMASK
 
     def _close_unmask(self, _: tuple[int, ...]) -> Closed:
         """Every secret has a threshold of its own here, so that no quorum is asked for."""
-        if self._shares is None:
-            raise LocalError("a round cannot be unmasked before shares were asked for")
-        unmasking = Unmasking(self.scope, self._group, self._prepared, self.survivors, self._shares)
-        terms = self.scope.terms
+        unmasking, terms = self._unmasking, self.scope.terms
         try:
             unmasking.unmask(self._sum)
             limit = len(self.survivors) * terms.bound
@@ -270,7 +275,6 @@ class MaskingServer(Party[ServerEnrolment]):
         keep: Keep | None = None,
         memory: bytes | None = None,
     ) -> None:
-        super().__init__(session, keep)
         if key.public != session.server:
             raise LocalError("the server's key is not the one that the session pins")
         self._key = key
@@ -278,25 +282,19 @@ class MaskingServer(Party[ServerEnrolment]):
         self._due: RoundTerms | None = None  # of the round that waits for the set-up
         self._earlier = Accepted()  # of the last set-up
         self._asking: set[int] = set()
-        if memory is not None:
-            self._recall(PartyMemory.decode(memory, session))
+        super().__init__(session, keep, memory)
         self._setup = None if self.enrolled else ServerSetup(session)
 
-    def _recall(self, known: PartyMemory) -> None:
-        """Go on where an earlier process stood; clients prepare their next round anew."""
-        self._rounds, group = RoundCounter(known.last), known.group(self.session)
+    def _recall(self, known: PartyMemory, group: Group | None, epoch: int | None) -> None:
         if group is not None:
-            inputs = {client: Authenticator(key) for client, key in known.inputs.items()}
+            inputs = {client: Sealer(key) for client, key in known.inputs.items()}
             barred = dict.fromkeys(known.barred, "it was barred before a restart")
-            epoch = known.last // self.session.epoch if known.used else None
             self._enrolment = ServerEnrolment(group, inputs, barred, epoch)
 
-    def memory(self) -> bytes:
-        """Return what must outlive this process, for a file that only its owner reads."""
+    def _own_memory(self) -> dict[str, Any]:
         inputs = {} if self._enrolment is None else self._enrolment.inputs
         keys = {client: tags.key for client, tags in inputs.items()}
-        known = PartyMemory(*self._known(), inputs=keys, barred=tuple(self.barred))
-        return known.encode()
+        return {"inputs": keys, "barred": tuple(self.barred)}
 
     # Role of the server in a sum.
 

@@ -27,7 +27,7 @@ from secure_fd.crypto.keys import (
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.secagg import graph
 from secure_fd.votes.packing import NO_LIMITS, LaneLayout, Limits
-from secure_fd.wire import HEADER, HEADER_BYTES, SETUP, Place, frame
+from secure_fd.wire import HEADER, HEADER_BYTES, SETUP, Place
 
 
 class MessageType(IntEnum):
@@ -66,19 +66,6 @@ def message_type(data: bytes, place: Place, sender: int) -> MessageType:
     if claimed != sender:
         raise PeerError(f"a message from party {sender} names party {claimed} as its sender")
     return _TYPES[kind]
-
-
-def body_of(
-    data: bytes, place: Place, sender: int, expected: MessageType, size: int | None = None
-) -> memoryview:
-    """The body, a view; PeerError for another type, or another size where one is given."""
-    if data[:HEADER_BYTES] != frame(expected, place, sender):
-        kind = message_type(data, place, sender)  # says what is wrong with it
-        raise PeerError(f"a message is {kind.name} where {expected.name} is due")
-    body = memoryview(data)[HEADER_BYTES:]
-    if size is not None and len(body) != size:
-        raise PeerError(f"a {expected.name} body has {len(body)} bytes, not {size}")
-    return body
 
 
 def encode_set(chosen: Iterable[int], members: Sequence[int]) -> bytes:
@@ -356,6 +343,7 @@ class Group:
             went on, and of the seed: it makes one set-up another than any before.
         seed: 32 bytes that all of them drew together, public once the set-up is over.
         degree: Neighbours of every member.
+        complete: Whether these are all other members.
         threshold: Shares that open a secret of a member; it and its neighbours hold one each.
         quorum: The fewest members that any sum may have.
         committee: Members of which `threshold` signatures fix the cohort and the survivors.
@@ -367,7 +355,8 @@ class Group:
         self.session, self.members, self.view, self.seed = session, members, view, seed
         n = len(members)
         self.degree, self.threshold = session.degree_of(n), session.threshold_of(n)
-        self.quorum = self.threshold if self.degree == n - 1 else graph.threshold(n)
+        self.complete = self.degree == n - 1
+        self.quorum = self.threshold if self.complete else graph.threshold(n)
         self.committee = graph.committee(members, self.degree + 1, seed)
         self._neighbours = _graph(members, self.degree, seed)
 
@@ -377,6 +366,8 @@ class Group:
 
     def holders(self, client: int) -> tuple[int, ...]:
         """Who holds a share of `client`'s secrets: itself and its neighbours, ascending."""
+        if self.complete:
+            return self.members
         return tuple(sorted((client, *self._neighbours[client])))
 
     @property
@@ -387,7 +378,7 @@ class Group:
     @property
     def corrupt(self) -> int:
         """Corrupt clients that its sums stand; a complete graph leaves two honest ones in each."""
-        if self.degree == len(self.members) - 1:
+        if self.complete:
             return max(0, min(self.tolerated, self.quorum - 2))
         return -(-len(self.session.roster) // graph.ONE_IN)
 
@@ -398,7 +389,7 @@ class Group:
         there = set(present)
         if len(there) < self.quorum or len(there.intersection(self.committee)) < self.threshold:
             return False
-        return self.degree == len(self.members) - 1 or all(
+        return self.complete or all(
             len(there.intersection(self.holders(client))) >= self.threshold for client in there
         )
 

@@ -28,12 +28,12 @@ from secure_fd.crypto.keys import (
     PUBLIC_BYTES,
     SERVER,
     AgreementKey,
-    Authenticator,
     CapsuleKey,
     IdentityKey,
     Purpose,
     RandomBytes,
     SealCapsule,
+    Sealer,
     SecretHolder,
     derive_key,
     draw,
@@ -62,7 +62,7 @@ class ClientEnrolment(SecretHolder):
 
     group: Group
     channels: Mapping[int, Channel]
-    authenticator: Authenticator
+    authenticator: Sealer
     epoch: int | None = None
     prepared: Prepared | None = None
 
@@ -74,7 +74,7 @@ class _SetupHeld(SecretHolder):
     nonce: bytes
     channel_key: AgreementKey
     capsule_key: CapsuleKey | None
-    listed: tuple[messages.Member, ...] = ()
+    listed: dict[int, bytes] = field(default_factory=dict)
     view: bytes = b""
     group: Group = field(init=False)
     peer_keys: dict[int, bytes] = field(default_factory=dict)
@@ -138,9 +138,9 @@ class ClientSetup(ClientMachine[_SetupHeld]):
 
     def _answer_members(self, data: bytes, held: _SetupHeld) -> tuple[bytes, ClientState]:
         held.listed = messages.decode_members(data, self.session)
-        if self._join.member not in held.listed:
+        if held.listed.get(self.number) != self._join.line:
             raise PeerError(f"the member list leaves out or alters client {self.number}")
-        self._check_number(len(held.listed))
+        self._check_number(held.listed)
         held.view = messages.view_of(self.session, held.listed)
         self._before_reveal()
         reveal = messages.Reveal.signed(
@@ -149,25 +149,25 @@ class ClientSetup(ClientMachine[_SetupHeld]):
         message = self._message(MessageType.REVEAL, reveal.nonce, reveal.signature)
         return message, ClientState.REVEALED
 
-    def _check_number(self, members: int) -> None:
+    def _check_number(self, members: Collection[int]) -> None:
         least = self.session.least_members
-        if members < least:
+        if len(members) < least:
             raise PeerError(
-                f"{members} members are fewer than the {least} that client {self.number} insists on"
+                f"{len(members)} members are fewer than the {least} that client {self.number} "
+                f"insists on"
             )
 
     def _answer_agreed(self, data: bytes, held: _SetupHeld) -> tuple[bytes, ClientState]:
-        by_number = {member.client: member for member in held.listed}
-        members, reveals, keys = messages.decode_agreed(data, self.session, tuple(by_number))
-        if self.number not in members:
+        reveals, keys = messages.decode_agreed(data, self.session, tuple(held.listed))
+        if self.number not in reveals:
             raise PeerError(f"client {self.number} revealed, and the server went on without it")
-        self._check_number(len(members))
-        for number, reveal in zip(members, reveals, strict=True):
-            reveal.verify(self.session, by_number[number], held.view)
-        held.group = group_of(self.session, held.view, tuple(by_number), members, reveals)
+        self._check_number(reveals)
+        for client, reveal in reveals.items():
+            reveal.verify(self.session, client, held.listed[client], held.view)
+        held.group = group_of(self.session, held.view, tuple(held.listed), reveals)
         held.peer_keys = dict(zip(held.group.neighbours(self.number), keys, strict=True))
         for peer, public in held.peer_keys.items():
-            if hashlib.sha256(public).digest() != by_number[peer].digest:
+            if not held.listed[peer].startswith(hashlib.sha256(public).digest()):
                 raise PeerError(f"the keys of client {peer} are not those that it signed")
             held.agreed[peer] = held.channel_key.exchange(public[:PUBLIC_BYTES])
         return self._seal_capsules(held) if self.session.hybrid else self._finish(held)
@@ -188,9 +188,9 @@ class ClientSetup(ClientMachine[_SetupHeld]):
     def _answer_capsules(self, data: bytes, held: _SetupHeld) -> tuple[bytes, ClientState]:
         """A client that sent none has left. A capsule that does not open is as good as none."""
         present, received = messages.decode_relayed(data, held.group, self.number)
-        self._check_number(len(present))
-        there = set(present)
-        held.secrets = {peer: secret for peer, secret in held.secrets.items() if peer in there}
+        self._check_number(present)
+        for peer in held.secrets.keys() - set(present):
+            del held.secrets[peer]
         for peer, capsule in received.items():
             held.secrets[peer] = self._opened(peer, capsule, held)
         return self._finish(held)
@@ -228,21 +228,20 @@ class ClientSetup(ClientMachine[_SetupHeld]):
 def group_of(
     session: Session,
     view: bytes,
-    listed: tuple[int, ...],
-    members: tuple[int, ...],
-    reveals: Sequence[messages.Reveal],
+    listed: Sequence[int],
+    reveals: Mapping[int, messages.Reveal],
 ) -> Group:
     """Return the group of those that revealed. view: of the list that all of them signed."""
-    seed = joint_seed([reveal.nonce for reveal in reveals])
+    members, seed = tuple(reveals), joint_seed([reveal.nonce for reveal in reveals.values()])
     label = session.place.context(Purpose.GROUP, SERVER, EVERYONE)
     agreed = fields(label, view, encode_set(members, listed), seed)
     return Group(session, members, hashlib.sha256(agreed).digest(), seed)
 
 
-def input_authenticator(group: Group, client: int, secret: bytes) -> Authenticator:
+def input_authenticator(group: Group, client: int, secret: bytes) -> Sealer:
     """Return a client's tags to the server. secret: what their X25519 keys agree on."""
     info = group.session.place.context(Purpose.INPUT_MAC, client, SERVER) + group.view
-    return Authenticator(derive_key(secret, salt=group.session.id, info=info))
+    return Sealer(derive_key(secret, salt=group.session.id, info=info))
 
 
 def _capsule_info(group: Group, agreed: bytes, sender: int, receiver: int) -> bytes:
@@ -269,7 +268,7 @@ class ServerSetup(ServerMachine):
         self.session = session
         self.present: tuple[int, ...] = ()
         self._joins: dict[int, messages.SignedJoin] = {}
-        self._members: dict[int, messages.Member] = {}
+        self._listed: dict[int, bytes] = {}
         self._view = b""
         self._reveals: dict[int, messages.Reveal] = {}
         self._capsules: dict[int, tuple[bytes, ...]] = {}
@@ -293,7 +292,7 @@ class ServerSetup(ServerMachine):
 
     def _add_reveal(self, sender: int, data: bytes) -> None:
         reveal = messages.decode_reveal(data, self.session, sender)
-        reveal.verify(self.session, self._members[sender], self._view)
+        reveal.verify(self.session, sender, self._listed[sender], self._view)
         self._reveals[sender] = reveal
 
     def _add_capsules(self, sender: int, data: bytes) -> None:
@@ -302,21 +301,19 @@ class ServerSetup(ServerMachine):
 
     def _close_joins(self, joined: tuple[int, ...]) -> Closed:
         self._require(joined, "joined")
-        self._members = {client: self._joins[client].member for client in joined}
-        listed = tuple(self._members.values())
-        self._view = messages.view_of(self.session, listed)
-        message = messages.encode_members(listed, self.session)
+        self._listed = {client: self._joins[client].line for client in joined}
+        self._view = messages.view_of(self.session, self._listed)
+        message = messages.encode_members(self._listed, self.session)
         return dict.fromkeys(joined, message), ServerState.REVEALS
 
     def _close_reveals(self, revealed: tuple[int, ...]) -> Closed:
         self._require(revealed, "revealed their nonces")
-        listed, self.present = tuple(self._members), revealed
-        reveals = [self._reveals[client] for client in revealed]
-        group = self._group = group_of(self.session, self._view, listed, revealed, reveals)
-        who, outbound = encode_set(revealed, listed), {}
+        listed, self.present = tuple(self._listed), revealed
+        reveals, outbound = {client: self._reveals[client] for client in revealed}, {}
+        group = self._group = group_of(self.session, self._view, listed, reveals)
         for client in revealed:
             keys = [self._joins[peer].keys for peer in group.neighbours(client)]
-            outbound[client] = messages.encode_agreed(who, reveals, keys, self.session)
+            outbound[client] = messages.encode_agreed(reveals, listed, keys, self.session)
         return outbound, ServerState.CAPSULES if self.session.hybrid else ServerState.DONE
 
     def _close_capsules(self, sent: tuple[int, ...]) -> Closed:

@@ -5,17 +5,15 @@ the spare shares correct it; who gave wrong ones, or dealt them, is known once i
 may be corrupt clients to blame it on. Where the spare ones do not suffice, the round is void.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations, islice
 from typing import Final
 
-import numpy as np
-
 from secure_fd.crypto import shamir
 from secure_fd.crypto.keys import Keystream
-from secure_fd.errors import GarbledSumError, PeerError
+from secure_fd.errors import GarbledSumError, MissingClientError, PeerError
 from secure_fd.secagg.masks import (
     commit_seed,
     mask_words,
@@ -26,7 +24,6 @@ from secure_fd.secagg.masks import (
     self_stream,
 )
 from secure_fd.secagg.messages import Prepare
-from secure_fd.secagg.routes import SHARE, OpenedShares
 from secure_fd.secagg.session import Group, RoundScope
 from secure_fd.votes.codec import WordArray
 
@@ -34,28 +31,35 @@ _STREAMS_AT_ONCE: Final = 512
 """Ciphers that are open at a time: memory must not grow with the number of pairs."""
 _MOST_SUBSETS: Final = 1000
 """Sets of holders that are tried for a secret where a code cannot correct its shares."""
+_Given = Sequence[tuple[int, int]]
+"""Holders, and the share that each gave of one secret."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unmasking:
-    """All that ends a round: what its cohort prepared, who survived, the shares that came in.
+    """All that ends a round: what its cohort prepared, who survived, the shares that come in.
 
-    wrong: by holder, the owners of whose secrets it gave wrong shares. frauds: by client, what
-    shows that it prepared the round wrongly.
+    closed: by holder, the owners whose shares it could not open, and so has none of. wrong: by
+    holder, the owners of whose secrets it gave wrong shares: it or the owner, who dealt them, is
+    corrupt. frauds: by client, what shows that it prepared the round wrongly.
     """
 
     scope: RoundScope
     group: Group
     prepared: Mapping[int, Prepare] = field(repr=False)
     survivors: tuple[int, ...]
-    shares: OpenedShares = field(repr=False)
+    closed: Mapping[int, Collection[int]]
     wrong: dict[int, set[int]] = field(default_factory=dict)
     frauds: dict[int, str] = field(default_factory=dict)
+    _given: dict[int, bytes] = field(default_factory=dict, repr=False)
 
-    @property
-    def dropped(self) -> tuple[int, ...]:
-        """The clients of the cohort whose input did not come."""
-        return tuple(sorted(set(self.prepared) - set(self.survivors)))
+    def asked_of(self, holder: int) -> list[int]:
+        """Whose shares a holder is to give: of every owner of the cohort."""
+        return [owner for owner in self.group.holders(holder) if owner in self.prepared]
+
+    def add(self, holder: int, shares: bytes) -> None:
+        """Take a holder's encoded shares, in the order of their owners."""
+        self._given[holder] = shares
 
     def unmask(self, total: WordArray) -> None:
         """Take every survivor's self mask, and all masks of the dropped, off `total` in place.
@@ -63,19 +67,41 @@ class Unmasking:
         MissingClientError where a secret has too few shares, GarbledSumError where too many are
         wrong.
         """
-        secrets = self._restore()
+        alive, least, secrets = set(self.survivors), self.group.threshold, {}
+        for owner, given in self._opened().items():
+            if len(given) < least:
+                raise MissingClientError(
+                    f"{len(given)} shares of client {owner}'s secret came in; {least} open it"
+                )
+            secret = self._combined(owner, given[:least])
+            if not self._fits(owner, secret):
+                secret = self._corrected(owner, given)
+            secrets[owner] = secret
         for start in range(0, len(self.survivors), _STREAMS_AT_ONCE):
             part = self.survivors[start : start + _STREAMS_AT_ONCE]
             mask_words(total, [], [self_stream(self.scope, k, secrets[k]) for k in part])
-        for client in self.dropped:
-            added, subtracted = self._left_behind(client, secrets[client])
-            mask_words(total, added, subtracted)
+        for client in sorted(self.prepared.keys() - alive):
+            peers = [peer for peer in self.group.neighbours(client) if peer in alive]
+            mask_words(total, *self._left_behind(client, secrets[client], peers))
 
-    def _left_behind(self, client: int, root: int) -> tuple[list[Keystream], list[Keystream]]:
+    def _opened(self) -> dict[int, list[tuple[int, int]]]:
+        """By owner, the shares of its secret that came in, ascending by holder."""
+        size = shamir.ELEMENT_BYTES
+        opened: dict[int, list[tuple[int, int]]] = {owner: [] for owner in self.prepared}
+        for holder, shares in sorted(self._given.items()):
+            closed = self.closed.get(holder, ())
+            starts = range(0, len(shares), size)
+            for owner, at in zip(self.asked_of(holder), starts, strict=True):
+                if owner not in closed:
+                    share = int.from_bytes(shares[at : at + size], "big")
+                    opened[owner].append((holder, share))
+        return opened
+
+    def _left_behind(
+        self, client: int, root: int, peers: Sequence[int]
+    ) -> tuple[list[Keystream], list[Keystream]]:
         """The streams to add and to subtract, so that a dropped client's pairs cancel."""
         place, sent = self.scope.place, self.prepared[client]
-        alive = set(self.survivors)
-        peers = [peer for peer in self.group.neighbours(client) if peer in alive]
         key = round_key(place, client, root)
         try:
             secrets = open_vault(self.group, place, client, root, sent.vault)
@@ -91,75 +117,48 @@ class Unmasking:
         subtracted = [stream for peer, stream in streams.items() if peer < client]
         return added, subtracted
 
-    def _restore(self) -> dict[int, int]:
-        """By client of the cohort, the one secret of it that its holders opened."""
-        owners, alive = sorted(self.prepared), set(self.survivors)
-        columns, shares = self.shares.gather(owners, self.group.threshold)
-        weights = [_weights(row.tobytes()) for row in columns]
-        each = weights * (len(owners) // len(weights))  # one row for all where nobody is missing
-        secrets = {}
-        for owner, at_zero, opened in zip(owners, each, shares, strict=True):
-            packed = opened.tobytes()
-            starts = range(0, len(packed), SHARE)
-            elements = [int.from_bytes(packed[at : at + SHARE], "big") for at in starts]
-            secret = shamir.combine(at_zero, elements)
-            if not self._fits(owner, secret, owner in alive):
-                secret = self._corrected(owner, owner in alive)
-            secrets[owner] = secret
-        return secrets
+    def _combined(self, owner: int, given: _Given) -> int:
+        """The secret that these shares of the owner's restore."""
+        weights = _weights(self._points(owner, given))
+        return shamir.combine(weights, [share for _, share in given])
 
-    def _fits(self, owner: int, secret: int, alive: bool) -> bool:
+    def _points(self, owner: int, given: _Given) -> tuple[int, ...]:
+        """Where the shares of these holders are evaluated."""
+        places = {holder: place for place, holder in enumerate(self.group.holders(owner))}
+        return tuple(point_of(places[holder]) for holder, _ in given)
+
+    def _fits(self, owner: int, secret: int) -> bool:
         """Whether it is what the owner published for the round."""
         place, sent = self.scope.place, self.prepared[owner]
-        if alive:
+        if owner in self.survivors:
             return commit_seed(place, owner, secret) == sent.commitment
         return round_key(place, owner, secret).public == sent.key
 
-    def _corrected(self, owner: int, alive: bool) -> int:
+    def _corrected(self, owner: int, given: _Given) -> int:
         """The owner's secret, from all shares of it, those of holders that were wrong before last.
 
         GarbledSumError where more are wrong than the spare ones can tell.
         """
-        given, least = self.shares.of(owner), self.group.threshold
-        holders = sorted(given, key=lambda holder: (holder in self.wrong, given[holder][0]))
-        places, values = [given[k][0] for k in holders], [given[k][1] for k in holders]
-        points = [point_of(place) for place in places]
-        if self.wrong:  # the rest is mostly right, and decoding is slow
-            secret = shamir.combine(shamir.weights_at_zero(points[:least]), values[:least])
-            if self._fits(owner, secret, alive):
-                self._note(owner, holders, points, values)
+        least = self.group.threshold
+        given = sorted(given, key=lambda one: one[0] in self.wrong)
+        if self.liars:  # they are known, the rest is mostly right, and decoding is slow
+            secret = self._combined(owner, given[:least])
+            if self._fits(owner, secret):
                 return secret
-        found = shamir.correct(points, values, least)
-        if found is not None and self._fits(owner, found[0], alive):
+        shares = [share for _, share in given]
+        found = shamir.correct(self._points(owner, given), shares, least)
+        if found is not None and self._fits(owner, found[0]):
             for at in found[1]:
-                self._accuse(holders[at], owner)
+                self.wrong.setdefault(given[at][0], set()).add(owner)
             return found[0]
-        for chosen in islice(combinations(range(len(points)), least), _MOST_SUBSETS):
-            weights = shamir.weights_at_zero([points[at] for at in chosen])
-            secret = shamir.combine(weights, [values[at] for at in chosen])
-            if self._fits(owner, secret, alive):
+        for chosen in islice(combinations(given, least), _MOST_SUBSETS):
+            secret = self._combined(owner, chosen)
+            if self._fits(owner, secret):
                 return secret
         raise GarbledSumError(
             f"the shares of client {owner}'s secret restore another one; more are wrong, or were "
-            f"dealt wrong, than {len(points) - least} spare ones can tell"
+            f"dealt wrong, than {len(given) - least} spare ones can tell"
         )
-
-    def _note(
-        self, owner: int, holders: Sequence[int], points: Sequence[int], values: Sequence[int]
-    ) -> None:
-        """Count the shares, of holders that were wrong before, that do not fit the first ones."""
-        least = self.group.threshold
-        for holder, point, value in zip(
-            holders[least:], points[least:], values[least:], strict=True
-        ):
-            if holder in self.wrong:
-                there = shamir.weights_at_zero([one - point for one in points[:least]])
-                if shamir.combine(there, values[:least]) != value:
-                    self._accuse(holder, owner)
-
-    def _accuse(self, holder: int, owner: int) -> None:
-        """One of these two is corrupt: who gave a wrong share, or who dealt it."""
-        self.wrong.setdefault(holder, set()).add(owner)
 
     @property
     def liars(self) -> tuple[int, ...]:
@@ -169,10 +168,6 @@ class Unmasking:
 
 
 @lru_cache(maxsize=256)
-def _weights(columns: bytes) -> tuple[int, ...]:
-    """The weights at zero of some holders, given by their places among all, 64 bits each.
-
-    Public; where nobody is missing the same for every secret of a session.
-    """
-    places = np.frombuffer(columns, dtype=np.int64).tolist()
-    return shamir.weights_at_zero([point_of(place) for place in places])
+def _weights(points: tuple[int, ...]) -> tuple[int, ...]:
+    """The weights at zero of these points: where nobody is missing the same for every secret."""
+    return shamir.weights_at_zero(points)

@@ -8,14 +8,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from secure_fd.crypto import shamir
 from secure_fd.crypto.keys import (
     CAPSULE_BYTES,
     SERVER,
+    SIGNATURE_BYTES,
     TAG_BYTES,
     WORD,
     AgreementKey,
     CapsuleKey,
+    Sealer,
     capsule_public,
     insecure_bytes,
     low_order,
@@ -25,7 +26,7 @@ from secure_fd.crypto.keys import (
 from secure_fd.errors import PeerError
 from secure_fd.secagg import messages as rounds
 from secure_fd.secagg import messages as setups
-from secure_fd.secagg.session import MessageType, body_of, decode_set, encode_set
+from secure_fd.secagg.session import MessageType, decode_set, encode_set
 from secure_fd.votes.codec import IntArray, WordArray
 from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import HEADER_BYTES as HEADER
@@ -112,11 +113,9 @@ def setup_decoders(at: Honest, name: str) -> list[Target]:
         decoder(
             f"{name} decode_agreed",
             lambda data: setups.decode_agreed(data, session, at.members),
-            lambda agreed: setups.encode_agreed(
-                encode_set(agreed[0], at.members), *agreed[1:], session
-            ),
+            lambda agreed: setups.encode_agreed(agreed[0], at.members, agreed[1], session),
             at.sent("AGREED", SERVER),
-            setups.encode_agreed(b"\0", [], [], session),
+            setups.encode_agreed({}, at.members, [], session),
         ),
         decoder(
             f"{name} decode_capsules",
@@ -174,7 +173,12 @@ OURS = AgreementKey.generate(insecure_bytes(6))
 
 def retagged(data: bytes, at: Honest) -> bytes:
     """What a corrupt client would send: any bytes, with a good tag."""
-    return data + at.clients[1]._enrolment.authenticator.tag(at.scope.terms.index, data)
+    return data + tags_of(at).seal(at.scope.terms.index, b"", data)
+
+
+def tags_of(at: Honest) -> Sealer:
+    """Of client 1, as new: a client itself tags one message a round."""
+    return Sealer(at.clients[1]._enrolment.authenticator.key)
 
 
 def verified(data: bytes, at: Honest) -> bytes:
@@ -194,7 +198,6 @@ def expect_prefix(words: bytes, whole: bytes) -> None:
 def round_decoders(at: Honest) -> list[Target]:
     """Of one round, in which nobody is missing; client 1 speaks, or is spoken to."""
     group, scope, place, k = at.group, at.scope, at.scope.place, len(at.members) - 1
-    inputs = at.clients[1]._enrolment.authenticator
     marks = at.sent("SURVIVORS", SERVER)[HEADER + 1 :]
 
     def here(chosen: Sequence[int]) -> bytes:
@@ -217,14 +220,14 @@ def round_decoders(at: Honest) -> list[Target]:
         ),
         decoder(
             "decode_masked",
-            lambda data: rounds.decode_masked(data, scope, 1, group, inputs),
-            lambda found: rounds.encode_masked(found, scope, 1, group, inputs),
+            lambda data: rounds.decode_masked(data, scope, 1, group, tags_of(at)),
+            lambda found: rounds.encode_masked(found, scope, 1, group, tags_of(at)),
             at.sent("MASKED", 1),
         ),
         decoder(
             "decode_masked, tagged by its sender",
-            lambda data: rounds.decode_masked(retagged(data, at), scope, 1, group, inputs),
-            lambda found: rounds.encode_masked(found, scope, 1, group, inputs)[:-TAG_BYTES],
+            lambda data: rounds.decode_masked(retagged(data, at), scope, 1, group, tags_of(at)),
+            lambda found: rounds.encode_masked(found, scope, 1, group, tags_of(at))[:-TAG_BYTES],
             at.sent("MASKED", 1)[:-TAG_BYTES],
         ),
         decoder(
@@ -242,8 +245,8 @@ def round_decoders(at: Honest) -> list[Target]:
         ),
         decoder(
             "decode_consistent",
-            lambda data: rounds.decode_consistent(data, place, 1),
-            lambda mark: up(MessageType.CONSISTENT, place, mark),
+            lambda data: rounds.read(data, place, 1, MessageType.CONSISTENT, SIGNATURE_BYTES),
+            lambda marks: up(MessageType.CONSISTENT, place, *marks),
             up(MessageType.CONSISTENT, place, marks[1:65]),
         ),
         decoder(
@@ -254,15 +257,9 @@ def round_decoders(at: Honest) -> list[Target]:
         ),
         decoder(
             "decode_unmask",
-            lambda data: rounds.decode_unmask(data, place, 1, k + 1),
-            lambda shares: up(MessageType.UNMASK, place, shares),
+            lambda data: rounds.read(data, place, 1, MessageType.UNMASK, *[32] * (k + 1)),
+            lambda shares: up(MessageType.UNMASK, place, *shares),
             at.sent("UNMASK", 1),
-        ),
-        decoder(
-            "body_of",
-            lambda data: body_of(data, place, 1, MessageType.MASKED),
-            lambda body: at.sent("MASKED", 1)[:HEADER] + body,
-            at.sent("MASKED", 1),
         ),
     ]
 
@@ -296,7 +293,6 @@ def plain_decoders() -> list[Target]:
             lambda chosen: encode_set(chosen, members),
             encode_set(members[::3], members),
         ),
-        decoder("shamir.decode", shamir.decode, shamir.encode, shamir.encode(shamir.PRIME - 1)),
         decoder("low_order", agreement_key, lambda data: data, OURS.public),
         unpacker(LaneLayout(10, 4095)),
         unpacker(LaneLayout(10, 4095, room=5000)),

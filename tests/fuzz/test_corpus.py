@@ -36,7 +36,7 @@ LARGE = 1 << 20
 def test_the_corpus_is_small_and_covers_every_target_both_ways():
     assert CORPUS.stat().st_size < 150_000
     assert set(INPUTS) == set(TARGETS)
-    assert len(TARGETS) == (60 if SAFE else 49)
+    assert len(TARGETS) == (58 if SAFE else 47)
     for name, found in INPUTS.items():
         assert any(not outcome.startswith("accepted") for outcome in found), name
 
@@ -75,7 +75,7 @@ def test_a_long_message_takes_no_more_memory_than_its_own_size(name):
     finally:
         tracemalloc.stop()
     assert peak < 3 * LARGE
-    assert name == "body_of" or not outcome.startswith("accepted")
+    assert not outcome.startswith("accepted")
 
 
 # The fuzzer finds what is there to find.

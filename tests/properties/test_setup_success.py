@@ -42,8 +42,8 @@ def free(monkeypatch):
 
     def one_group(*given: object) -> Group:
         """All that reach the same members make the same group: it is made once."""
-        session, view, _, members, _ = given
-        key = (id(session), view, members)
+        session, view, _, reveals = given
+        key = (id(session), view, tuple(reveals))
         if key not in made:
             made[key] = real_group(*given)
         return made[key]

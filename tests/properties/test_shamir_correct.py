@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.crypto.shamir import PRIME, correct, split
 from secure_fd.errors import LocalError
+from tests.properties.test_shamir import field_of
 
 PRIMES = [PRIME, 101, 2**31 - 1]
 
@@ -19,7 +20,9 @@ def codewords(draw: st.DrawFn, most: str) -> tuple[int, list[int], list[int], se
     threshold = draw(st.integers(1, n))
     points = draw(st.lists(st.integers(1, prime - 1), min_size=n, max_size=n, unique=True))
     secret = draw(st.integers(0, prime - 1))
-    shares = split(secret, points, threshold, insecure_bytes(draw(st.integers(0, 2**32))), prime)
+    with field_of(prime):
+        random = insecure_bytes(draw(st.integers(0, 2**32)))
+        shares = split(secret, points, threshold, random)
     spare = n - threshold
     least, largest = (0, spare // 2) if most == "half" else (spare // 2 + 1, n)
     count = draw(st.integers(min(least, n), max(least, largest)))
@@ -33,7 +36,8 @@ def codewords(draw: st.DrawFn, most: str) -> tuple[int, list[int], list[int], se
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_up_to_half_of_the_spare_shares_may_be_anything(word):
     secret, points, shares, wrong, threshold, prime = word
-    assert correct(points, shares, threshold, prime) == (secret, tuple(sorted(wrong)))
+    with field_of(prime):
+        assert correct(points, shares, threshold) == (secret, tuple(sorted(wrong)))
 
 
 @given(codewords("more"))
@@ -41,12 +45,14 @@ def test_up_to_half_of_the_spare_shares_may_be_anything(word):
 def test_with_more_the_answer_is_none_or_fits_all_but_so_many(word):
     """It cannot know better; whoever asks checks the secret against what its owner published."""
     _, points, shares, _, threshold, prime = word
-    found = correct(points, shares, threshold, prime)
+    with field_of(prime):
+        found = correct(points, shares, threshold)
     if found is not None:
         secret, named = found
         assert len(named) <= (len(points) - threshold) // 2
         kept = [at for at in range(len(points)) if at not in named]
-        again = correct([points[at] for at in kept], [shares[at] for at in kept], threshold, prime)
+        with field_of(prime):
+            again = correct([points[at] for at in kept], [shares[at] for at in kept], threshold)
         assert again == (secret, ())
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.memory import PartyMemory
+from secure_fd.secagg.machine import PartyMemory
 from tests.secagg_cohort import ALL, TERMS, Cohort
 from tests.secagg_lying_server import LyingServer, Told
 

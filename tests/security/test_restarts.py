@@ -8,10 +8,9 @@ import pytest
 
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.secagg.client import MaskingClient
-from secure_fd.secagg.machine import ServerState
-from secure_fd.secagg.memory import PartyMemory
+from secure_fd.secagg.machine import PartyMemory, ServerState
 from secure_fd.secagg.server import MaskingServer
-from secure_fd.secagg.session import RoundTerms
+from secure_fd.secagg.session import Group, RoundTerms
 from secure_fd.votes.codec import IntArray, WordArray
 from tests.lossy_network import UP, World, kind_of, lose, nothing
 from tests.secagg_cohort import Cohort, Round, random_values
@@ -171,8 +170,7 @@ def test_a_memory_is_of_one_session_and_whole():
     cohort, other = Cohort(4), Cohort(4, nonce=b"m")
     memory = cohort.clients[1].memory()
     known = PartyMemory.decode(memory, cohort.session)
-    group = known.group(cohort.session)
-    assert group is not None
+    group = Group(cohort.session, *known.agreed)
     assert (known.last, known.used, group.members) == (-1, False, (0, 1, 2, 3))
     assert group.view == cohort.group.view
     back = MaskingClient(1, cohort.identities[1], cohort.session, memory=memory)

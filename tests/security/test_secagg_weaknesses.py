@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from secure_fd.crypto.keys import SIGNATURE_BYTES, TAG_BYTES, WORD, Authenticator, Keystream
+from secure_fd.crypto.keys import SIGNATURE_BYTES, TAG_BYTES, WORD, Keystream, Sealer
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg import client as round_module
 from secure_fd.secagg import masks as masking
@@ -166,7 +166,7 @@ def test_a_count_beside_the_masked_words_is_caught(monkeypatch):
         mask(words, client, pairs, own)
 
     def with_count(
-        masked: Masked, scope: RoundScope, client: int, group: Group, tags: Authenticator
+        masked: Masked, scope: RoundScope, client: int, group: Group, tags: Sealer
     ) -> bytes:
         if client == 0:
             assert masked.following is not None

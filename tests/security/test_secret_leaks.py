@@ -20,8 +20,8 @@ from secure_fd.errors import LocalError, PeerError, SecureFDError
 from secure_fd.prio3.messages import Report
 from secure_fd.privacy.ledger import _Answer
 from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.machine import PartyMemory
 from secure_fd.secagg.masks import RoundSecrets
-from secure_fd.secagg.memory import PartyMemory
 from secure_fd.secagg.setup import ClientSetup
 from secure_fd.secure_sum.masked import MaskedSum
 from tests.secagg_cohort import Cohort, Round, Stage, round_of

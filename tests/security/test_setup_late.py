@@ -15,7 +15,7 @@ from secure_fd.errors import MissingClientError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.messages import SignedJoin
-from secure_fd.secagg.session import Group, RoundScope, RoundTerms, encode_set
+from secure_fd.secagg.session import Group, RoundScope, RoundTerms
 from secure_fd.secagg.setup import ServerSetup
 from tests.secagg_cohort import (
     Cohort,
@@ -209,9 +209,8 @@ def two_groups() -> tuple[Cohort, dict[int, Group]]:
     for k, late in TOLD.items():
         who = tuple(peer for peer in range(7) if peer != late)
         keys = [joins[peer].keys for peer in who if peer != k]
-        shown = [reveals[peer] for peer in who]
-        there = encode_set(who, range(7))
-        setup.clients[k].receive(messages.encode_agreed(there, shown, keys, cohort.session))
+        shown, session = {peer: reveals[peer] for peer in who}, cohort.session
+        setup.clients[k].receive(messages.encode_agreed(shown, range(7), keys, session))
         cohort.clients[k].enrol(setup.clients[k])
     return cohort, {k: machine.enrolment.group for k, machine in setup.clients.items()}
 

@@ -7,8 +7,7 @@ import pytest
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.secagg import graph
 from secure_fd.secagg.client import MaskingClient
-from secure_fd.secagg.machine import ServerState
-from secure_fd.secagg.memory import PartyMemory
+from secure_fd.secagg.machine import PartyMemory, ServerState
 from secure_fd.secagg.session import PinnedRoster, RoundTerms, Session
 from secure_fd.secagg.setup import ServerSetup
 from tests.secagg_cohort import Cohort

@@ -1,6 +1,6 @@
 """A set-up that a server tampers with ends with nothing agreed; a corrupt client is left out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -21,7 +21,6 @@ from secure_fd.secagg import setup as joining
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.messages import Reveal
-from secure_fd.secagg.session import encode_set
 from secure_fd.secagg.setup import ClientSetup, group_of
 from tests.secagg_cohort import (
     SERVER_KEY,
@@ -53,7 +52,7 @@ def play_client_1(cohort: Cohort, setup: SetUp) -> bytes | None:
     session = cohort.session
     inbound = setup.deliver(setup.start())
     members = messages.decode_members(inbound[0], session)
-    forged = tuple(forged_member(cohort, 1) if m.client == 1 else m for m in members)
+    forged = members | {1: forged_member(cohort, 1)}
     told = messages.encode_members(forged, session)
     answers = setup.answer({0: told, 1: inbound[1], 2: told, 3: told})
     reveals = {k: messages.decode_reveal(answers[k], session, k) for k in answers}
@@ -61,18 +60,16 @@ def play_client_1(cohort: Cohort, setup: SetUp) -> bytes | None:
     reveals[1] = Reveal(SERVER_NONCE, reveals[1].signature)
     joins = {k: machine._join for k, machine in setup.clients.items()}
     keys = [SERVER_KEY.public, joins[2].keys, joins[3].keys]
-    setup.clients[0].receive(agreed_message(cohort, list(reveals.values()), keys))
+    setup.clients[0].receive(agreed_message(cohort, reveals, keys))
     view = messages.view_of(session, forged)
-    group = group_of(session, view, EVERYBODY, EVERYBODY, list(reveals.values()))
+    group = group_of(session, view, EVERYBODY, reveals)
     secret = SERVER_KEY.exchange(joins[0].keys)
     return Channel.agreed(session, 1, 0, secret, group.view).pair_secret(3)
 
 
-def agreed_message(
-    cohort: Cohort, reveals: list[Reveal], keys: list[bytes], who: tuple[int, ...] = EVERYBODY
-) -> bytes:
+def agreed_message(cohort: Cohort, reveals: Mapping[int, Reveal], keys: Sequence[bytes]) -> bytes:
     """AGREED of four that joined, in which these revealed."""
-    return messages.encode_agreed(encode_set(who, EVERYBODY), reveals, keys, cohort.session)
+    return messages.encode_agreed(reveals, EVERYBODY, keys, cohort.session)
 
 
 def test_a_server_cannot_play_a_client():
@@ -94,12 +91,13 @@ def test_a_client_that_has_not_joined_cannot_be_added():
     del setup.clients[3]
     inbound = setup.deliver(setup.start())
     members = messages.decode_members(inbound[0], cohort.session)
-    told = messages.encode_members([*members, forged_member(cohort, 3)], cohort.session)
+    forged = members | {3: forged_member(cohort, 3)}
+    told = messages.encode_members(forged, cohort.session)
     answers = setup.answer(dict.fromkeys(setup.clients, told))
-    reveals = [messages.decode_reveal(answers[k], cohort.session, k) for k in answers]
+    reveals = {k: messages.decode_reveal(answers[k], cohort.session, k) for k in answers}
     impostor = IdentityKey.generate(insecure_bytes(5))
-    view = messages.view_of(cohort.session, (*members, forged_member(cohort, 3)))
-    reveals.append(Reveal.signed(cohort.session, 3, view, SERVER_NONCE, impostor))
+    view = messages.view_of(cohort.session, forged)
+    reveals[3] = Reveal.signed(cohort.session, 3, view, SERVER_NONCE, impostor)
     keys = [setup.clients[k]._join.keys for k in (1, 2)] + [SERVER_KEY.public]
     with pytest.raises(PeerError, match="client 3's member list does not verify"):
         setup.clients[0].receive(agreed_message(cohort, reveals, keys))
@@ -115,19 +113,18 @@ class Agreed:
 
     cohort: Cohort
     setup: SetUp
-    members: tuple[int, ...]
-    reveals: list[Reveal]
+    reveals: dict[int, Reveal]
     keys: list[bytes]
 
     @classmethod
     def honest(cls, *, hybrid: bool = False) -> "Agreed":
         cohort, setup = fresh(hybrid=hybrid)
         inbound = setup.until_agreed()
-        members, reveals, keys = messages.decode_agreed(inbound[0], cohort.session, EVERYBODY)
-        return cls(cohort, setup, members, list(reveals), list(keys))
+        reveals, keys = messages.decode_agreed(inbound[0], cohort.session, EVERYBODY)
+        return cls(cohort, setup, reveals, list(keys))
 
     def tell(self) -> None:
-        message = agreed_message(self.cohort, self.reveals, self.keys, self.members)
+        message = agreed_message(self.cohort, self.reveals, self.keys)
         self.setup.clients[0].receive(message)
 
 
@@ -142,8 +139,7 @@ def own_reveal(told: Agreed) -> None:
 
 
 def of_others_than_it_says(told: Agreed) -> None:
-    told.members = (0, 1, 3)
-    told.reveals.pop(3)
+    told.reveals[3] = told.reveals.pop(2)
     told.keys.pop(1)
 
 

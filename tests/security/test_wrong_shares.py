@@ -131,11 +131,11 @@ def test_twin_without_correction_is_void(n, monkeypatch):
     assert not cohort.server.barred
 
 
-def test_a_liar_is_decoded_once_and_then_left_out(monkeypatch):
-    """Not for every secret of the round, which at a hundred clients takes the server seconds."""
+def test_a_liar_is_decoded_until_it_is_known_and_then_left_out(monkeypatch):
+    """Not for every secret of the round: as often as there may be corrupt dealers, and once."""
     decoded = []
     correct = shamir.correct
     monkeypatch.setattr(shamir, "correct", lambda *given: decoded.append(given) or correct(*given))
     cohort = Cohort(30)
     run(cohort, [0, 1]).assert_exact()
-    assert len(decoded) == 1
+    assert len(decoded) == cohort.group.tolerated + 1 < 30

@@ -12,7 +12,7 @@ from tests.vectors.independent import HEADER, SERVER
 from tests.vectors.records import Delivery, Json
 
 REASONS: Final = {
-    "length": r"shorter than a header|bytes, not \d|does not fit|bytes is not of",
+    "length": r"shorter than a header|bytes, not \d|bytes is not of",
     "version": "is not spoken here",
     "type": "does not exist in version",
     "session": "belongs to another session",
@@ -32,7 +32,7 @@ REASONS: Final = {
     "quorum": "below the (quorum|threshold)",
     "channel": "left during the set-up",
     "signatures": "are needed|although some of it is missing",
-    "tag": "is not its sender's",
+    "tag": "seal on its input does not open",
     "secret": "restore another one",
     "too few": r"opened at fewer than|are too few|clients (joined|revealed)|\d open it",
     "lanes": "outside the lanes",
