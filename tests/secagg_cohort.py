@@ -25,7 +25,7 @@ from secure_fd.crypto.keys import (
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel
-from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.client import ClientRound, MaskingClient
 from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.messages import (
     Body,
@@ -36,7 +36,7 @@ from secure_fd.secagg.messages import (
     commit,
     encode_members,
 )
-from secure_fd.secagg.server import ServerRound
+from secure_fd.secagg.server import MaskingServer, ServerRound
 from secure_fd.secagg.session import (
     EPOCH_ROUNDS,
     Group,
@@ -107,10 +107,7 @@ class Cohort:
     ) -> dict[int, ClientRound]:
         """The clients' part of a round, of those that have values."""
         given = dict.fromkeys(self.clients, zeros(terms)) if values is None else values
-        clients = {k: self.clients[k].open_round(terms) for k in given}
-        for k, machine in clients.items():
-            machine.load(given[k])
-        return clients
+        return {k: self.clients[k].open_round(terms, given[k]) for k in given}
 
     def open_setup(self, members: Collection[int] | None = None) -> "SetUp":
         """A set-up of these clients, by default of all, that nobody has begun."""
@@ -209,6 +206,13 @@ class Round:
         assert self.server.total.tolist() == expected.tolist()
 
 
+def open_round(party: MaskingClient | MaskingServer, terms: RoundTerms) -> object:
+    """A round of any party, of zeros at a client."""
+    if isinstance(party, MaskingServer):
+        return party.open_round(terms)
+    return party.open_round(terms, zeros(terms))
+
+
 def zeros(terms: RoundTerms) -> WordArray | IntArray:
     """What a client may send that has nothing to say."""
     nothing = np.zeros(terms.length, np.int64)
@@ -253,7 +257,6 @@ def assert_dead(machine: ClientRound) -> None:
     for attempt in (
         machine.start,
         lambda: machine.receive(honest),
-        lambda: machine.load(np.zeros(machine.scope.terms.length, np.uint64)),
     ):
         with pytest.raises((LocalError, PeerError), match="ABORTED"):
             attempt()

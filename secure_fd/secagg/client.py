@@ -88,7 +88,7 @@ class _RoundHeld(SecretHolder):
     """Secrets of a round, and what it has received."""
 
     prepared: Prepared | None
-    words: WordArray | None = None
+    words: WordArray | None
     shares: dict[int, Shares] = field(default_factory=dict)
     cohort: tuple[int, ...] = ()
     cohort_set: bytes = b""
@@ -97,7 +97,12 @@ class _RoundHeld(SecretHolder):
 
 
 class ClientRound(ClientMachine[_RoundHeld]):
-    """One round of one client: load the values, start, then answer each message until DONE.
+    """One round of one client: start it, then answer each message until DONE.
+
+    values: [m] private; int64 where the terms have room for noise, else uint64.
+
+    Raises:
+        LocalError: another length than agreed, or a value beyond bound and room.
 
     Attributes:
         gave: Whether it has given its shares, which a later failure does not take back.
@@ -106,30 +111,21 @@ class ClientRound(ClientMachine[_RoundHeld]):
     __slots__ = ("_client", "_enrolment", "gave", "scope")
 
     def __init__(
-        self, client: "MaskingClient", scope: RoundScope, enrolment: ClientEnrolment
+        self,
+        client: "MaskingClient",
+        scope: RoundScope,
+        enrolment: ClientEnrolment,
+        values: UnitArray,
     ) -> None:
         prepared, enrolment.prepared = enrolment.prepared, None  # of a round that was skipped: lost
         if prepared is not None and prepared.index != scope.terms.index:
             prepared = None
-        super().__init__(client.number, scope.place, _RoundHeld(prepared))
+        if values.shape != (scope.terms.length,):
+            raise LocalError(f"values: {values.shape} where {scope.terms.length} are agreed")
+        held = _RoundHeld(prepared, scope.layout.pack(values))
+        super().__init__(client.number, scope.place, held)
         self.scope, self.gave = scope, False
         self._client, self._enrolment = client, enrolment
-
-    def load(self, values: UnitArray) -> None:
-        """Take the private values [m]: once, any time before the cohort is answered.
-
-        int64 where the terms have room for noise, else uint64.
-
-        Raises:
-            LocalError: another length than agreed, or a value beyond bound and room.
-        """
-        state, held = self._take()
-        if held is None or held.words is not None:
-            raise LocalError(f"values cannot be loaded again, nor in state {state.name}")
-        if values.shape != (self.scope.terms.length,):
-            raise LocalError(f"values: {values.shape} where {self.scope.terms.length} are agreed")
-        held.words = self.scope.layout.pack(values)
-        self.state, self._held = state, held
 
     def start(self) -> bytes:
         """Open the round: a PREPARE message, or nothing where the last round's input carried it.
@@ -145,21 +141,15 @@ class ClientRound(ClientMachine[_RoundHeld]):
         return b"" if sent is None else self._message(MessageType.PREPARE, sent.encode())
 
     def withdraw(self) -> bool:
-        """End the round without an input, for another set-up; return whether none was masked.
-
-        Only then may the round's number be used once more, and only under another set-up.
-        """
+        """End the round without an input, for another set-up; return whether none was masked."""
         state, _ = self._take()
-        unmasked = state in (ClientState.READY, ClientState.PREPARED)
-        if unmasked:
-            self._client.release(self.scope.terms.index)
-        return unmasked
+        return state in (ClientState.READY, ClientState.PREPARED)
 
     def _answer_cohort(self, data: bytes, held: _RoundHeld) -> tuple[bytes, ClientState]:
         """Open every share, mask the words, and prepare the next round with the same upload."""
         group, words, prepared = self._enrolment.group, held.words, held.prepared
         if words is None or prepared is None:
-            raise LocalError("the cohort cannot be answered before values are loaded")
+            raise LocalError("an input was masked already")
         held.cohort, relayed = messages.decode_cohort(data, group, self.place, self.number)
         if self.number not in held.cohort:
             raise PeerError(f"the cohort leaves out client {self.number}")
@@ -328,7 +318,6 @@ class MaskingClient(Party[ClientEnrolment]):
         "_machine",
         "_nonce",
         "_random",
-        "_released",
         "_seal",
         "_setups",
         "number",
@@ -352,7 +341,6 @@ class MaskingClient(Party[ClientEnrolment]):
         self.number, self._identity = number, identity
         self._random, self._nonce, self._seal = random, nonce, seal
         self._setups = 0  # nonces revealed since a round ended well
-        self._released = -1  # a round that was left before it masked anything
         self._machine: ClientSetup | ClientRound | None = None
         self._due: tuple[RoundTerms, UnitArray] | None = None  # waits for a set-up
         self._joined = False  # since the last `load`
@@ -406,9 +394,7 @@ class MaskingClient(Party[ClientEnrolment]):
         if self._due is None:
             return []
         terms, values = self._due
-        opened = self.open_round(terms)
-        opened.load(values)
-        self._machine = opened
+        opened = self._machine = self.open_round(terms, values)
         return [first] if (first := opened.start()) else []
 
     def receive(self, data: bytes) -> list[bytes]:
@@ -439,9 +425,14 @@ class MaskingClient(Party[ClientEnrolment]):
         """
         if self._joined or self.settled:
             return []
-        if isinstance(self._machine, ClientRound) and not self._machine.withdraw():
-            self._due = None
-        return self.join()
+        unmasked = False
+        if isinstance(self._machine, ClientRound):
+            unmasked = self._machine.withdraw()
+            self._due = self._due if unmasked else None
+        joined = self.join()
+        if unmasked:  # the next set-up may begin the round again (rule 2)
+            self._rounds = RoundCounter(self._rounds.last - 1)
+        return joined
 
     # Set-ups and rounds.
 
@@ -471,18 +462,11 @@ class MaskingClient(Party[ClientEnrolment]):
     def enrol(self, setup: ClientSetup) -> None:
         """Take a set-up that is DONE into use; what an earlier one had prepared is dropped."""
         self._enrolment = setup.enrolment
-        if self._released == self._rounds.last >= 0:
-            self._rounds = RoundCounter(self._released - 1)
-        self._released = -1
         self._write()
 
-    def open_round(self, terms: RoundTerms) -> ClientRound:
-        """Begin a round; LocalError for one that is spent, or of another epoch."""
-        return ClientRound(self, self._spend(terms), self._in_use)
-
-    def release(self, index: int) -> None:
-        """Note that a round masked no input: the next set-up may begin it again (rule 2)."""
-        self._released = index
+    def open_round(self, terms: RoundTerms, values: UnitArray) -> ClientRound:
+        """Begin a round with these values; LocalError for one spent, or of another epoch."""
+        return ClientRound(self, self._spend(terms), self._in_use, values)
 
     def sign(self, text: bytes) -> bytes:
         """Sign with its identity."""

@@ -4,7 +4,6 @@ Source: Bell, Bonawitz, Gascón, Lepoint, Raykova, "Secure Single-Server Aggrega
 (Poly)Logarithmic Overhead", CCS 2020: a Harary graph whose nodes were shuffled.
 """
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
@@ -163,14 +162,6 @@ def _failures(n: int, degree: int, roster: int | None = None) -> tuple[float, fl
 
 def _tail(population: int, marked: int, drawn: int, least: int) -> float:
     """Probability that `drawn` without replacement hold `least` or more of the marked ones."""
-    logarithms = (
-        _log_choose(marked, hits)
-        + _log_choose(population - marked, drawn - hits)
-        - _log_choose(population, drawn)
-        for hits in range(max(least, drawn - population + marked), min(drawn, marked) + 1)
-    )
-    return math.fsum(map(math.exp, logarithms))
+    from scipy.stats import hypergeom  # slow to load, and for sparse graphs only
 
-
-def _log_choose(n: int, k: int) -> float:
-    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    return float(hypergeom.sf(least - 1, population, marked, drawn))

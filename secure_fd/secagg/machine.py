@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Meta, Struct, field
 
 from secure_fd.codec import Codec, SecretText
-from secure_fd.crypto.keys import KEY_BYTES, SERVER, SecretHolder, fields
+from secure_fd.crypto.keys import KEY_BYTES, SERVER, TAG_BYTES, SecretHolder, fields
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg.channel import STATE_BYTES
 from secure_fd.secagg.session import (
@@ -62,7 +62,8 @@ class ServerState(Enum):
 class Accepted:
     """Digests of the messages that a party accepted in one round or one set-up.
 
-    The memory is a length and 32 bytes for each accepted message, at most four for each client.
+    The memory is a length and 32 bytes for each accepted message, at most four for each client. An
+    input is known by its tag, which covers every byte of it and was checked when it was accepted.
     """
 
     __slots__ = ("_digests",)
@@ -72,13 +73,18 @@ class Accepted:
 
     def add(self, sender: int, data: bytes) -> None:
         """Note a message after it passed every check."""
-        kind, digest = (sender, len(data)), hashlib.sha256(data).digest()
-        self._digests[kind] = self._digests.get(kind, frozenset()) | {digest}
+        kind = sender, len(data)
+        self._digests[kind] = self._digests.get(kind, frozenset()) | {_digest(data)}
 
     def has(self, sender: int, data: bytes) -> bool:
         """Return whether this sender's message is an exact copy of one that was accepted."""
         known = self._digests.get((sender, len(data)))
-        return known is not None and hashlib.sha256(data).digest() in known
+        return known is not None and _digest(data) in known
+
+
+def _digest(data: bytes) -> bytes:
+    tagged = data[2:4] == MessageType.MASKED.to_bytes(2, "big")
+    return data[-TAG_BYTES:] if tagged else hashlib.sha256(data).digest()
 
 
 Held = TypeVar("Held")

@@ -429,7 +429,7 @@ def decode_masked(
     authenticator.open(scope.terms.index, tag, memoryview(data)[:-TAG_BYTES], "its input")
     return Masked(
         words=np.frombuffer(words, WORD),
-        closed=decode_set(closed, peers),
+        closed=decode_set(closed, peers) if any(closed) else (),
         cohort=cohort,
         proof=proof,
         following=Prepare(*following) if following else None,

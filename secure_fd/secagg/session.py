@@ -4,7 +4,7 @@ Bytes that are not exactly one message of the type that is due are a PeerError.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
@@ -103,10 +103,8 @@ MAX_WORDS: Final = 2**28
 """2 GiB a message: the longest masked input that a party will build or read."""
 
 
-class PinnedRoster(Mapping[int, IdentityPublic]):
+class PinnedRoster(dict[int, IdentityPublic]):
     """The pinned identities: client number -> public key, in ascending order."""
-
-    __slots__ = ("_members",)
 
     def __init__(self, members: Mapping[int, bytes]) -> None:
         for client in members:
@@ -114,20 +112,11 @@ class PinnedRoster(Mapping[int, IdentityPublic]):
                 raise ConfigurationError("client", client, f"use 0 to {MAX_CLIENT}")
         if len(set(members.values())) != len(members):
             raise ConfigurationError("roster", len(members), "every client needs its own identity")
-        self._members = {client: IdentityPublic(members[client]) for client in sorted(members)}
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._members)
-
-    def __getitem__(self, client: int) -> IdentityPublic:
-        return self._members[client]
+        super().__init__((client, IdentityPublic(members[client])) for client in sorted(members))
 
     def encode(self) -> bytes:
         """Every number and key, for the session id."""
-        return b"".join(k.to_bytes(4, "big") + key.raw for k, key in self._members.items())
+        return b"".join(k.to_bytes(4, "big") + key.raw for k, key in self.items())
 
 
 @dataclass(frozen=True, slots=True)

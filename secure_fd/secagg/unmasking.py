@@ -31,8 +31,8 @@ _STREAMS_AT_ONCE: Final = 512
 """Ciphers that are open at a time: memory must not grow with the number of pairs."""
 _MOST_SUBSETS: Final = 1000
 """Sets of holders that are tried for a secret where a code cannot correct its shares."""
-_Given = Sequence[tuple[int, int]]
-"""Holders, and the share that each gave of one secret."""
+_Given = Mapping[int, int]
+"""By holder, the share that it gave of one secret."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +73,7 @@ class Unmasking:
                 raise MissingClientError(
                     f"{len(given)} shares of client {owner}'s secret came in; {least} open it"
                 )
-            secret = self._combined(owner, given[:least])
+            secret = self._combined(owner, given, list(given)[:least])
             if not self._fits(owner, secret):
                 secret = self._corrected(owner, given)
             secrets[owner] = secret
@@ -84,17 +84,16 @@ class Unmasking:
             peers = [peer for peer in self.group.neighbours(client) if peer in alive]
             mask_words(total, *self._left_behind(client, secrets[client], peers))
 
-    def _opened(self) -> dict[int, list[tuple[int, int]]]:
+    def _opened(self) -> dict[int, dict[int, int]]:
         """By owner, the shares of its secret that came in, ascending by holder."""
         size = shamir.ELEMENT_BYTES
-        opened: dict[int, list[tuple[int, int]]] = {owner: [] for owner in self.prepared}
+        opened: dict[int, dict[int, int]] = {owner: {} for owner in self.prepared}
         for holder, shares in sorted(self._given.items()):
             closed = self.closed.get(holder, ())
             starts = range(0, len(shares), size)
             for owner, at in zip(self.asked_of(holder), starts, strict=True):
                 if owner not in closed:
-                    share = int.from_bytes(shares[at : at + size], "big")
-                    opened[owner].append((holder, share))
+                    opened[owner][holder] = int.from_bytes(shares[at : at + size], "big")
         return opened
 
     def _left_behind(
@@ -117,15 +116,11 @@ class Unmasking:
         subtracted = [stream for peer, stream in streams.items() if peer < client]
         return added, subtracted
 
-    def _combined(self, owner: int, given: _Given) -> int:
-        """The secret that these shares of the owner's restore."""
-        weights = _weights(self._points(owner, given))
-        return shamir.combine(weights, [share for _, share in given])
-
-    def _points(self, owner: int, given: _Given) -> tuple[int, ...]:
-        """Where the shares of these holders are evaluated."""
-        places = {holder: place for place, holder in enumerate(self.group.holders(owner))}
-        return tuple(point_of(places[holder]) for holder, _ in given)
+    def _combined(self, owner: int, given: _Given, chosen: Sequence[int]) -> int:
+        """The secret that the shares of the chosen holders restore."""
+        points = _points(self.group.holders(owner))
+        weights = _weights(tuple([points[holder] for holder in chosen]))
+        return shamir.combine(weights, [given[holder] for holder in chosen])
 
     def _fits(self, owner: int, secret: int) -> bool:
         """Whether it is what the owner published for the round."""
@@ -139,20 +134,20 @@ class Unmasking:
 
         GarbledSumError where more are wrong than the spare ones can tell.
         """
-        least = self.group.threshold
-        given = sorted(given, key=lambda one: one[0] in self.wrong)
+        least, points = self.group.threshold, _points(self.group.holders(owner))
+        holders = sorted(given, key=lambda holder: (holder in self.wrong, holder))
         if self.liars:  # they are known, the rest is mostly right, and decoding is slow
-            secret = self._combined(owner, given[:least])
+            secret = self._combined(owner, given, holders[:least])
             if self._fits(owner, secret):
                 return secret
-        shares = [share for _, share in given]
-        found = shamir.correct(self._points(owner, given), shares, least)
+        at, shares = [points[holder] for holder in holders], [given[holder] for holder in holders]
+        found = shamir.correct(at, shares, least)
         if found is not None and self._fits(owner, found[0]):
-            for at in found[1]:
-                self.wrong.setdefault(given[at][0], set()).add(owner)
+            for place in found[1]:
+                self.wrong.setdefault(holders[place], set()).add(owner)
             return found[0]
-        for chosen in islice(combinations(given, least), _MOST_SUBSETS):
-            secret = self._combined(owner, chosen)
+        for chosen in islice(combinations(holders, least), _MOST_SUBSETS):
+            secret = self._combined(owner, given, chosen)
             if self._fits(owner, secret):
                 return secret
         raise GarbledSumError(
@@ -165,6 +160,12 @@ class Unmasking:
         """Holders whose shares of more secrets were wrong than there may be corrupt dealers."""
         most = self.group.tolerated
         return tuple(holder for holder, owners in sorted(self.wrong.items()) if len(owners) > most)
+
+
+@lru_cache(maxsize=16)
+def _points(holders: tuple[int, ...]) -> dict[int, int]:
+    """By holder, where its shares are evaluated."""
+    return {holder: point_of(place) for place, holder in enumerate(holders)}
 
 
 @lru_cache(maxsize=256)

@@ -8,7 +8,7 @@ from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.votes.codec import WordArray
 from secure_fd.wire import Stage
-from tests.secagg_cohort import Cohort
+from tests.secagg_cohort import Cohort, open_round
 from tests.summing import Summed, summed
 
 N, BOUND = 5, 4
@@ -90,7 +90,7 @@ def test_no_party_opens_a_round_of_another_epoch():
     for party in (cohort.clients[0], cohort.server):
         assert not party.serves(2)
         with pytest.raises(LocalError, match="no set-up to open round 2 in"):
-            party.open_round(RoundTerms(2, 4, 4))
+            open_round(party, RoundTerms(2, 4, 4))
     cohort.enrol()
     assert (cohort.open(RoundTerms(2, 4, 4)).finish() == 0).all()
 

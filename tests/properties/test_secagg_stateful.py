@@ -139,9 +139,7 @@ class Federation(RuleBasedStateMachine):
         self.refused, self.closed, self.prepared = set(), {}, frozenset()
 
     def _open(self, client: int, terms: RoundTerms) -> ClientRound:
-        machine = self.cohort.clients[client].open_round(terms)
-        machine.load(self.values[client])
-        return machine
+        return self.cohort.clients[client].open_round(terms, self.values[client])
 
     @precondition(lambda self: self.server is not None and not self.inbox)
     @rule(order=st.permutations(range(N)))

@@ -190,13 +190,12 @@ def ask(
     """
     length = len(vectors[0])
     machines = {
-        k: client.open_round(RoundTerms(index, length, K, shown[k]))
+        k: client.open_round(RoundTerms(index, length, K, shown[k]), vectors[k])
         for k, client in cohort.clients.items()
     }
     cohort.server.barred.clear()  # a liar bars nobody
     server = cohort.server.open_round(RoundTerms(index, length, K, own))
     for k, machine in machines.items():
-        machine.load(vectors[k])
         message = machine.start()
         if message is not None:
             server.receive(k, message)

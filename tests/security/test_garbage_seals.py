@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from secure_fd.crypto.keys import TAG_BYTES
+from secure_fd.crypto.keys import TAG_BYTES, Sealer
 from secure_fd.errors import MissingClientError, PeerError
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.machine import ClientState
@@ -173,7 +173,8 @@ def test_a_complaint_about_nobody_costs_its_sender():
     inputs = current.masked()
     at = HEADER_BYTES + 8 * current.server.scope.words
     told = inputs[0][:at] + b"\x08" + inputs[0][at + 1 : -TAG_BYTES]
-    tag = current.clients[0]._enrolment.authenticator.tag(current.server.scope.terms.index, told)
+    key, index = current.clients[0]._enrolment.authenticator.key, current.server.scope.terms.index
+    tag = Sealer(key).seal(index, b"", told)
     with pytest.raises(PeerError, match="names a member that does not exist"):
         current.server.receive(0, told + tag)
     assert set(current.server.refused) == {0}

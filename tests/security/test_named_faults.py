@@ -23,9 +23,8 @@ def told_otherwise(cohort: Cohort, number: int) -> None:
     current = cohort.draw(TERMS)
     other = cohort.clients[number]
     other._rounds._last -= 1
-    machine = other.open_round(replace(TERMS, subject=b"told something else"))
-    machine.load(current.values[number])
-    current.clients[number] = machine
+    terms = replace(TERMS, subject=b"told something else")
+    current.clients[number] = other.open_round(terms, current.values[number])
     inbound = current.deliver(current.masked())
     answers = current.answer({k: data for k, data in inbound.items() if k != number})
     with pytest.raises(GarbledSumError):

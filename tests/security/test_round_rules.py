@@ -22,42 +22,27 @@ from tests.secagg_cohort import (
     LATER,
     TERMS,
     Cohort,
-    Round,
     Stage,
     assert_dead,
     assert_setup_dead,
+    open_round,
     round_of,
 )
 
 # Once, and in order.
 
 
-def test_a_round_starts_once_and_values_load_once():
+def test_a_round_starts_once():
     current = round_of()
     current.clients[0].start()
     with pytest.raises(LocalError, match="starts from READY"):
         current.clients[0].start()
     assert_dead(current.clients[0])
-    with pytest.raises(LocalError, match="loaded again"):
-        current.clients[1].load(np.zeros(40, np.uint64))
-    assert_dead(current.clients[1])
 
 
-def test_values_do_not_load_once_the_cohort_is_answered():
-    current = round_of()
-    current.masked()
+def test_values_of_another_length_are_refused():
     with pytest.raises(LocalError, match="values"):
-        current.clients[0].load(np.ones(39, np.uint64))
-    assert_dead(current.clients[0])
-
-
-def test_a_cohort_before_the_values_is_our_fault():
-    cohort = Cohort()
-    clients = {k: client.open_round(TERMS) for k, client in cohort.clients.items()}
-    inbound = Round(cohort.server.open_round(TERMS), clients, {}).prepare()
-    with pytest.raises(LocalError, match="before values are loaded"):
-        clients[0].receive(inbound[0])
-    assert_dead(clients[0])
+        Cohort().clients[0].open_round(TERMS, np.ones(39, np.uint64))
 
 
 @pytest.mark.parametrize("index", [3, 2, 0])
@@ -67,8 +52,8 @@ def test_a_round_is_never_run_twice(index):
     parties: list[MaskingClient | MaskingServer] = [*cohort.clients.values(), cohort.server]
     for party in parties:
         with pytest.raises(LocalError, match="is spent"):
-            party.open_round(RoundTerms(index, 40, 4))
-        party.open_round(RoundTerms(4, 40, 4))
+            open_round(party, RoundTerms(index, 40, 4))
+        open_round(party, RoundTerms(4, 40, 4))
 
 
 def test_a_round_cannot_be_opened_without_a_set_up():
@@ -76,14 +61,14 @@ def test_a_round_cannot_be_opened_without_a_set_up():
     parties: list[MaskingClient | MaskingServer] = [*cohort.clients.values(), cohort.server]
     for party in parties:
         with pytest.raises(LocalError, match="no set-up to open round 3 in"):
-            party.open_round(TERMS)
+            open_round(party, TERMS)
 
 
 def test_two_rounds_at_a_time_draw_no_secrets_twice_for_one_number():
     """Round 3 wants to prepare round 4, which has been prepared by itself; neither goes on."""
     cohort = Cohort(4)
     stage = Stage.opened(cohort)
-    machine = cohort.clients[0].open_round(RoundTerms(4, 40, 4))
+    machine = cohort.clients[0].open_round(RoundTerms(4, 40, 4), np.zeros(40, np.uint64))
     assert machine.start()
     with pytest.raises(LocalError, match="round 3: the channel has moved on to round 4"):
         stage.tell(stage.relayed())
@@ -219,7 +204,7 @@ def test_a_round_forgets_values_and_secrets_as_soon_as_they_are_masked():
 def test_the_secrets_of_a_round_that_was_skipped_are_lost():
     cohort = Cohort(4)
     round_of(cohort).finish()
-    machine = cohort.clients[0].open_round(LATER)
+    machine = cohort.clients[0].open_round(LATER, np.zeros(40, np.uint64))
     assert machine._held is not None
     assert machine._held.prepared is None
     assert cohort.clients[0]._enrolment.prepared is None

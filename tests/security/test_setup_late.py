@@ -220,12 +220,11 @@ def clients_that_unmask() -> int:
     cohort, groups = two_groups()
     terms = RoundTerms(1, 8, 4)
     machines: dict[int, ClientRound] = {
-        k: client.open_round(terms) for k, client in cohort.clients.items()
+        k: client.open_round(terms, np.zeros(8, np.uint64)) for k, client in cohort.clients.items()
     }
     prepared = {k: take_prepare(machine) for k, machine in machines.items()}
     signed: dict[int, bytes] = {}
     for k, machine in machines.items():
-        machine.load(np.zeros(8, np.uint64))
         relayed = {}
         for peer in groups[k].neighbours(k):
             near = [other for other in range(7) if other not in (peer, TOLD[peer])]

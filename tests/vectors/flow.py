@@ -185,9 +185,10 @@ class Flow:
     def _round(self, step: Json) -> Json:
         terms = terms_of(step)
         server = self.server.open_round(terms)
-        machines = {k: self.clients[k].open_round(terms) for k in self.members}
-        for machine, given in zip(machines.values(), step["values"], strict=True):
-            machine.load(values_of(given, terms))
+        machines = {
+            k: self.clients[k].open_round(terms, values_of(given, terms))
+            for k, given in zip(self.members, step["values"], strict=True)
+        }
         up = {k: machine.start() for k, machine in machines.items()}
         secrets = {k: _secrets(machine) for k, machine in machines.items()}
         dealt: dict[int, Mapping[int, masks.Shares]] = {}
