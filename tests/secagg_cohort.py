@@ -449,9 +449,8 @@ def verify_input(data: bytes, scope: RoundScope, sender: int, group: Group, coho
     """
     body = Body(data, scope.place, sender, MessageType.MASKED)
     words = np.frombuffer(body.view(scope.words * WORD.itemsize), WORD)
-    body.take(set_bytes(group.neighbours(sender)) + SIGNATURE_BYTES)
-    proof = body.take(SIGNATURE_BYTES)
-    body.take(sum(messages._prepare_sizes(group.degree)) + TAG_BYTES)
+    head, rest = set_bytes(group.neighbours(sender)), messages._prepare_sizes(group.degree)
+    _, _, proof, *_ = body.parts(head, SIGNATURE_BYTES, SIGNATURE_BYTES, *rest, TAG_BYTES)
     body.end()
     text = messages.input_text(scope, sender, group, words, cohort)
     scope.session.roster[sender].verify(proof, text, f"client {sender}'s input")

@@ -16,7 +16,8 @@ CAPSULES exist in hybrid sessions only. Whoever is late with a message is out of
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -84,17 +85,17 @@ class Body:
         part, self._left = self._left[:size], self._left[size:]
         return part
 
-    def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
-        return bytes(self.view(size))
+    def parts(self, *sizes: int) -> tuple[bytes, ...]:
+        """The next bytes, in parts of these sizes."""
+        return struct.unpack("".join([f"{size}s" for size in sizes]), self.view(sum(sizes)))
 
     def each(self, clients: Sequence[int], size: int) -> dict[int, bytes]:
         """The next `size` bytes for each of these clients, in their order."""
-        return {client: self.take(size) for client in clients}
+        return dict(zip(clients, self.parts(*[size] * len(clients)), strict=True))
 
     def chosen(self, listed: Sequence[int]) -> tuple[int, ...]:
         """A set of the listed clients."""
-        return decode_set(self.take(set_bytes(listed)), listed)
+        return decode_set(self.view(set_bytes(listed)), listed)
 
     def lines(self, listed: Sequence[int], size: int) -> dict[int, bytes]:
         """A set of the listed clients, and `size` bytes for each of the set."""
@@ -112,7 +113,7 @@ def read(
 ) -> tuple[bytes, ...]:
     """Read a message whose body has parts of these sizes."""
     body = Body(data, place, sender, kind)
-    parts = tuple(body.take(size) for size in sizes)
+    parts = body.parts(*sizes)
     body.end()
     return parts
 
@@ -248,7 +249,7 @@ def decode_agreed(
     body = Body(data, session.place, SERVER, MessageType.AGREED)
     lines = body.lines(listed, NONCE_BYTES + SIGNATURE_BYTES)
     degree = session.degree_of(len(lines)) if lines else 0
-    keys = tuple(body.take(keys_bytes(session)) for _ in range(degree))
+    keys = body.parts(*[keys_bytes(session)] * degree)
     body.end()
     nonces = {k: Reveal(line[:NONCE_BYTES], line[NONCE_BYTES:]) for k, line in lines.items()}
     return nonces, keys
@@ -367,12 +368,10 @@ def decode_cohort(
     body = Body(data, place, SERVER, MessageType.COHORT)
     cohort = body.chosen(group.members)
     there = set(cohort)
-    relayed = {
-        peer: Relayed(body.take(PUBLIC_BYTES), body.take(SEALED_BYTES))
-        for peer in group.neighbours(client)
-        if peer in there
-    }
+    peers = [peer for peer in group.neighbours(client) if peer in there]
+    lines = body.each(peers, PUBLIC_BYTES + SEALED_BYTES)
     body.end()
+    relayed = {k: Relayed(line[:PUBLIC_BYTES], line[PUBLIC_BYTES:]) for k, line in lines.items()}
     return cohort, relayed
 
 
@@ -421,10 +420,11 @@ def decode_masked(
     """
     peers, last = group.neighbours(sender), (scope.terms.index + 1) % scope.session.epoch == 0
     body = Body(data, scope.place, sender, MessageType.MASKED)
-    words, closed = body.view(scope.words * WORD.itemsize), body.take(set_bytes(peers))
-    cohort, proof = body.take(SIGNATURE_BYTES), body.take(SIGNATURE_BYTES)
-    following = [] if last else [body.take(size) for size in _prepare_sizes(len(peers))]
-    tag = body.take(TAG_BYTES)
+    words = body.view(scope.words * WORD.itemsize)
+    sizes = () if last else _prepare_sizes(len(peers))
+    closed, cohort, proof, *following, tag = body.parts(
+        set_bytes(peers), SIGNATURE_BYTES, SIGNATURE_BYTES, *sizes, TAG_BYTES
+    )
     body.end()
     authenticator.open(scope.terms.index, tag, memoryview(data)[:-TAG_BYTES], "its input")
     return Masked(
@@ -437,7 +437,7 @@ def decode_masked(
 
 
 def encode_survivors(
-    survivors: Sequence[int], signatures: Mapping[int, bytes], group: Group, place: Place
+    survivors: Iterable[int], signatures: Mapping[int, bytes], group: Group, place: Place
 ) -> bytes:
     """The survivors, and where they are the whole cohort its signatures -> message."""
     body = encode_set(survivors, group.members) + encode_lines(signatures, group.committee)

@@ -147,9 +147,10 @@ class ServerRound(ServerMachine):
         self._signatures[sender] = signature
 
     def _add_unmask(self, sender: int, data: bytes) -> None:
-        size = ELEMENT_BYTES * len(self._unmasking.asked_of(sender))
+        owners = self._unmasking.asked_of(sender)
+        size = ELEMENT_BYTES * len(owners)
         (shares,) = messages.read(data, self.place, sender, MessageType.UNMASK, size)
-        self._unmasking.add(sender, shares)
+        self._unmasking.add(sender, owners, shares)
 
     def _close_prepare(self, cohort: tuple[int, ...]) -> Closed:
         self._check_reach(cohort)

@@ -51,15 +51,15 @@ class Unmasking:
     closed: Mapping[int, Collection[int]]
     wrong: dict[int, set[int]] = field(default_factory=dict)
     frauds: dict[int, str] = field(default_factory=dict)
-    _given: dict[int, bytes] = field(default_factory=dict, repr=False)
+    _given: dict[int, tuple[list[int], bytes]] = field(default_factory=dict, repr=False)
 
     def asked_of(self, holder: int) -> list[int]:
         """Whose shares a holder is to give: of every owner of the cohort."""
         return [owner for owner in self.group.holders(holder) if owner in self.prepared]
 
-    def add(self, holder: int, shares: bytes) -> None:
+    def add(self, holder: int, owners: list[int], shares: bytes) -> None:
         """Take a holder's encoded shares, in the order of their owners."""
-        self._given[holder] = shares
+        self._given[holder] = owners, shares
 
     def unmask(self, total: WordArray) -> None:
         """Take every survivor's self mask, and all masks of the dropped, off `total` in place.
@@ -88,10 +88,10 @@ class Unmasking:
         """By owner, the shares of its secret that came in, ascending by holder."""
         size = shamir.ELEMENT_BYTES
         opened: dict[int, dict[int, int]] = {owner: {} for owner in self.prepared}
-        for holder, shares in sorted(self._given.items()):
+        for holder, (owners, shares) in sorted(self._given.items()):
             closed = self.closed.get(holder, ())
             starts = range(0, len(shares), size)
-            for owner, at in zip(self.asked_of(holder), starts, strict=True):
+            for owner, at in zip(owners, starts, strict=True):
                 if owner not in closed:
                     opened[owner][holder] = int.from_bytes(shares[at : at + size], "big")
         return opened
