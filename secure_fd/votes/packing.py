@@ -117,7 +117,8 @@ class LaneLayout:
         mask = np.uint64((1 << self.bits) - 1)
         values = np.empty((self.lanes, width), dtype=np.uint64)
         for lane in range(self.lanes):
-            np.bitwise_and(words >> np.uint64(lane * self.bits), mask, out=values[lane])
+            np.right_shift(words, np.uint64(lane * self.bits), out=values[lane])
+            values[lane] &= mask
         flat = values.reshape(-1)
         self._check(words, flat, length, self.limit if limit is None else limit)
         return flat[:length].view(np.int64) - self.room if self.room else flat[:length]
