@@ -99,8 +99,12 @@ def default_degree(n: int, roster: int | None = None) -> int:
     """
     if n <= COMPLETE_UP_TO:
         return n - 1
-    allowed = (degree for degree in range(2, n - 1) if degree % 2 == 0 or n % 2 == 0)
-    return next((degree for degree in allowed if _bounds_hold(n, degree, roster or n)), n - 1)
+    tried, lost = 2.0 ** -(SECURITY_BITS + _TRIES_BITS), 2.0**-_CORRECTNESS_BITS
+    for degree in range(2, n - 1, 1 + n % 2):
+        security, correctness = _failures(n, degree, roster)
+        if security <= tried and correctness <= lost:
+            return degree
+    return n - 1
 
 
 def _shuffled(items: Sequence[int], stream: Keystream) -> list[int]:
@@ -134,12 +138,6 @@ def _circulant(ring: Sequence[int], degree: int) -> dict[int, tuple[int, ...]]:
         )
         for at in range(n, 2 * n)
     }
-
-
-def _bounds_hold(n: int, degree: int, roster: int) -> bool:
-    security, correctness = _failures(n, degree, roster)
-    tried = 2.0 ** -(SECURITY_BITS + _TRIES_BITS)
-    return security <= tried and correctness <= 2.0**-_CORRECTNESS_BITS
 
 
 def _failures(n: int, degree: int, roster: int | None = None) -> tuple[float, float]:
