@@ -36,7 +36,7 @@ _PATIENCE: Final = 5.0
 """Seconds to wait for another reader of the file."""
 _FAILURES: Final = (sqlite3.Error, UnicodeError)
 """Errors of SQLite for an unreadable or corrupt file."""
-_SETTINGS: Final = (
+_SETTINGS: Final = (  # a commit returns only after the disk has it
     "trusted_schema = OFF",
     "cell_size_check = ON",
     "journal_mode = DELETE",
@@ -80,6 +80,8 @@ class Store(SecretHolder):
             if new:
                 _make(path)
             self._database = opened.enter_context(closing(_connected(path)))
+            for setting in _SETTINGS:
+                self._rows(f"PRAGMA {setting}")
             if new:
                 self._write_format(kind)
             else:
@@ -104,10 +106,9 @@ class Store(SecretHolder):
             LocalError: the file is damaged, of an earlier version or of another kind.
         """
         if not path.is_file():
-            allowed = f"there is no such file: {_ADVICE[kind]}"
-            raise ConfigurationError("path", str(path), allowed)
+            raise _refusal(path, f"there is no such file: {_ADVICE[kind]}")
         if os.name == "posix" and path.stat().st_mode & 0o077:
-            raise ConfigurationError("path", str(path), "others may open it: use mode 600")
+            raise _refusal(path, "others may open it: use mode 600")
         return cls(path, kind, new=False)
 
     def close(self) -> None:
@@ -211,41 +212,35 @@ class Store(SecretHolder):
             raise self._fault("it was closed, or an entry could not be written: open it again")
 
 
+def _refusal(path: Path, allowed: str) -> ConfigurationError:
+    return ConfigurationError("path", str(path), allowed)
+
+
 def _chained(before: bytes, body: bytes) -> bytes:
     return hashlib.blake2b(before + body, digest_size=32).digest()
 
 
 def _connected(path: Path) -> sqlite3.Connection:
-    """Connect such that a commit returns only after the disk has it."""
-    made = sqlite3.connect(
+    return sqlite3.connect(
         f"{path.as_uri()}?mode=rw",
         timeout=_PATIENCE,
         isolation_level=None,
         check_same_thread=False,
         uri=True,
     )
-    try:
-        for setting in _SETTINGS:
-            made.execute(f"PRAGMA {setting}")
-    except _FAILURES as failure:
-        made.close()
-        raise LocalError(f"{path}: it is damaged or cannot be read: {failure}") from failure
-    return made
 
 
 def _lock_of(path: Path) -> FileLock:
     """Hold the lock of a file, a file beside it, until the process ends, however it does."""
     if not path.parent.is_dir():  # or the lock's library makes it
-        raise ConfigurationError("path", str(path), "it cannot be made: there is no such folder")
+        raise _refusal(path, "it cannot be made: there is no such folder")
     lock = FileLock(path.with_name(f"{path.name}.lock"), timeout=0, mode=0o600, thread_local=False)
     try:
         lock.acquire()
     except Timeout as busy:
-        allowed = "a process has it open: close it there"
-        raise ConfigurationError("path", str(path), allowed) from busy
+        raise _refusal(path, "a process has it open: close it there") from busy
     except OSError as failure:
-        allowed = f"its lock file: {failure.strerror}"
-        raise ConfigurationError("path", str(path), allowed) from failure
+        raise _refusal(path, f"its lock file: {failure.strerror}") from failure
     return lock
 
 
@@ -254,8 +249,6 @@ def _make(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError as found:
-        allowed = "it exists: open it, or name a new one"
-        raise ConfigurationError("path", str(path), allowed) from found
+        raise _refusal(path, "it exists: open it, or name a new one") from found
     except OSError as failure:
-        allowed = f"it cannot be made: {failure.strerror}"
-        raise ConfigurationError("path", str(path), allowed) from failure
+        raise _refusal(path, f"it cannot be made: {failure.strerror}") from failure

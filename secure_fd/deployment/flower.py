@@ -51,8 +51,6 @@ from secure_fd.deployment.loop import Transport, serve_rounds
 from secure_fd.errors import LocalError, PeerError
 
 log = logging.getLogger(__name__)
-SUPPORTED: Final = ("1.41", "1.42")
-"""Versions of flwr with the private modules that are imported here."""
 _PAUSES: Final = (0.02, 0.25)
 """Seconds between two looks for messages: at first, and at most."""
 _HEARTBEAT: Final = 10.0

@@ -8,6 +8,7 @@ has read, and is sent the others. A site trains alone before it answers its firs
 The transport keeps the time as well, so that a simulated one runs the rounds in one process.
 """
 
+import json
 import logging
 import math
 import os
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ from secure_fd.deployment.envelope import CHALLENGE_BYTES, Answer, Push, PushKin
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in
 from secure_fd.deployment.recovery import Recovery, StoredSums, digest_of
 from secure_fd.deployment.roster import RosterFile, read
-from secure_fd.deployment.serve import note
+from secure_fd.deployment.serve import JOURNAL
 from secure_fd.errors import MissingClientError, PeerError, SecureFDError
 from secure_fd.protocol.server import Outbound, Server
 from secure_fd.simulation.build import RunParts
@@ -320,18 +322,21 @@ def serve_rounds(home: Path, roster: Path, proxies: Path, transport: Transport) 
     """
     agreed = read(roster)
     keys.check_home(home, agreed)
-    note(home, "begun", pid=os.getpid())
+
+    def note(event: str, **line: object) -> None:
+        with (home / JOURNAL).open("a") as journal:
+            journal.write(json.dumps({"event": event, **line}) + "\n")
+
+    note("begun", pid=os.getpid())
     try:
         pixels = proxies_in(proxies, agreed.shape[-1], agreed.shape[0])
         parts = parts_of(agreed, agreed.check_proxies(pixels))
         with closing(keys.open_state(home)) as file:
-            rounds = Rounds(
-                agreed, parts, transport, file, lambda here: note(home, "sites", here=here)
-            )
+            rounds = Rounds(agreed, parts, transport, file, partial(note, "sites"))
             for outcome in rounds.run(agreed.terms.rounds or parts.recipe.rounds):
-                note(home, "round", **asdict(outcome))
+                note("round", **asdict(outcome))
     except BaseException as error:
         why = str(error) if isinstance(error, SecureFDError) else type(error).__name__
-        note(home, "failed", reason=why)
+        note("failed", reason=why)
         raise
-    note(home, "ended", digest=rounds.party.digest.hex()[:16])
+    note("ended", digest=rounds.party.digest.hex()[:16])

@@ -24,8 +24,6 @@ from secure_fd.deployment.roster import proxies_of, read
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.optional import extra
 
-APP: Final = Path(__file__).parent / "app"
-"""The folder that `flwr run` takes."""
 JOURNAL: Final = "rounds.jsonl"
 """In the server's home: the lines of the ServerApp, one for each round."""
 _START: Final = 300.0
@@ -85,18 +83,16 @@ class ServeCommand:
 def _started(home: Path, *command: str) -> "subprocess.Popen[bytes]":
     """Start a process without telemetry, look for updates or installation; it logs in the home."""
     programs = str(Path(sys.executable).parent)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLWR")}
     own = {
         "PATH": programs + os.pathsep + os.environ.get("PATH", ""),
         "FLWR_HOME": str(home / "flower"),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
     }
     with (home / "flower.log").open("ab") as log:
         return subprocess.Popen(  # noqa: S603 - Flower's program beside this Python
             command,
-            env=kept | own,
+            env=os.environ | own,
             cwd=home / "flower",
             stdin=subprocess.PIPE,
             stdout=log,
@@ -138,7 +134,8 @@ def _flwr_run(roster: Path, home: Path, proxies: Path, port: int) -> str:
     (home / "flower" / "config.toml").write_text(config)
     paths = {"home": home, "roster": roster, "proxies": proxies}
     given = " ".join(f"{name}={json.dumps(str(path))}" for name, path in paths.items())
-    process = _started(home, "flwr", "run", str(APP), "here", "--stream", "--run-config", given)
+    app = str(Path(__file__).parent / "app")
+    process = _started(home, "flwr", "run", app, "here", "--stream", "--run-config", given)
     seen, event, lives, running = len(lines_of(home)), "", True, {process.pid}
     try:
         while lives and event not in ("ended", "failed"):
@@ -156,12 +153,6 @@ def _flwr_run(roster: Path, home: Path, proxies: Path, port: int) -> str:
     if not event:
         raise LocalError("flwr run failed: its log is flower.log in the home")
     return event
-
-
-def note(home: Path, event: str, **line: object) -> None:
-    """Add a line to the journal."""
-    with (home / JOURNAL).open("a") as out:
-        out.write(json.dumps({"event": event, **line}) + "\n")
 
 
 def lines_of(home: Path) -> list[dict[str, Any]]:

@@ -10,7 +10,8 @@ import secure_fd
 
 pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
 
-from secure_fd.deployment.flower import SUPPORTED
+SUPPORTED = ("1.41", "1.42")
+"""Versions of flwr with the private modules that the adapter imports."""
 
 
 def test_the_installed_flwr_is_a_supported_version_and_the_extra_takes_no_other():
