@@ -28,7 +28,6 @@ JOURNAL: Final = "rounds.jsonl"
 """In the server's home: the lines of the ServerApp, one for each round."""
 _START: Final = 300.0
 """Seconds in which the SuperLink must have begun."""
-_LOOK: Final = 0.2
 _GROUP: Final = """trap : TERM
 { trap : TERM; "$@"; kill -KILL 0; } &
 read -r _
@@ -115,7 +114,7 @@ def _superlink(home: Path, listen: str, port: int) -> Iterator[None]:
         while not _answers(port):
             if process.poll() is not None or time.monotonic() > until:
                 raise LocalError("Flower's SuperLink did not start: see flower.log in the home")
-            time.sleep(_LOOK)
+            time.sleep(0.2)
         yield
     finally:
         process.communicate()  # ends its input, and waits
@@ -139,7 +138,7 @@ def _flwr_run(roster: Path, home: Path, proxies: Path, port: int) -> str:
     seen, event, lives, running = len(lines_of(home)), "", True, {process.pid}
     try:
         while lives and event not in ("ended", "failed"):
-            time.sleep(_LOOK)
+            time.sleep(0.2)
             lives = process.poll() is None
             for line in lines_of(home)[seen:]:
                 print(json.dumps(line), flush=True)
