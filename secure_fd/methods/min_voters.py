@@ -34,7 +34,6 @@ from secure_fd.secure_sum.base import SumPromise
 from secure_fd.votes.codec import IntArray, wire_type
 from secure_fd.wire import Sum
 
-BOUND = 1
 _MARK = b"\xff"
 """First byte of the message; an ensemble begins with its form, which is a small number."""
 

@@ -252,35 +252,31 @@ class DistillationTargets:
         self, proxies: Tensor, n_classes: int, *, remember: bool, class_balance: float = 0.0
     ) -> None:
         self._proxies, self._remember, self._balance = proxies, remember, class_balance
-        self._targets = torch.zeros(len(proxies), n_classes, device=proxies.device)
-        self._known = torch.zeros(len(proxies), dtype=torch.bool, device=proxies.device)
+        self._targets = np.zeros((len(proxies), n_classes), dtype=np.float32)
+        self._known = np.zeros(len(proxies), dtype=np.bool_)
 
     def learn(self, ensemble: Ensemble) -> tuple[Tensor, Tensor]:
         """Take an ensemble; return pixels [m, ...] and targets [m, C] to distil from."""
         if not self._remember:
             self._known[:] = False
-        indices = torch.from_numpy(ensemble.indices).to(self._known.device)
-        self._known[indices] = torch.from_numpy(ensemble.kept).to(indices.device)
-        self._targets[indices] = torch.from_numpy(ensemble.predictions).to(self._targets)
-        known = self._known.nonzero()[:, 0]
-        return self._proxies[known], self._weighed(self._targets[known])
+        self._known[ensemble.indices] = ensemble.kept
+        self._targets[ensemble.indices] = ensemble.predictions
+        targets = torch.from_numpy(self._targets[self._known]).to(self._proxies.device)
+        known = torch.from_numpy(self._known).to(targets.device)
+        return self._proxies[known], self._weighed(targets)
 
     def memory(self) -> bytes:
         """Return the targets of all proxies, and which of them are in use."""
-        targets = self._targets.cpu().numpy().astype("<f4").tobytes()
-        return targets + self._known.cpu().numpy().tobytes()
+        return self._targets.tobytes() + self._known.tobytes()
 
     def recall(self, memory: bytes) -> int:
         """Continue from what `memory` returned; the bytes read. LocalError for too few."""
-        proxies, classes = self._targets.shape
-        cut = 4 * proxies * classes
-        if len(memory) < cut + proxies:
-            raise LocalError(f"targets of {proxies} proxies have {cut + proxies} bytes")
-        targets = np.frombuffer(memory[:cut], "<f4").astype(np.float32)
-        known = np.frombuffer(memory[cut : cut + proxies], np.bool_).copy()
-        self._targets.copy_(torch.from_numpy(targets.reshape(proxies, classes)))
-        self._known.copy_(torch.from_numpy(known))
-        return cut + proxies
+        cut, end = self._targets.nbytes, self._targets.nbytes + self._known.nbytes
+        if len(memory) < end:
+            raise LocalError(f"targets of {len(self._known)} proxies have {end} bytes")
+        self._targets[:] = np.frombuffer(memory[:cut], "<f4").reshape(self._targets.shape)
+        self._known[:] = np.frombuffer(memory[cut:end], np.bool_)
+        return end
 
     def _weighed(self, targets: Tensor) -> Tensor:
         """Targets [m, C] times a weight of mean one: the loss is linear in them."""

@@ -110,7 +110,7 @@ def test_votes_are_asked_for_exactly_where_enough_clients_answer(digits, least):
     assert summed.total.reshape(-1, 10).tolist() == first.total.reshape(-1, 10)[enough].tolist()
     assert summed.ensemble.kept.tolist() == first.ensemble.kept[enough].tolist()
     assert (voters_of(summed) >= least).all()
-    taught = made.roles[0]._targets._known.numpy()
+    taught = made.roles[0]._targets._known
     assert not taught[counted.proxy_indices[~enough]].any()
 
 

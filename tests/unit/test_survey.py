@@ -202,7 +202,7 @@ def test_a_run_goes_on_without_the_gate_and_says_so_if_few_proxies_are_known(kno
 
 def taught(made: Federation) -> np.ndarray:
     """[P] whether a proxy taught the first client."""
-    return np.asarray(made.roles[0]._targets._known.numpy())
+    return np.asarray(made.roles[0]._targets._known)
 
 
 def surveyed(data: FederatedData, method: SelectiveFD) -> Federation:
