@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from secure_fd.errors import ConfigurationError
 
@@ -81,10 +81,3 @@ def load(name: str, field: str = "methods") -> "type[Method]":
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise ConfigurationError(field, name, "use a subclass of secure_fd.Method")
     return found
-
-
-def build(name: str, labels: str, field: str = "methods") -> "Method":
-    """Make a method by its name; labels: what clients share, where the method has a choice."""
-    kind: Any = load(name, field)
-    made: Method = kind(labels) if kind.takes_labels else kind()
-    return made

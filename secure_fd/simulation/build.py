@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,6 @@ from secure_fd.methods.feded import FedED
 from secure_fd.methods.min_voters import check_sum
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.registry import METHODS, RECORD_UNIT, RECORD_UNIT_METHODS
-from secure_fd.methods.registry import build as build_method
 from secure_fd.methods.registry import load as load_method
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.base import NoProtection, PrivacyMechanism
@@ -259,15 +258,15 @@ def _method(config: RunConfig, facts: PublicFacts) -> Method:
         return pooled_heads(config.epsilon, local=config.secure is None)
     if not isinstance(method, str):
         return method
-    if method == "selective-fd" and config.unit == "label":
-        # The label unit makes one symbol noisy, so votes are counted.
-        counted = SelectiveFD(config.labels, server_threshold=1.0, votes="counted")
-        return replace(counted, min_voters=config.min_voters)
-    if load_method(method, "method") is FedED:
+    if method == "selective-fd":
+        ours = SelectiveFD(config.labels, min_voters=config.min_voters)
+        if config.unit == "label":  # it makes one symbol noisy, so votes are counted
+            ours = replace(ours, server_threshold=1.0, votes="counted")
+        return ours
+    kind: Any = load_method(method, "method")
+    if kind is FedED:
         return central_network(config.labels, facts, config.recipe, config.seed)
-    made = build_method(method, config.labels, "method")
-    if isinstance(made, SelectiveFD) and config.min_voters != 1:
-        made = replace(made, min_voters=config.min_voters)
+    made: Method = kind(config.labels) if kind.takes_labels else kind()
     return made
 
 
