@@ -119,8 +119,12 @@ class LaneLayout:
         for lane in range(self.lanes):
             np.right_shift(words, np.uint64(lane * self.bits), out=values[lane])
             values[lane] &= mask
-        flat = values.reshape(-1)
-        self._check(words, flat, length, self.limit if limit is None else limit)
+        flat, used = values.reshape(-1), self.lanes * self.bits
+        most = self.limit if limit is None else limit
+        if flat.size and int(flat.max()) > most + 2 * self.room:
+            raise PeerError(f"a summed value exceeds {most}, clients times bound{self._noisy}")
+        if flat[length:].any() or (used < WORD_BITS and (words >> np.uint64(used)).any()):
+            raise PeerError("a sum has bits set outside the lanes in use")
         return flat[:length].view(np.int64) - self.room if self.room else flat[:length]
 
     @property
@@ -135,11 +139,3 @@ class LaneLayout:
             part = values[lane * width : (lane + 1) * width]
             words[: part.size] += part << np.uint64(lane * self.bits)
         return words
-
-    def _check(self, words: WordArray, values: WordArray, length: int, limit: int) -> None:
-        """words, values: with the room already added."""
-        used = self.lanes * self.bits
-        if values.size and int(values.max()) > limit + 2 * self.room:
-            raise PeerError(f"a summed value exceeds {limit}, clients times bound{self._noisy}")
-        if values[length:].any() or (used < WORD_BITS and (words >> np.uint64(used)).any()):
-            raise PeerError("a sum has bits set outside the lanes in use")
