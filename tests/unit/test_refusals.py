@@ -33,7 +33,7 @@ NOT_FINITE = np.full(MODEL, np.nan, dtype="<f4").tobytes()
 @pytest.mark.parametrize(
     ("subject", "sentence"),
     [
-        (b"short", "too short"),
+        (b"short", "use 8"),
         (INDEX, "no global model was sent"),
         (INDEX + bytes(12), "not of this architecture"),
         (INDEX + NOT_FINITE, "not finite"),
