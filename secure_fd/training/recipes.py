@@ -38,16 +38,18 @@ class SGD:
     smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.learning_rate < math.inf:
-            raise ConfigurationError(
-                "learning_rate", self.learning_rate, "use a finite number of 0 or more"
-            )
-        for name, least in (("local_batch", 1), ("distillation_batch", 1), ("own_batch", 0)):
-            if getattr(self, name) < least:
-                raise ConfigurationError(name, getattr(self, name), f"use {least} or more")
-        for name in ("momentum", "smoothing"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigurationError(name, getattr(self, name), "use a number in [0, 1)")
+        _check(self, ("learning_rate",), 0, math.inf, "use a finite number of 0 or more")
+        _check(self, ("local_batch", "distillation_batch"), 1, math.inf, "use 1 or more")
+        _check(self, ("own_batch",), 0, math.inf, "use 0 or more")
+        _check(self, ("momentum", "smoothing"), 0, 1, "use a number in [0, 1)")
+
+
+def _check(
+    settings: object, names: tuple[str, ...], least: float, below: float, allowed: str
+) -> None:
+    for name in names:
+        if not least <= (value := getattr(settings, name)) < below:
+            raise ConfigurationError(name, value, allowed)
 
 
 _ASKED = 512
@@ -87,11 +89,9 @@ class Schedule:
     sgd: SGD = field(default_factory=SGD)
 
     def __post_init__(self) -> None:
-        for name in ("warmup_steps", "local_steps", "proxy_steps"):
-            if getattr(self, name) < 0:
-                raise ConfigurationError(name, getattr(self, name), "use 0 or more")
-        if self.proxies_per_round < 1:
-            raise ConfigurationError("proxies_per_round", self.proxies_per_round, "use 1 or more")
+        steps = ("warmup_steps", "local_steps", "proxy_steps")
+        _check(self, steps, 0, math.inf, "use 0 or more")
+        _check(self, ("proxies_per_round",), 1, math.inf, "use 1 or more")
         if self.anneal_over is not None and self.anneal_over < 1:
             raise ConfigurationError("anneal_over", self.anneal_over, "use 1 or more, or None")
 
