@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Final
 
-from secure_fd.crypto.keys import VERSION, Purpose, context
+from secure_fd.crypto.keys import VERSION, context
 from secure_fd.errors import PeerError
 from secure_fd.votes.codec import UnitArray
 
@@ -73,7 +73,7 @@ class Place:
     session: bytes
     index: int = SETUP
 
-    def context(self, purpose: Purpose, sender: int, receiver: int) -> bytes:
+    def context(self, purpose: StrEnum, sender: int, receiver: int) -> bytes:
         """Return the context of what is made before, or without, the terms of a round."""
         terms = b"" if self.index == SETUP else self.index.to_bytes(8, "big")
         return context(purpose, session=self.session, terms=terms, sender=sender, receiver=receiver)

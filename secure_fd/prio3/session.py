@@ -63,13 +63,8 @@ class VoteSession:
     @cached_property
     def id(self) -> bytes:
         """The hash of all that was agreed, with the draft's version."""
-        label = crypto.context(
-            VotePurpose.SESSION,
-            session=self.nonce,
-            terms=b"",
-            sender=crypto.EVERYONE,
-            receiver=crypto.EVERYONE,
-        )
+        everyone = crypto.EVERYONE
+        label = Place(self.nonce).context(VotePurpose.SESSION, everyone, everyone)
         quorum, roster = self.quorum.to_bytes(4, "big"), self.roster.encode()
         agreed = (quorum, self.helper_key, roster, self.configuration, self.proxies)
         return hashlib.sha256(crypto.fields(label, DRAFT.encode(), *agreed)).digest()

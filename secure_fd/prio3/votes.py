@@ -54,8 +54,8 @@ class VoteRows(Circuit):
             (2**k - 1 for k in range(1, 12)), key=lambda n: -(-checked // n) + self.base * n
         )
         self.size = Size(
-            measurement=checked
-            - rows,  # a weight stands for its lowest digit, nothing for a slack's
+            # A weight stands for its lowest digit, and nothing for that of a slack.
+            measurement=checked - rows,
             output=rows * classes,
             joint_rand=1 + calls,
             outputs=2,
