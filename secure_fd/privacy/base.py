@@ -128,8 +128,7 @@ class PrivacyMechanism(ABC):
 
     def guarantee(self) -> Guarantee | None:
         """Return the weakest claim of the parts made in this process, None if there is none."""
-        claims = [claim for part in self.parts.values() if (claim := part.guarantee())]
-        return weakest(claims) if claims else None
+        return weakest(claim for part in self.parts.values() if (claim := part.guarantee()))
 
 
 class NoNoise(ClientMechanism):

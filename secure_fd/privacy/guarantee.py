@@ -1,7 +1,7 @@
 """What an epsilon protects: the unit, and the whole claim that must be printed with a number."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -152,19 +152,20 @@ class Guarantee:
         return {**plain, "holds": self.holds}
 
 
-def weakest(claims: Sequence[Guarantee]) -> Guarantee:
-    """The claim that promises least, the first of equals: void before any epsilon, then the larger.
+def weakest(claims: Iterable[Guarantee]) -> Guarantee | None:
+    """Return the weakest claim, the first of equals; None if there is no claim.
 
-    Of equal epsilons the one that costs more at larger units, then the one of more releases, then
-    the one that covers less.
+    A void one is weaker than any epsilon, then the larger epsilon is. Of equal epsilons it is the
+    one that costs more at larger units, then the one of more releases, then the one that covers
+    less.
     """
-    return max(claims, key=_weakness)
 
+    def weakness(claim: Guarantee) -> tuple[object, ...]:
+        larger = tuple(composed.epsilon for composed in claim.composes_to)
+        spent = sum(part.times for part in claim.parts)
+        return not claim.holds, claim.epsilon, claim.delta, larger, spent, len(claim.not_covered)
 
-def _weakness(claim: Guarantee) -> tuple[object, ...]:
-    larger = tuple(composed.epsilon for composed in claim.composes_to)
-    spent = sum(part.times for part in claim.parts)
-    return not claim.holds, claim.epsilon, claim.delta, larger, spent, len(claim.not_covered)
+    return max(claims, key=weakness, default=None)
 
 
 def format_epsilon(epsilon: float) -> str:

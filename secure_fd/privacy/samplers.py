@@ -41,8 +41,6 @@ class SeededRandom:
     ('the noise was drawn from a seeded generator',)
     """
 
-    insecure = True
-
     def __init__(self, seed: int) -> None:
         self._key = seed.to_bytes(16, "big")
         self._calls = 0
@@ -52,9 +50,6 @@ class SeededRandom:
         self._calls += 1
         return hashlib.shake_256(self._key + self._calls.to_bytes(8, "big")).digest(count)
 
-    def __repr__(self) -> str:
-        return "SeededRandom(insecure)"
-
 
 def unmet_by(random: Random) -> tuple[str, ...]:
     """Why noise from `random` carries no guarantee; empty for the operating system's alone.
@@ -63,7 +58,7 @@ def unmet_by(random: Random) -> tuple[str, ...]:
     """
     if random is os.urandom:
         return ()
-    if getattr(random, "insecure", False):
+    if isinstance(random, SeededRandom):
         return ("the noise was drawn from a seeded generator",)
     return ("the noise came from a caller's generator, for which this package cannot vouch",)
 
@@ -105,12 +100,13 @@ class Table:
         lower = np.array([threshold % (1 << 64) for threshold in cumulative], dtype=np.uint64)
         return cls(upper, lower)
 
-    def draw(self, count: int, random: Random) -> IntArray:
-        """[count] independent entries, each the number of thresholds that a number has reached."""
-        return self.look_up(words(random, count), random)
-
     def look_up(self, uniform: WordArray, random: Random) -> IntArray:
-        """[m] entries, from the first 64 bits of m numbers; `random` gives the others where due."""
+        """Return [m] independent entries: the number of thresholds that each number has reached.
+
+        Args:
+            uniform: [m] the first 64 bits of the numbers.
+            random: gives the other 64 bits of a number that ties with a threshold.
+        """
         first = np.searchsorted(self.leading, uniform, side="left")
         beyond = np.searchsorted(self.leading, uniform, side="right")
         for i in np.flatnonzero(first != beyond):
@@ -177,7 +173,7 @@ def discrete_gaussian(sigma: float, size: int, random: Random) -> IntArray:
     if sigma == 0:
         return np.zeros(size, dtype=np.int64)
     if sigma < _SPLIT:
-        return _whole(float(sigma)).draw(size, random) - _reach(sigma)
+        return _whole(float(sigma)).look_up(words(random, size), random) - _reach(sigma)
     samples = np.empty(size, dtype=np.int64)
     proposal, filled = _proposal(float(sigma)), 0
     while filled < size:
@@ -190,7 +186,7 @@ def discrete_gaussian(sigma: float, size: int, random: Random) -> IntArray:
 
 def _accepted(proposal: _Proposal, count: int, random: Random) -> IntArray:
     """The accepted ones of `count` proposals."""
-    coarse = proposal.table.draw(count, random) << proposal.shift
+    coarse = proposal.table.look_up(words(random, count), random) << proposal.shift
     bits = words(random, count)
     fine = (bits & np.uint64((1 << proposal.shift) - 1)).astype(np.int64)
     negative = (bits >> np.uint64(63)).astype(np.bool_)
@@ -285,8 +281,6 @@ class FloatGaussian(SecretHolder):
 
     def uniform(self, count: int) -> FloatArray:
         """[count] values in (0, 1), multiples of 2^-53 shifted by half a step."""
-        if count < 0:
-            raise LocalError(f"count: {count} is not allowed; use 0 or more")
         words = np.frombuffer(self._stream.read(8 * count), dtype="<u8")
         return np.asarray(((words >> np.uint64(11)) + 0.5) / 2.0**53)
 

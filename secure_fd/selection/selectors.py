@@ -1,6 +1,7 @@
 """Client selectors: which proxies a client answers, from its private records."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -180,22 +181,19 @@ class ProxyRatioSelector(ClientSelector):
             at_own = reference.features(held_back) @ head
             thresholds = quantile_thresholds(at_own, labels, client.classes, self.quantile)
             compared = left_out
-        return FittedProxyRatio(
-            reference,
-            head,
-            client.classes,
-            n_classes,
-            class_shares(ratios),
-            (n_classes * own.prior(left_out, n_classes)) ** self.prior,
-            _reach(client, len(proxies)),
-            compared,
-            thresholds,
-            own.known(left_out, client.classes, n_classes),
-        )
+        common = (n_classes * own.prior(left_out, n_classes)) ** self.prior
+        reach, shares = _reach(client, len(proxies)), class_shares(ratios)
+
+        def likely(ratios: FloatArray) -> FloatArray:
+            return posterior(ratios, n_classes, shares, common) * reach
+
+        known = own.known(left_out, client.classes, n_classes)
+        selection = Selection(client.classes, compared, thresholds, likely(ratios), known)
+        return FittedProxyRatio(reference, head, likely, selection)
 
     def select(self, client: ClientData, proxies: Tensor) -> Selection:
         """Fit, and judge the proxies that the estimators were fitted against."""
-        return self.fit(client, proxies).on_proxies()
+        return self.fit(client, proxies).on_proxies
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,39 +203,19 @@ class FittedProxyRatio(FittedSelector):
     Attributes:
         reference: the public features.
         head: [D, classes] coefficients of the ratios.
-        classes: those that the client holds.
-        n_classes: C.
-        shares: [classes] of the client's records, as estimated at the proxies.
-        common: [classes] weight of the evidence for a class by its share among the proxies.
-        reach: [classes] below 1 where a class has fewer records than proxies.
-        compared: [P, classes] ratios at the proxies that thresholds apply to.
-        thresholds: [classes].
-        familiar: which proxies are like the client's records.
+        likely: from ratios to the posterior.
+        on_proxies: the verdict on the proxies.
     """
 
     reference: ProxyReference = field(repr=False)
     head: FloatArray = field(repr=False)
-    classes: tuple[int, ...]
-    n_classes: int
-    shares: FloatArray = field(repr=False)
-    common: FloatArray = field(repr=False)
-    reach: FloatArray = field(repr=False)
-    compared: FloatArray = field(repr=False)
-    thresholds: FloatArray = field(repr=False)
-    familiar: KnownProxies = field(repr=False)
+    likely: Callable[[FloatArray], FloatArray] = field(repr=False)
+    on_proxies: Selection
 
     def predict(self, samples: Tensor) -> Selection:
         """Judge samples that the reference was not fitted on."""
-        ratios = self.reference.features(samples) @ self.head
-        return Selection(self.classes, ratios, self.thresholds, self._posterior(ratios))
-
-    def on_proxies(self) -> Selection:
-        """Judge the proxies."""
-        likely = self._posterior(self.reference.proxy_features @ self.head)
-        return Selection(self.classes, self.compared, self.thresholds, likely, self.familiar)
-
-    def _posterior(self, ratios: FloatArray) -> FloatArray:
-        return posterior(ratios, self.n_classes, self.shares, self.common) * self.reach
+        ratios, seen = self.reference.features(samples) @ self.head, self.on_proxies
+        return Selection(seen.classes, ratios, seen.thresholds, self.likely(ratios))
 
 
 def _reach(client: ClientData, n_proxies: int) -> FloatArray:

@@ -210,8 +210,7 @@ class Federation:
 
         None where nothing is.
         """
-        claims = [claim for role in self.roles if (claim := role.guarantee()) is not None]
-        return weakest(claims) if claims else None
+        return weakest(claim for role in self.roles if (claim := role.guarantee()))
 
     def accuracies(self, test: Images) -> list[float]:
         """Every client's accuracy on images that no part of the run has seen.
