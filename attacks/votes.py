@@ -14,7 +14,7 @@ from attacks.base import (
 from attacks.view import ObservedRound
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.privacy.base import Answer, ClientMechanism, NoProtection, PrivacyMechanism
-from secure_fd.privacy.label import LabelGuard, LabelUnit, RandomizedResponse
+from secure_fd.privacy.label import LabelUnit, NoisyLabels, RandomizedResponse
 from secure_fd.protocol.transcript import DistillationRound, Transcript
 from secure_fd.votes.codec import Contribution, IntArray, Released, UnitArray, WordArray
 from secure_fd.votes.packing import LaneLayout
@@ -156,8 +156,8 @@ class RecordedLabels(Recorder, LabelUnit):
         super().__init__(epsilon, delta)
         self.kept = Kept()
 
-    def _part(self, number: int) -> LabelGuard:
-        guard: LabelGuard = super()._part(number)
+    def _part(self, number: int) -> NoisyLabels:
+        guard: NoisyLabels = super()._part(number)
         release = guard.release
 
         def kept(indices: IntArray, answer: Answer) -> Released:

@@ -35,7 +35,7 @@ from attacks.audit.setting import (
 )
 from secure_fd.errors import LocalError
 from secure_fd.privacy.client import ClientPlan, ClientUnit
-from secure_fd.privacy.label import BoolArray, LabelGuard, RandomizedResponse
+from secure_fd.privacy.label import BoolArray, NoisyLabels, RandomizedResponse
 from secure_fd.privacy.samplers import Random
 from secure_fd.votes.codec import FloatArray, IntArray, KnowledgeCodec, Released, one_hot
 
@@ -106,7 +106,7 @@ def _answers(truth: int, other: int, setting: Setting) -> IntArray:
     own, known = (np.full(count, symbol) for symbol in (truth, other))
     mechanism = RandomizedResponse(setting.epsilon, _CLASSES + 1)
     audited, accomplice = (
-        LabelGuard(mechanism, count, setting.delta, setting.random) for _ in range(2)
+        NoisyLabels(mechanism, count, setting.delta, setting.random) for _ in range(2)
     )
     seen = [
         asked.named(indices, symbols)

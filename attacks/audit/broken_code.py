@@ -13,7 +13,7 @@ import numpy as np
 from attacks.audit.setting import SHARE, replaced
 from secure_fd.privacy import client, dp_sgd, label, record
 from secure_fd.privacy.client import ClientPlan
-from secure_fd.privacy.label import BoolArray, LabelGuard, RandomizedResponse
+from secure_fd.privacy.label import BoolArray, NoisyLabels, RandomizedResponse
 from secure_fd.privacy.record import Bounded, PooledPlan
 from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian, words
 from secure_fd.votes.codec import FloatArray, IntArray
@@ -75,13 +75,13 @@ def abstention_unprotected() -> AbstractContextManager[None]:
 
 def fresh_noise_every_round() -> AbstractContextManager[None]:
     """The ledger counts a pair as released and forgets what it answered."""
-    answer = LabelGuard.named
+    answer = NoisyLabels.named
 
-    def forgetful(self: LabelGuard, indices: IntArray, symbols: IntArray) -> BoolArray:
+    def forgetful(self: NoisyLabels, indices: IntArray, symbols: IntArray) -> BoolArray:
         self._answered[indices] = False
         return answer(self, indices, symbols)
 
-    return replaced(LabelGuard, "named", forgetful)
+    return replaced(NoisyLabels, "named", forgetful)
 
 
 def noise_per_client() -> AbstractContextManager[None]:

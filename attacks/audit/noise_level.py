@@ -41,7 +41,7 @@ from secure_fd.privacy.calibration import Plan, epsilon, least_noise
 from secure_fd.privacy.client import ClientPlan
 from secure_fd.privacy.dp_sgd import TrainingPlan
 from secure_fd.privacy.events import Gaussian, Repeated, SampledGaussian
-from secure_fd.privacy.label import LabelGuard, RandomizedResponse
+from secure_fd.privacy.label import NoisyLabels, RandomizedResponse
 from secure_fd.privacy.record import UNITS
 from secure_fd.votes.codec import FloatArray
 
@@ -319,7 +319,7 @@ def _odds(wrong: float) -> float:
 def answer_noise(setting: Setting) -> Shown:
     """Answers of one known truth: the share of wrong ones is at most so much (Clopper, Pearson)."""
     mechanism, count = RandomizedResponse(setting.epsilon, _SYMBOLS), setting.trials(_ANSWERS)
-    guard = LabelGuard(mechanism, count, setting.delta, setting.random)
+    guard = NoisyLabels(mechanism, count, setting.delta, setting.random)
     indices, truth = np.arange(count), np.full(count, 3)
     named = guard.named(indices, truth)
     wrong = int(np.count_nonzero(~named[:, 3] | (named.sum(axis=1) != 1)))

@@ -16,7 +16,7 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD, TrainingPlan
-from secure_fd.privacy.label import LabelGuard, RandomizedResponse
+from secure_fd.privacy.label import NoisyLabels, RandomizedResponse
 from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.privacy.samplers import Random, words
 from secure_fd.secure_sum.base import SumPromise
@@ -93,7 +93,7 @@ class Shown:
 
 def label_claim(setting: Setting) -> float:
     """Epsilon printed after an answer of ten classes, with noise of the operating system."""
-    guard = LabelGuard(RandomizedResponse(setting.epsilon, 11), 1, setting.delta)
+    guard = NoisyLabels(RandomizedResponse(setting.epsilon, 11), 1, setting.delta)
     guard.named(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
     return printed(guard.guarantee()).epsilon
 

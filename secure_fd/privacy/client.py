@@ -205,7 +205,7 @@ class ClientPlan(Plan):
 # The unit and its parts.
 
 
-class ClientGuard(ClientMechanism):
+class NoisyVotes(ClientMechanism):
     """One client's votes and shares of noise, for as many rounds as were planned."""
 
     def __init__(self, unit: "ClientUnit") -> None:
@@ -285,8 +285,8 @@ class ClientUnit(SharedNoise):
         """Return the scale at which every share is wide enough."""
         return self.plan.scale
 
-    def _part(self, number: int) -> ClientGuard:  # noqa: ARG002 - all are alike
-        return ClientGuard(self)
+    def _part(self, number: int) -> NoisyVotes:  # noqa: ARG002 - all are alike
+        return NoisyVotes(self)
 
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
         """Votes that noise alone would hardly give, and zero for the rest.

@@ -196,7 +196,7 @@ def _wrong_weight(epsilon: float, others: int) -> int:
 # The unit and its parts.
 
 
-class LabelGuard(ClientMechanism):
+class NoisyLabels(ClientMechanism):
     """One client's noisy answers, stored by proxy index: the classes that each one names.
 
     Fresh noise on the same pair would average out: twenty answers at epsilon 4 are epsilon 80.
@@ -263,7 +263,7 @@ class LabelUnit(PrivacyMechanism):
 
     name = "label unit"
     accounts_per_answer = True  # a weight that depends on earlier answers would leak them again
-    parts: dict[int, LabelGuard]
+    parts: dict[int, NoisyLabels]
 
     def __init__(self, epsilon: float, delta: float, random: Random = os.urandom) -> None:
         super().__init__()
@@ -280,10 +280,10 @@ class LabelUnit(PrivacyMechanism):
         self.mechanism = RandomizedResponse(self._epsilon, n_classes + 1)
         self._n_proxies = n_proxies
 
-    def _part(self, number: int) -> LabelGuard:
+    def _part(self, number: int) -> NoisyLabels:
         if not self._agreed:
             raise LocalError(f"client {number} needs the proxies before its part of the label unit")
-        return LabelGuard(self.mechanism, self._n_proxies, self.delta, self.random)
+        return NoisyLabels(self.mechanism, self._n_proxies, self.delta, self.random)
 
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
         """Return unbiased counts a class, clipped at zero.

@@ -377,7 +377,7 @@ def significant_classes(
 # The unit and its parts.
 
 
-class PooledGuard(ClientMechanism):
+class NoisyClassSums(ClientMechanism):
     """One client's shares of noise, for as many sums as were planned.
 
     ledger: of its data set. request: what all of its sums have in common, in public terms.
@@ -535,9 +535,9 @@ class PooledRecordUnit(SharedNoise):
         """How far a client's own noise may move what it releases, in units; of the local unit."""
         return self.plan.room(1) if self.local else 0
 
-    def client(self, number: int) -> PooledGuard:
+    def client(self, number: int) -> NoisyClassSums:
         """Make the part of client `number`. Raises BudgetError the second time."""
-        return cast(PooledGuard, super().client(number))
+        return cast(NoisyClassSums, super().client(number))
 
-    def _part(self, number: int) -> PooledGuard:
-        return PooledGuard(self, number)
+    def _part(self, number: int) -> NoisyClassSums:
+        return NoisyClassSums(self, number)

@@ -26,7 +26,7 @@ from secure_fd.methods import pooled_heads as heads
 from secure_fd.methods.base import Setting
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.base import PrivacyMechanism
-from secure_fd.privacy.record import Features, PooledGuard, PooledRecordUnit
+from secure_fd.privacy.record import Features, NoisyClassSums, PooledRecordUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.messages import SumInput
@@ -194,8 +194,8 @@ def local_unit(data: FederatedData) -> PooledRecordUnit:
     return pooled_unit(data, honest=1)
 
 
-LOCAL = Case(local_unit, pooled_heads, PooledGuard, "release_sums")
-POOLED = Case(pooled_unit, pooled_heads, PooledGuard, "release_sums")
+LOCAL = Case(local_unit, pooled_heads, NoisyClassSums, "release_sums")
+POOLED = Case(pooled_unit, pooled_heads, NoisyClassSums, "release_sums")
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ Records = tuple[Features, Features]
 class BesideTheNoise(PooledRecordUnit):
     """One entry tells the sum of the raw features as well."""
 
-    def _part(self, number: int) -> PooledGuard:
+    def _part(self, number: int) -> NoisyClassSums:
         made = super()._part(number)
         release = made.release_sums
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from secure_fd.privacy.label import BoolArray, LabelGuard, RandomizedResponse, sample_symbols
+from secure_fd.privacy.label import BoolArray, NoisyLabels, RandomizedResponse, sample_symbols
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.votes.codec import Contribution, FloatArray, IntArray, KnowledgeCodec, Released
@@ -88,7 +88,7 @@ def masked_sums(mechanism: RandomizedResponse) -> tuple[FloatArray, FloatArray, 
     for k in range(10):
         weight, row = rng.uniform(0.3, 1.0), rng.dirichlet(np.ones(4))
         meant.append(weight * row)
-        guard = LabelGuard(mechanism, M, 1e-5, random)
+        guard = NoisyLabels(mechanism, M, 1e-5, random)
         symbols = sample_symbols(Contribution(np.full(M, weight), np.tile(row, (M, 1))), random)
         named = guard.named(np.arange(M), symbols)
         rows = named.astype(np.float64)
@@ -111,7 +111,7 @@ def test_under_masks_and_dropouts_debiasing_is_unbiased():
     assert not within_six_errors(mechanism.debias(sums, 10), meant).any()
 
 
-class ForgetfulGuard(LabelGuard):
+class ForgetfulGuard(NoisyLabels):
     """The twin that draws fresh noise for a pair each time it is asked."""
 
     def named(self, indices: IntArray, symbols: IntArray) -> BoolArray:
@@ -120,7 +120,7 @@ class ForgetfulGuard(LabelGuard):
 
 
 def recovered(
-    kind: type[LabelGuard], mechanism: RandomizedResponse, truths: IntArray, rounds: int
+    kind: type[NoisyLabels], mechanism: RandomizedResponse, truths: IntArray, rounds: int
 ) -> float:
     """Share of classes that an observer of all rounds gets as one of those named most often."""
     indices = np.arange(len(truths))
@@ -140,7 +140,7 @@ def guessed_from_one(mechanism: RandomizedResponse) -> float:
 def test_asking_again_teaches_nothing_and_a_forgetful_guard_gives_all():
     """The observer of one answer guesses takes the class that it names, or any of ten."""
     mechanism, truths = RandomizedResponse(1.0, 11), np.arange(2000) % 10
-    once, often = (recovered(LabelGuard, mechanism, truths, rounds) for rounds in (1, 200))
+    once, often = (recovered(NoisyLabels, mechanism, truths, rounds) for rounds in (1, 200))
     assert once == often
     assert abs(often - guessed_from_one(mechanism)) < SIX_SIGMA * np.sqrt(0.25 / 2000) < 0.07
     assert recovered(ForgetfulGuard, mechanism, truths, 200) > 0.95

@@ -29,7 +29,7 @@ from secure_fd.privacy.events import (
     SampledGaussian,
 )
 from secure_fd.privacy.ledger import Booking, BudgetLedger, Ledger, ledger_of
-from secure_fd.privacy.record import PooledGuard, PooledPlan, PooledRecordUnit
+from secure_fd.privacy.record import NoisyClassSums, PooledPlan, PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings
@@ -304,7 +304,7 @@ def pooled(
     session: bytes | None = b"session 1",
     epsilon: float = 4.0,
     random: Random = os.urandom,
-) -> PooledGuard:
+) -> NoisyClassSums:
     """Client 0's part of a unit for two sums of 10 features and 2 classes."""
     unit = PooledRecordUnit(
         epsilon,

@@ -16,7 +16,7 @@ from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.base import IN_CLEAR
 from secure_fd.privacy.calibration import epsilon
-from secure_fd.privacy.client import ClientGuard, ClientPlan, ClientUnit
+from secure_fd.privacy.client import ClientPlan, ClientUnit, NoisyVotes
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
@@ -67,7 +67,7 @@ def answer(indices: IntArray) -> Contribution:
 
 def test_more_proxies_than_planned_are_refused():
     with pytest.raises(LocalError, match="33 proxies exceeds the planned 32"):
-        ClientGuard(unit()).release(np.arange(33), answer)
+        NoisyVotes(unit()).release(np.arange(33), answer)
 
 
 def test_more_rounds_than_planned_are_refused():

@@ -24,7 +24,7 @@ from secure_fd.privacy.record import (
     RESIDUAL_UNITS,
     UNITS,
     Bounded,
-    PooledGuard,
+    NoisyClassSums,
     PooledPlan,
     PooledRecordUnit,
     feature_units,
@@ -331,7 +331,7 @@ def test_noise_that_no_sampler_draws_is_refused_before_anything_is_booked(honest
     """Epsilon .01 at delta 1e-8, of three clients; at .02 the noise is drawn."""
     ledger = Ledger()
 
-    def made(epsilon: float) -> PooledGuard:
+    def made(epsilon: float) -> NoisyClassSums:
         features = ReferenceSettings(rank=5, n_features=10)
         known = {"records": (30,) * 3, "n_proxies": 40, "n_classes": 2, "features": features}
         unit = PooledRecordUnit(epsilon, 1e-8, honest=honest, ledgers={0: ledger}, **known)

@@ -14,8 +14,8 @@ from secure_fd.errors import LocalError
 from secure_fd.privacy.base import Answer
 from secure_fd.privacy.label import (
     BoolArray,
-    LabelGuard,
     LabelUnit,
+    NoisyLabels,
     RandomizedResponse,
 )
 from secure_fd.privacy.samplers import Random, SeededRandom
@@ -26,12 +26,12 @@ from tests.small_federation import all_proxies, faults, federation, run
 
 
 def guard_of(
-    random: Random, epsilon: float = 0.5, kind: type[LabelGuard] = LabelGuard
-) -> LabelGuard:
+    random: Random, epsilon: float = 0.5, kind: type[NoisyLabels] = NoisyLabels
+) -> NoisyLabels:
     return kind(RandomizedResponse(epsilon, 11), 50, 1e-5, random)
 
 
-class ForgetfulGuard(LabelGuard):
+class ForgetfulGuard(NoisyLabels):
     """Broken on purpose: forgets a pair as soon as it has answered it."""
 
     def named(self, indices: IntArray, symbols: IntArray) -> BoolArray:
@@ -40,7 +40,7 @@ class ForgetfulGuard(LabelGuard):
         return answers
 
 
-def second_answers(guard: LabelGuard) -> int:
+def second_answers(guard: NoisyLabels) -> int:
     """Pairs that answer otherwise when asked again: at once, in another order, in part, twice."""
     everyone = np.arange(50)
     first = guard.named(everyone, np.zeros(50, dtype=np.int64))
@@ -121,7 +121,7 @@ class Recording(LabelUnit):
         super().__init__(1.0, 1e-5, random=SeededRandom(0))
         self.said: dict[tuple[int, int], set[bytes]] = defaultdict(set)
 
-    def _part(self, number: int) -> LabelGuard:
+    def _part(self, number: int) -> NoisyLabels:
         guard = super()._part(number)
         release = guard.release
 
@@ -136,14 +136,14 @@ class Recording(LabelUnit):
         guard.release = recorded
         return guard
 
-    def afterwards(self, guard: LabelGuard) -> None:
+    def afterwards(self, guard: NoisyLabels) -> None:
         """It remembers."""
 
 
 class Forgetting(Recording):
     """Broken on purpose: forgets a pair as soon as it has answered it."""
 
-    def afterwards(self, guard: LabelGuard) -> None:
+    def afterwards(self, guard: NoisyLabels) -> None:
         guard._answered[:] = False
 
 
