@@ -195,11 +195,11 @@ NEARLY_GAUSSIAN: Final = Accountant(
 )
 
 _LEAST_VARIANCE: Final = 4.0
-"""Of the noise in a sum, in units squared: below, the zCDP bound is taken."""
+"""Least variance of the noise in a sum, in units squared: below, the zCDP bound is taken."""
 _SPARE: Final = 1e-4
-"""Of delta, what is set aside for noise in its far tail."""
+"""Share of delta that is set aside for noise in its far tail."""
 _MOST_MOVED: Final = 1.0
-"""In epsilon: above, the zCDP bound is taken, without a look at the exact curve."""
+"""Largest difference of epsilon: above, the zCDP bound is taken without the exact curve."""
 
 
 def _narrower(variance: float) -> float:
@@ -224,7 +224,7 @@ def _moved(part: DistributedGaussian, times: int, beta: float) -> float:
     chance beta, by the tails of their largest and of their sum of squares, which are no heavier
     than a Gaussian's (Laurent and Massart, 2000). So delta(epsilon) of the discrete one is at most
     beta + e^eta times the Gaussian's at epsilon - 2 eta + log(1 - beta). The bound is of the joint
-    law of all releases, each under noise of its own, whoever chose what it was about.
+    law of all releases, each under noise of its own, for any choice of what it was about.
     """
     variance, entries = part.shares * part.variance, part.dimension * times
     v, odds = _narrower(variance), math.log(4 * entries / beta)
@@ -298,7 +298,7 @@ _INTEGERS: FloatArray = np.unique(
 
 
 def _renyi(parts: Counter[Primitive], delta: float) -> float:
-    """By the best order; for answers alone never above the sum of their epsilons.
+    """Return the bound at the best order; for answers alone at most the sum of their epsilons.
 
     Sampled Gaussians have their bound (Mironov, Talwar and Zhang, 2019) at integer orders only.
     """
@@ -336,7 +336,7 @@ def _privacy_loss(parts: Counter[Primitive], delta: float) -> float:
     """The upper bound of Opacus's PRV accountant, or Renyi's where that is tighter.
 
     Opacus composes the privacy loss of a record that is removed; the tests compare with
-    dp-accounting, which takes the worse of removed and added. Above epsilon 50, where nobody is
+    dp-accounting, which takes the worse of removed and added. Above epsilon 50, where no record is
     protected and Opacus's error is no longer bounded, Renyi's bound is the answer.
     """
     if delta < _LEAST_DELTA:

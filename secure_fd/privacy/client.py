@@ -97,15 +97,15 @@ class ClientPlan(Plan):
 
     @property
     def share_variance(self) -> float:
-        """Of one client's noise, in units squared: the honest shares make up the whole."""
+        """Variance of one client's noise, in units squared: the honest shares make up the whole."""
         return (self.noise * self.l2) ** 2 / self.honest
 
     def event(self) -> Event:
-        """All rounds."""
+        """Return all rounds."""
         return Repeated(self._sum(1), self.rounds)
 
     def replaced(self) -> Event:
-        """All rounds, where the client votes otherwise: both ends of a vote may move."""
+        """Return all rounds if the client votes otherwise: both ends of a vote may move."""
         return Repeated(self._sum(2), self.rounds)
 
     def _sum(self, votes: int) -> DistributedGaussian:

@@ -67,7 +67,7 @@ class TrainingPlan(Plan):
         return min(1.0, self.batch / self.n_records)
 
     def event(self) -> Event:
-        """All steps."""
+        """Return all steps."""
         if self.sample_rate == 1:
             return Repeated(Gaussian(self.noise), self.steps)
         return Repeated(SampledGaussian(self.noise, self.sample_rate), self.steps)

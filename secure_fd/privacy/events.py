@@ -1,4 +1,4 @@
-"""What was released, in the terms that an accountant needs: noise against sensitivity, no data.
+"""Releases in the terms that an accountant needs: noise against sensitivity, no data.
 
 Events are hashable values. They say what happened; what it costs is an accountant's business.
 Throughout, a noise multiplier is the noise's standard deviation over the L2 sensitivity, 0 is no

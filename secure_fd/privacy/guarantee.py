@@ -1,4 +1,4 @@
-"""What an epsilon protects: the unit, and the whole claim that must be printed with a number."""
+"""Privacy units, and the whole claim that must be printed with an epsilon."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,15 +13,15 @@ from secure_fd.errors import ConfigurationError, LocalError
 GROUP_SIZES: Final = (*range(1, 11), 20, 50, 100)
 """Records of one person that claims state an epsilon for."""
 LEAST_CLIENTS: Final = 300
-"""Of the client unit: below, noise that hides a client drowns what all of them say together."""
+"""Fewest clients of the client unit: below, noise that hides one exceeds the sum of all votes."""
 LEAST_EPSILON: Final = 0.01
-"""Of a run: below, no noise suffices for DP-SGD's accountant, and no answer survives it."""
+"""Least epsilon of a run: below, no noise suffices for DP-SGD's accountant."""
 MOST_EPSILON: Final = 50.0
-"""Of a run: above, samplers are not exact enough for it, and it promises nothing."""
+"""Largest epsilon of a run: above, samplers are not exact enough, and nothing is protected."""
 
 
 class PrivacyUnit(StrEnum):
-    """What two neighbouring worlds differ in: without it an epsilon means nothing.
+    """Difference between two neighbouring worlds, without which an epsilon has no meaning.
 
     >>> str(PrivacyUnit.RECORD)
     'record'
@@ -38,7 +38,7 @@ Groups = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class AtUnit:
-    """What the same release costs at a larger unit; an infinite epsilon means no bound."""
+    """Cost of the same release at a larger unit; an infinite epsilon denotes no bound."""
 
     unit: PrivacyUnit
     epsilon: float
@@ -216,7 +216,7 @@ QUERIED = "the client's network, if others may query it: it learns from raw reco
 
 
 def shares_assumed(clients: int, survivors: int, corrupt: int) -> tuple[str, ...]:
-    """What a guarantee assumes where the noise of a sum is in shares, one a client."""
+    """Return what a guarantee assumes if the noise of a sum is in shares, one a client."""
     return (
         "the server sees nothing but the masked sums",
         f"a sum holds {survivors:,} of {clients:,} clients or more, "

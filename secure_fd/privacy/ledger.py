@@ -77,7 +77,7 @@ class Total(Struct, frozen=True, tag=True):
 
 
 class Ledger(SecretHolder):
-    """All releases of a simulation against a total; they are lost with this process.
+    """Releases of a simulation against a total; they are lost with this process.
 
     >>> from secure_fd.privacy.events import Gaussian
     >>> ledger = Ledger(epsilon=4.0, delta=1e-5)

@@ -2,8 +2,8 @@
 
 Pooled, each client adds a share of the noise inside the masked sum, so that ten clients together
 add what one would have to add alone. Local, with one honest client, every client's own noise is
-enough: nobody is trusted, and sums may be in clear. The rules read public facts and nothing else:
-the proxies, the clients' numbers of records, and the noise.
+enough: no other party is trusted, and sums may be in clear. The rules read public facts and nothing
+else: the proxies, the clients' numbers of records, and the noise.
 
 A record adds phi(x) r^T, its features times what a head is wrong by about it. Both are rounded to
 integers of bounded norm before they are multiplied, so that what one record can move a sum by is
@@ -90,15 +90,15 @@ class PooledPlan(Plan):
 
     @property
     def share_variance(self) -> float:
-        """Of one client's noise, in units squared: the honest shares make up the whole."""
+        """Variance of one client's noise, in units squared: the honest shares make up the whole."""
         return (self.noise * UNITS) ** 2 / self.honest
 
     def event(self) -> Event:
-        """All sums."""
+        """Return all sums."""
         return self.moved_by(1.0)
 
     def moved_by(self, records: float) -> Event:
-        """All sums, where so many records of one client are zeroed out together."""
+        """Return all sums if so many records of one client are zeroed out together."""
         distance = records * UNITS
         one = DistributedGaussian(self.share_variance, self.honest, distance, self.entries)
         return Repeated(one, self.sums)
@@ -201,7 +201,7 @@ class PooledPlan(Plan):
 
 
 def sums_for(epsilon: float, *, local: bool = False) -> int:
-    """How many sums share a budget: a residual round pays where noise is not all that is wrong.
+    """Return the number of sums that share a budget: a second one corrects the first.
 
     On MNIST-5k, seeds 0 and 1, epsilon 4, strong: right labels of 93.9 / 94.7 % after one sum,
     94.3 / 95.5 after two with sqrt(2) the noise each. local: each client makes its own noise, of
@@ -247,7 +247,7 @@ class Bounded:
 
 
 def shrink(n_features: int) -> float:
-    """What features are multiplied by before they are rounded: no norm then exceeds its units.
+    """Return the factor of features before they are rounded: no norm then exceeds its units.
 
     Rounding moves each of D entries by half a unit at most, so a row by sqrt(D) / 2.
 
@@ -328,10 +328,9 @@ def sums_codec(records: Sequence[int], n_features: int, room: int = 0) -> FixedP
 
 _RANK, _LEAST_RANK = 1.0, 8
 _LEVEL = 2.5
-"""Of the solver's cut-off, in the noise of one coordinate of the mean."""
+"""Cut-off of the solver, in the noise of one coordinate of the mean."""
 _SPEAKERS = 0.25
-"""Of the clients, those that are expected to say something of a class, locally. Chosen as `_ABOVE`
-was."""
+"""Share of the clients that are expected to hold a class, locally. Chosen as `_ABOVE` was."""
 
 
 def rank_for(noise: float) -> int:
@@ -390,7 +389,7 @@ class NoisyClassSums(ClientMechanism):
 
     @property
     def shares(self) -> bool:
-        """Whether what it releases carries a share of a noise that is complete in the sum alone."""
+        """Whether its releases carry a share of a noise that is complete in the sum alone."""
         return self._unit.shares
 
     def drop_insignificant(
@@ -444,7 +443,7 @@ class NoisyClassSums(ClientMechanism):
         return np.frombuffer(answer, dtype="<i8").astype(np.int64)
 
     def guarantee(self) -> Guarantee | None:
-        """Of all planned sums; None before the first, and without noise."""
+        """Return the claim for all planned sums; None before the first, and without noise."""
         if not self.released:
             return None
         unit = self._unit
@@ -517,7 +516,7 @@ class PooledRecordUnit(SharedNoise):
         inside = self.plan.noise * math.sqrt(speakers / self.plan.honest)
         of_mean = inside / sum(records)
         self.level = _LEVEL * of_mean
-        """Where the solver cuts off (see `RatioSolver.under_noise`); 0 without noise."""
+        """Cut-off of the solver (see `RatioSolver.under_noise`); 0 without noise."""
         self.features = plain if self.noiseless else replace(plain, most_rank=rank_for(of_mean))
         """The public map that the noise leaves room for."""
         self.records = tuple(records)
@@ -532,7 +531,7 @@ class PooledRecordUnit(SharedNoise):
 
     @property
     def own_room(self) -> int:
-        """How far a client's own noise may move what it releases, in units; of the local unit."""
+        """Most that a client's own noise moves its release, in units; 0 for a pooled unit."""
         return self.plan.room(1) if self.local else 0
 
     def client(self, number: int) -> NoisyClassSums:

@@ -1,4 +1,4 @@
-"""Where noise comes from: an argument, n -> n bytes, that is os.urandom unless told otherwise."""
+"""Samplers of noise. Randomness is an argument, n -> n bytes, by default os.urandom."""
 
 import hashlib
 import math
@@ -52,9 +52,9 @@ class SeededRandom:
 
 
 def unmet_by(random: Random) -> tuple[str, ...]:
-    """Why noise from `random` carries no guarantee; empty for the operating system's alone.
+    """Return why noise from `random` carries no guarantee; empty for the operating system's.
 
-    A generator that may be repeated cannot be told from one that may not, so none is vouched for.
+    A generator that can be repeated looks like one that cannot, so no other one is accepted.
     """
     if random is os.urandom:
         return ()
@@ -89,7 +89,7 @@ class Table:
 
     @classmethod
     def of(cls, weights: Sequence[Decimal]) -> "Table":
-        """Of probabilities in proportion to `weights` [n], one or more of them above 0."""
+        """Make the table of probabilities in proportion to `weights` [n], one or more above 0."""
         with localcontext() as context:
             context.prec = DIGITS
             *reached, total = accumulate(weights)
@@ -221,13 +221,13 @@ def _scaled_exp(numerator: Decimal, denominator: Decimal) -> int:
 
 
 def _reach(sigma: float) -> int:
-    """Beyond it nothing is ever drawn."""
+    """Return the largest magnitude that is drawn."""
     return math.ceil(_TAIL * sigma)
 
 
 @lru_cache(maxsize=64)
 def _whole(sigma: float) -> Table:
-    """All of -reach .. reach."""
+    """Return the table of all of -reach .. reach."""
     return _table(range(-_reach(sigma), _reach(sigma) + 1), _twice_variance(sigma))
 
 
@@ -308,7 +308,7 @@ _FAILURE = 2.0**-40
 
 
 def room_for(variance: float, entries: int) -> int:
-    """How far noise of a variance may move any of so many entries, but for a chance of 2^-40.
+    """Return how far noise may move any of so many entries, but for a chance of 2^-40.
 
     Bernstein's inequality, P(|X| > t) <= 2 exp(-t^2 / (2 (v + t / 3))), for noise of variance v; a
     sum of discrete Gaussians keeps it without the t / 3 as well.

@@ -227,7 +227,11 @@ def class_shares(ratios: FloatArray) -> FloatArray:
 
 
 def posterior(
-    ratios: FloatArray, n_classes: int, shares: FloatArray, common: FloatArray | float = 1.0
+    ratios: FloatArray,
+    n_classes: int,
+    shares: FloatArray,
+    common: FloatArray | float = 1.0,
+    reach: FloatArray | float = 1.0,
 ) -> FloatArray:
     """Return the probability of each class that a client holds, by Bayes' rule.
 
@@ -238,8 +242,9 @@ def posterior(
         n_classes: C.
         shares: [k], see `class_shares`.
         common: [k] C P(c), the share of each class among the proxies over an equal share.
+        reach: [k] below 1 for a class with fewer records than proxies.
     """
-    return np.asarray(np.clip(ratios / (n_classes * shares) * common, 0.0, 1.0))
+    return np.asarray(np.clip(ratios / (n_classes * shares) * common, 0.0, 1.0) * reach)
 
 
 @freed_with_owner

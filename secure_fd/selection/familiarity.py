@@ -1,4 +1,4 @@
-"""How familiar a sample is to a client's records, and how common its classes are among proxies.
+"""Familiarity of a sample to a client's records, and shares of its classes among the proxies.
 
 A head fits the records that it was trained on too well to be judged by them. Held-back records, and
 records that are left out of their own class mean, score like proxies of their class. So
@@ -9,7 +9,7 @@ records that are left out of their own class mean, score like proxies of their c
 Both are found at the client alone, without any label of a proxy. Released ratios alone tell which
 proxies are like any records at all: where w_c = p(x, c) / p_proxy(x), the mean of w_c over the
 class's own images is E_proxy[w_c^2] / E_proxy[w_c], as w_c p_proxy is their density. A proxy whose
-largest ratio is far below that mean is like nobody's records.
+largest ratio is far below that mean is like no client's records.
 """
 
 from collections.abc import Sequence
@@ -149,7 +149,7 @@ def _by_class(records: Images) -> dict[int, Tensor]:
 def expected_in_class_ratio(ratios: FloatArray) -> FloatArray:
     """Estimate the mean ratio of each class's own images, [C], from ratios [P, C] at the proxies.
 
-    0 for a class that nobody holds.
+    0 for a class that no client holds.
 
     >>> expected_in_class_ratio(np.array([[2.0, 0.0], [2.0, 0.0], [0.0, 0.0]])).tolist()
     [2.0, 0.0]

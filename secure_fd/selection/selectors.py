@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Final
 
 import numpy as np
@@ -31,7 +32,7 @@ _STEP: Final = 1 / 255
 _N_REFERENCE: Final = 250
 """Points of uniform noise that KuLSIF compares with, as in the paper."""
 _MEAN, _DEVIATION = 0.1307, 0.3081
-"""Of MNIST's pixels: KuLSIF's kernel width is stated in these."""
+"""Mean and deviation of MNIST's pixels, in which KuLSIF's kernel width is stated."""
 
 
 def quantile_thresholds(
@@ -181,12 +182,13 @@ class ProxyRatioSelector(ClientSelector):
             at_own = reference.features(held_back) @ head
             thresholds = quantile_thresholds(at_own, labels, client.classes, self.quantile)
             compared = left_out
-        common = (n_classes * own.prior(left_out, n_classes)) ** self.prior
-        reach, shares = _reach(client, len(proxies)), class_shares(ratios)
-
-        def likely(ratios: FloatArray) -> FloatArray:
-            return posterior(ratios, n_classes, shares, common) * reach
-
+        likely = partial(
+            posterior,
+            n_classes=n_classes,
+            shares=class_shares(ratios),
+            common=(n_classes * own.prior(left_out, n_classes)) ** self.prior,
+            reach=_reach(client, len(proxies)),
+        )
         known = own.known(left_out, client.classes, n_classes)
         selection = Selection(client.classes, compared, thresholds, likely(ratios), known)
         return FittedProxyRatio(reference, head, likely, selection)
