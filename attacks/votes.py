@@ -130,15 +130,15 @@ class Recorder(PrivacyMechanism):
     kept: Kept
 
     def _part(self, number: int) -> Any:  # noqa: ANN401 - as the protection
-        guard: ClientMechanism = super()._part(number)
-        perturb = guard.perturb
+        part: ClientMechanism = super()._part(number)
+        perturb = part.perturb
 
         def kept(units: WordArray) -> UnitArray:
             _add(self.kept.uploads, number, units)
             return perturb(units)
 
-        guard.perturb = kept  # type: ignore[method-assign]  # the same integers
-        return guard
+        part.perturb = kept  # type: ignore[method-assign]  # the same integers
+        return part
 
 
 class RecordedClear(Recorder, NoProtection):
@@ -157,8 +157,8 @@ class RecordedLabels(Recorder, LabelUnit):
         self.kept = Kept()
 
     def _part(self, number: int) -> NoisyLabels:
-        guard: NoisyLabels = super()._part(number)
-        release = guard.release
+        part: NoisyLabels = super()._part(number)
+        release = part.release
 
         def kept(indices: IntArray, answer: Answer) -> Released:
             def recorded(asked: IntArray) -> Contribution:
@@ -169,8 +169,8 @@ class RecordedLabels(Recorder, LabelUnit):
 
             return release(indices, recorded)
 
-        guard.release = kept  # type: ignore[method-assign]  # the same release
-        return guard
+        part.release = kept  # type: ignore[method-assign]  # the same release
+        return part
 
 
 def statements(recorder: Recorder, transcript: Transcript) -> tuple[Said, ...]:

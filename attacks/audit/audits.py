@@ -187,9 +187,9 @@ def sum_of_shares(setting: Setting) -> Shown:
 def _client_claim(plan: ClientPlan, setting: Setting) -> float:
     """What a client unit prints after all rounds, with noise of the operating system."""
     unit = masked_unit(setting, plan, os.urandom)
-    guard = unit.client(0)
+    part = unit.client(0)
     for _ in range(plan.rounds):
-        guard.perturb(np.zeros(plan.proxies * plan.classes, dtype=np.uint64))
+        part.perturb(np.zeros(plan.proxies * plan.classes, dtype=np.uint64))
     return printed(unit.guarantee()).epsilon
 
 

@@ -199,8 +199,8 @@ def pooled_noise(setting: Setting) -> Shown:
     plan, claimed, shares = unit.plan, printed(unit.guarantee()).epsilon, []
     for _ in range(setting.trials(_POOLED_UNITS)):
         drawn = pooled_unit(setting, *shape, setting.random)
-        guards = [drawn.client(k) for k in range(plan.honest)]
-        shares += [[g.release_sums(nothing, shape) for g in guards] for _ in range(plan.sums)]
+        parts = [drawn.client(k) for k in range(plan.honest)]
+        shares += [[p.release_sums(nothing, shape) for p in parts] for _ in range(plan.sums)]
     noise = _summed(np.array(shares) / UNITS)
     return _judged("pooled sums", noise, Claim.of(claimed, setting.delta, plan), setting)
 
@@ -213,8 +213,8 @@ def client_noise(setting: Setting) -> Shown:
     claimed, shares = printed(unit.guarantee()).epsilon, []
     for _ in range(setting.trials(_CLIENT_UNITS)):
         drawn = masked_unit(setting, _FLEET, setting.random)
-        guards = [drawn.client(k) for k in range(plan.honest)]
-        shares += [[g.perturb(votes) for g in guards] for _ in range(plan.rounds)]
+        parts = [drawn.client(k) for k in range(plan.honest)]
+        shares += [[p.perturb(votes) for p in parts] for _ in range(plan.rounds)]
     noise = _summed(np.array(shares) / plan.l2)
     return _judged("sums of rounds", noise, Claim.of(claimed, setting.delta, plan), setting)
 
@@ -319,9 +319,9 @@ def _odds(wrong: float) -> float:
 def answer_noise(setting: Setting) -> Shown:
     """Answers of one known truth: the share of wrong ones is at most so much (Clopper, Pearson)."""
     mechanism, count = RandomizedResponse(setting.epsilon, _SYMBOLS), setting.trials(_ANSWERS)
-    guard = NoisyLabels(mechanism, count, setting.delta, setting.random)
+    answers = NoisyLabels(mechanism, count, setting.delta, setting.random)
     indices, truth = np.arange(count), np.full(count, 3)
-    named = guard.named(indices, truth)
+    named = answers.named(indices, truth)
     wrong = int(np.count_nonzero(~named[:, 3] | (named.sum(axis=1) != 1)))
     noise = least_noise(_odds, setting.epsilon, _BLIND / 2, slack=1e-9, most=_BLIND)
     claim = Claim(label_claim(setting), 0.0, noise, _odds)

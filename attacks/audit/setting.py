@@ -93,9 +93,9 @@ class Shown:
 
 def label_claim(setting: Setting) -> float:
     """Epsilon printed after an answer of ten classes, with noise of the operating system."""
-    guard = NoisyLabels(RandomizedResponse(setting.epsilon, 11), 1, setting.delta)
-    guard.named(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
-    return printed(guard.guarantee()).epsilon
+    answers = NoisyLabels(RandomizedResponse(setting.epsilon, 11), 1, setting.delta)
+    answers.named(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
+    return printed(answers.guarantee()).epsilon
 
 
 # Units that hide in a masked sum.

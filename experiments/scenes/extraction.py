@@ -142,9 +142,9 @@ class _Clients:
 
         def release(client: int) -> Released:
             bare = isinstance(protection, NoProtection)
-            guard: ClientMechanism | None = NoNoise() if bare else protection.parts.get(client)
-            if guard is not None:
-                return guard.release(indices, lambda _: self.answer(client, images))
+            part: ClientMechanism | None = NoNoise() if bare else protection.parts.get(client)
+            if part is not None:
+                return part.release(indices, lambda _: self.answer(client, images))
             raise LocalError(f"client {client} has no part of the {protection.name}")
 
         return release

@@ -247,7 +247,7 @@ class HeadClient(ClientRole):
         self.known = np.ones(len(self._proxies), dtype=np.bool_)
         """[P] proxies that the network may learn from."""
         unit = self.terms.unit
-        self._guard = None if unit is None else unit.client(own.number)
+        self._mechanism = None if unit is None else unit.client(own.number)
         self._surveys_answered = 0
         self._ratios: FloatArray | None = None
         """The first head, which is of density ratios."""
@@ -349,7 +349,7 @@ class HeadClient(ClientRole):
 
     def guarantee(self) -> Guarantee | None:
         """Return the guarantee of its noisy sums."""
-        return None if self._guard is None else self._guard.guarantee()
+        return None if self._mechanism is None else self._mechanism.guarantee()
 
     def own_records(self) -> Iterator[tuple[SingleArray, SingleArray]]:
         """Yield features [n, D] and one-hot labels [n, C] of the training records, in parts."""
@@ -367,15 +367,15 @@ class HeadClient(ClientRole):
 
     def _class_sums(self) -> UnitArray:
         """Residual class sums in the form of the codec, under noise where there is a unit."""
-        terms, guard = self.terms, self._guard
-        if guard is not None:
+        terms, noise = self.terms, self._mechanism
+        if noise is not None:
             asked = head_message(self.head)
-            released = guard.release_sums(self._residuals(), terms.shape, asked, self._announced)
+            released = noise.release_sums(self._residuals(), terms.shape, asked, self._announced)
             if not self.head.any():  # the first sum counts records, a residual does not
-                released = guard.drop_insignificant(
+                released = noise.drop_insignificant(
                     released, terms.reference.proxy_features, terms.shape[1]
                 )
-            return terms.codec.shift(released, clip=not guard.shares)
+            return terms.codec.shift(released, clip=not noise.shares)
         total = np.zeros(terms.shape)
         for features, residuals in self._residuals():
             total += features.T @ residuals

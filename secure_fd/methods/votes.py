@@ -318,13 +318,13 @@ class VoteClient(ClientRole):
         """The newest `agreement` of its network with an ensemble."""
         self._named: IntArray | None = None
         self._policy: VotePolicy | None = None
-        self._guard: ClientMechanism | None = None
+        self._mechanism: ClientMechanism | None = None
         self._last_counted = -1
         """The newest round whose votes, or voters, it may have shared: they are shared once."""
 
     def begin(self) -> ClientTurn:
         """Take its part of the privacy mechanism, which may release at once; warm up alone."""
-        self._guard = self.terms.setting.protection.client(self._own.number)
+        self._mechanism = self.terms.setting.protection.client(self._own.number)
         yield from super().begin()
 
     def round(self, subject: bytes) -> ClientTurn:
@@ -389,7 +389,7 @@ class VoteClient(ClientRole):
 
     def guarantee(self) -> Guarantee | None:
         """Return the guarantee of its part of the privacy mechanism."""
-        return None if self._guard is None else self._guard.guarantee()
+        return None if self._mechanism is None else self._mechanism.guarantee()
 
     def scores(self) -> FloatArray | None:
         """Return the [P] scores of the selector, where one was fitted."""
@@ -417,10 +417,10 @@ class VoteClient(ClientRole):
         """Share the votes, after a sum of voters where that is agreed; return the ensemble."""
         codec, limits, members = self.terms.codec, self.terms.limits(len(indices)), 0
         least, clients = self.terms.method.min_voters, self.terms.setting.n_clients
-        guard = self._guard
-        if guard is None:
+        mechanism = self._mechanism
+        if mechanism is None:
             raise LocalError("this client has not begun")
-        encoded = codec.encode(guard.release(indices, self._answer))
+        encoded = codec.encode(mechanism.release(indices, self._answer))
         units = codec.within(encoded, limits.budget, self._own.number / clients)
         self._last_counted, self.units = index, None
         if least > 1:
@@ -435,7 +435,7 @@ class VoteClient(ClientRole):
             rows = units.reshape(-1, codec.n_classes) * voting[:, None]
             units = rows[voters.asked].reshape(-1)
         self.units = units
-        shared = guard.perturb(units)
+        shared = mechanism.perturb(units)
         message = yield SumInput(shared, codec.levels, limits, counted=True, members=members)
         self.terms.draws.settle(index)
         return codec.read(message, indices)
