@@ -83,7 +83,7 @@ class ModelLiRA(UploadLiRA):
     def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
         """[N] mean phi of the models of all rounds."""
         view.require_any(*self.needs)
-        each = [self._phi(view.public, seen.parameters) for seen in view.models]
+        each = [self._phi(view.public, seen.result) for seen in view.models]
         return np.asarray(np.mean(each, axis=0))
 
 

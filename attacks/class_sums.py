@@ -18,7 +18,7 @@ from attacks.view import Capability, View
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.record import PooledRecordUnit
-from secure_fd.protocol.transcript import ParameterRound
+from secure_fd.protocol.transcript import ObservedParameters
 from secure_fd.selection.density_ratio import (
     ProxyReference,
     ReferenceSettings,
@@ -145,10 +145,10 @@ def sums_read(view: View) -> list[SumRead]:
             break
         if not means:
             moment, beta = reference.second_moment, 1 / len(reference.proxy_features)
-            first = seen.parameters.astype(np.float64).reshape(shape)
+            first = seen.result.astype(np.float64).reshape(shape)
             means = {TOTAL: moment @ first + beta * first}
         found.append(SumRead(head, means))
-        head = seen.parameters.astype(np.float64).reshape(shape)
+        head = seen.result.astype(np.float64).reshape(shape)
     return found
 
 
@@ -158,7 +158,7 @@ def check_readable(view: View, noise: SumNoise | None) -> None:
         raise MissingCapabilityError(f"missing noisy sums as they are read ({view.attacker})")
 
 
-def _means(seen: ParameterRound, shape: tuple[int, int]) -> dict[int, FloatArray]:
+def _means(seen: ObservedParameters, shape: tuple[int, int]) -> dict[int, FloatArray]:
     if seen.uploads is not None:
         sent = seen.uploads.items()
         return {client: sums.astype(np.float64).reshape(shape) for client, sums in sent}

@@ -105,7 +105,7 @@ class Imprint(UpdateInversion):
         view.require_any(*self.needs)
         told = self.told
         if told is None:
-            told = imprinted(self.public, view.models[-2].parameters)
+            told = imprinted(self.public, view.models[-2].result)
         updates = mean_update(view, self.recipe, told)
         found = closed_form(self.public, updates, invert_bins)
         return replace(found, target=f"mean of {view.public.n_clients}", caveats=_CAVEATS)

@@ -18,9 +18,10 @@ from attacks.base import Attack, AttackResult, BoolArray, Distributions, FloatAr
 from attacks.scoring import score_distributions, shares_of
 from attacks.statistics import distribution, distributions, total_variation
 from attacks.updates import MEAN_UPDATE, Recipe, classes_pulled, readable_updates
-from attacks.view import Capability, ObservedRound, Public, View
+from attacks.view import Capability, Public, View
 from attacks.votes import Debias, read_unmasked, summed
 from secure_fd.errors import LocalError, MissingCapabilityError
+from secure_fd.protocol.transcript import ObservedVotes
 from secure_fd.votes.codec import UnitArray
 
 UNREADABLE = "no client's share was readable: every client gets the same guess, from the totals"
@@ -60,7 +61,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
         votes = np.zeros((public.n_clients, public.n_classes))
         total = np.zeros(public.n_classes)
         for seen in rounds:
-            asked = len(seen.ensemble.indices)
+            asked = len(seen.result.indices)
             for client, words in _readable(seen, public).items():
                 votes[client] += self._class_totals(words, seen, asked)
             if seen.total is not None:
@@ -74,9 +75,9 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
         worst = {"worst_client_error": float(errors.max())}
         return score_distributions(self, estimate, truth, seed, details=worst)
 
-    def _class_totals(self, words: UnitArray, seen: ObservedRound, asked: int) -> FloatArray:
+    def _class_totals(self, words: UnitArray, seen: ObservedVotes, asked: int) -> FloatArray:
         """[C] votes a class in integers [m * C], free of the bias of known noise."""
-        units = words.reshape(len(seen.ensemble.indices), -1).astype(np.float64).sum(axis=0)
+        units = words.reshape(len(seen.result.indices), -1).astype(np.float64).sum(axis=0)
         votes = np.asarray(units / seen.levels)
         return votes if self.debias is None else self.debias(votes, asked)
 
@@ -138,18 +139,18 @@ def _from_heads(view: View) -> Distributions:
     shares = np.zeros((public.n_clients, public.n_classes))
     for client, sums in uploads.items():
         shares[client] = mean @ reference.solver.solve(sums.astype(np.float64).reshape(form))
-    all_of_them = np.clip(mean @ first.parameters.astype(np.float64).reshape(form), 0.0, None)
+    all_of_them = np.clip(mean @ first.result.astype(np.float64).reshape(form), 0.0, None)
     guess = distribution(all_of_them, np.full(public.n_classes, 1.0 / public.n_classes))
     return _estimate(shares, guess)
 
 
-def _readable(seen: ObservedRound, public: Public) -> Mapping[int, UnitArray]:
+def _readable(seen: ObservedVotes, public: Public) -> Mapping[int, UnitArray]:
     """Every client's integers [m * C] that this attacker can read in one round."""
     if seen.uploads is not None:
         return seen.uploads
     tried = {
         client: read_unmasked(
-            words, public.n_clients, seen.levels, len(seen.ensemble.indices) * public.n_classes
+            words, public.n_clients, seen.levels, len(seen.result.indices) * public.n_classes
         )
         for client, words in (seen.payloads or {}).items()
     }
@@ -230,7 +231,7 @@ class Participation(Attack[Distributions, ArrayLike]):
         }
         return score_distributions(self, estimate, truth, seed, details=looks)
 
-    def _totals(self, seen: ObservedRound, votes: FloatArray) -> FloatArray:
+    def _totals(self, seen: ObservedVotes, votes: FloatArray) -> FloatArray:
         """[C] votes a class in one sum, free of the bias of known noise."""
         asked = len(votes) * len(seen.survivors)
         totals = np.asarray(votes.sum(axis=0))
@@ -245,15 +246,15 @@ class Participation(Attack[Distributions, ArrayLike]):
         return np.stack([nnls(matrix, t)[0] for t in np.vstack([totals, drawn_to]).T], axis=1)
 
 
-def _at_par(totals: FloatArray, rounds: Sequence[ObservedRound], public: Public) -> FloatArray:
+def _at_par(totals: FloatArray, rounds: Sequence[ObservedVotes], public: Public) -> FloatArray:
     """[R, C] totals as if every round had asked about equally many proxies of each class.
 
     Without labels, about equally many proxies.
     """
-    asked = np.ones_like(totals) * np.array([[len(seen.ensemble.indices)] for seen in rounds])
+    asked = np.ones_like(totals) * np.array([[len(seen.result.indices)] for seen in rounds])
     if public.labels is not None:
         labels = public.labels.numpy()
-        drawn = [labels[seen.ensemble.indices] for seen in rounds]
+        drawn = [labels[seen.result.indices] for seen in rounds]
         asked = np.stack([np.bincount(d, minlength=totals.shape[1]) for d in drawn]).astype(float)
     return np.asarray(totals * asked.mean(axis=0) / np.maximum(1.0, asked))
 

@@ -147,7 +147,7 @@ def _summed_votes(attack: ServerMembers, view: View) -> ByClient:
 def _updates(attack: ServerMembers, view: View) -> ByClient:
     """Mean deviations of cosines over rounds; zeros where a client was away in every round."""
     shared = [
-        (before.parameters, seen.uploads)
+        (before.result, seen.uploads)
         for before, seen in zip(view.models[:-1], view.models[1:], strict=True)
         if seen.uploads and len(seen.uploads) >= _LEAST_CLIENTS
     ]
@@ -171,7 +171,7 @@ def _summed_updates(attack: ServerMembers, view: View) -> ByClient:
     pairs = list(zip(view.models[:-1], view.models[1:], strict=True))
     if not pairs:
         raise MissingCapabilityError(f"missing two rounds of global parameters ({view.attacker})")
-    chosen = [(pairs[i][0].parameters, pairs[i][1].parameters) for i in evenly(len(pairs))]
+    chosen = [(pairs[i][0].result, pairs[i][1].result) for i in evenly(len(pairs))]
     return {
         k: np.mean([_cosines(view, old, own, (old - new)[None])[0] for old, new in chosen], axis=0)
         for k, own in attack.candidates.items()

@@ -13,10 +13,10 @@ from torch import Tensor
 from attacks.base import Attack, AttackResult, BoolArray, FloatArray, Labelled, Scores
 from attacks.fit import network
 from attacks.scoring import score_scores
-from attacks.view import Capability, ObservedRound, Public, View
+from attacks.view import Capability, Public, View
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.survey import BOUND
-from secure_fd.protocol.transcript import Float32Array
+from secure_fd.protocol.transcript import Float32Array, ObservedVotes
 from secure_fd.selection.density_ratio import ReferenceSettings, shared_reference
 from secure_fd.training.trainer import predict
 from secure_fd.votes.codec import IntArray
@@ -516,7 +516,7 @@ def mean_votes(view: View, client: int) -> FloatArray:
     shape = (len(view.public.proxies), view.public.n_classes)
     votes, rounds = np.zeros(shape), np.zeros((shape[0], 1))
     for seen in view.rounds:
-        indices = seen.ensemble.indices
+        indices = seen.result.indices
         votes[indices] += _said(seen, client, shape[1])
         rounds[indices] += 1
     return votes / np.maximum(rounds, 1)
@@ -527,7 +527,7 @@ def surveyed(view: View, client: int) -> FloatArray | None:
 
     Else of all clients together; None where there was no survey.
     """
-    if view.survey is None:
+    if view.survey is None or view.survey.total is None:
         return None
     said, clients = view.survey.total, view.rounds[0].survivors
     most = BOUND * len(clients)
@@ -557,13 +557,13 @@ def nearest(proxies: FloatArray, candidates: FloatArray, k: int) -> IntArray:
     return np.asarray(np.argsort(distance, axis=1, kind="stable")[:, :k])
 
 
-def _said(seen: ObservedRound, client: int, n_classes: int) -> FloatArray:
+def _said(seen: ObservedVotes, client: int, n_classes: int) -> FloatArray:
     """[m, C] the most telling votes of a round that the attacker could read."""
     if seen.uploads is not None:
         said = seen.uploads.get(client)  # a client that was away said nothing
-        units = np.zeros(len(seen.ensemble.indices) * n_classes) if said is None else said
+        units = np.zeros(len(seen.result.indices) * n_classes) if said is None else said
     elif seen.total is not None:
         units = seen.total
     else:
-        return seen.ensemble.predictions * seen.ensemble.kept[:, None]
+        return seen.result.predictions * seen.result.kept[:, None]
     return np.asarray(units.astype(np.float64).reshape(-1, n_classes) / seen.levels)

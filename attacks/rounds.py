@@ -17,7 +17,7 @@ from attacks.base import (
     substream,
 )
 from attacks.scoring import right_by_group, score_distributions
-from attacks.view import Capability, ObservedRound, View
+from attacks.view import Capability, View
 from attacks.votes import (
     WHOLE,
     ByClient,
@@ -28,6 +28,7 @@ from attacks.votes import (
     require_same_rounds,
     summed,
 )
+from secure_fd.protocol.transcript import ObservedVotes
 from secure_fd.votes.codec import IntArray
 
 
@@ -59,8 +60,8 @@ class Differencing(Attack[Distributions, Sequence[Said]]):
                 continue
             (client,) = alone
             proxies, at_one, at_other = np.intersect1d(
-                one.ensemble.indices,
-                other.ensemble.indices,
+                one.result.indices,
+                other.result.indices,
                 assume_unique=True,
                 return_indices=True,
             )
@@ -124,14 +125,14 @@ _SHOWN = "shown"
 
 
 def _completed(
-    rounds: Sequence[tuple[ObservedRound, FloatArray]], shown: IntArray, seed: int
+    rounds: Sequence[tuple[ObservedVotes, FloatArray]], shown: IntArray, seed: int
 ) -> IntArray:
     """[K, P] what is shown, and where nothing is, a random share of the newest sum's votes."""
     rng = np.random.default_rng(seed)
     allotted: list[tuple[IntArray, ByClient]] = []
     for seen, votes in rounds:
-        known = {k: shown[k, seen.ensemble.indices] for k in seen.survivors}
-        allotted.append((seen.ensemble.indices, allot(votes, seen.survivors, rng, known)))
+        known = {k: shown[k, seen.result.indices] for k in seen.survivors}
+        allotted.append((seen.result.indices, allot(votes, seen.survivors, rng, known)))
     return newest(allotted, (shown.shape[0], shown.shape[1]))
 
 

@@ -283,7 +283,7 @@ def mean_update(view: View, recipe: Recipe, told: Float32Array | None = None) ->
     clients hold equally many records; else a weighted mean, treated as a plain one.
     """
     view.require(*MEAN_UPDATE)
-    end = view.models[-1].parameters[None]
+    end = view.models[-1].result[None]
     return _updates(
         _before(view) if told is None else told, end, (tuple(range(view.public.n_clients)),), recipe
     )
@@ -301,10 +301,10 @@ def _unmasked(view: View, recipe: Recipe) -> dict[int, Float32Array]:
     """By client, the parameters of each payload of the newest round that nothing masks."""
     newest, n_clients = view.models[-1], view.public.n_clients
     codec = parameter_codec(recipe.shares or (1.0,) * n_clients)
-    length = len(newest.parameters)
+    length = len(newest.result)
     read = {
         client: read_unmasked(words, n_clients, codec.levels, length)
-        for client, words in newest.payloads.items()
+        for client, words in (newest.payloads or {}).items()
     }
     return codec.decode_each({k: v for k, v in read.items() if v is not None}) or {}
 
@@ -314,7 +314,7 @@ def _before(view: View) -> Float32Array:
         raise MissingCapabilityError(
             f"missing global parameters from before the newest round ({view.attacker})"
         )
-    return view.models[-2].parameters
+    return view.models[-2].result
 
 
 def _updates(

@@ -11,14 +11,13 @@ from torch import Tensor, nn
 
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.protocol.transcript import (
-    DistillationRound,
     Float32Array,
-    GeneratorRound,
-    ParameterRound,
-    SurveyRound,
+    ObservedParameters,
+    ObservedRound,
+    ObservedVotes,
     Transcript,
 )
-from secure_fd.votes.codec import Ensemble, UnitArray, WordArray
+from secure_fd.votes.codec import Ensemble
 
 if TYPE_CHECKING:
     from secure_fd.selection.density_ratio import ReferenceSettings
@@ -221,23 +220,6 @@ class Public:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ObservedRound:
-    """A distillation round as one attacker saw it; None is what it could not see.
-
-    uploads, payloads: by client. total: [m * C], over the survivors, whom servers and clients
-    know. levels: units a vote. The ensemble names the round's proxies.
-    """
-
-    index: int
-    levels: int
-    survivors: tuple[int, ...]
-    ensemble: Ensemble = field(repr=False)
-    uploads: Mapping[int, UnitArray] | None = field(default=None, repr=False)
-    payloads: Mapping[int, WordArray] | None = field(default=None, repr=False)
-    total: UnitArray | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class View:
     """One attacker's knowledge of one run; `server_view` and its siblings build it.
 
@@ -252,17 +234,17 @@ class View:
     """
 
     public: Public
-    rounds: tuple[ObservedRound, ...] = field(repr=False)
-    models: tuple[ParameterRound, ...] = field(repr=False)
+    rounds: tuple[ObservedVotes, ...] = field(repr=False)
+    models: tuple[ObservedParameters, ...] = field(repr=False)
     oracles: Mapping[Capability, Oracle] = field(repr=False)
-    generator: GeneratorRound | None = field(default=None, repr=False)
-    generated: tuple[ObservedRound, ...] = field(default=(), repr=False)
+    generator: ObservedParameters | None = field(default=None, repr=False)
+    generated: tuple[ObservedVotes, ...] = field(default=(), repr=False)
     """Votes about generated samples, of which no ensemble was sent back."""
-    heads: tuple[ParameterRound, ...] = field(default=(), repr=False)
+    heads: tuple[ObservedParameters, ...] = field(default=(), repr=False)
     """Sums of statistics: uploads where they were readable, and the heads that came of them."""
     features: "ReferenceSettings | None" = None
     """Of the public map that these heads are on."""
-    survey: SurveyRound | None = field(default=None, repr=False)
+    survey: ObservedRound[None] | None = field(default=None, repr=False)
     """What clients said they know, where votes were asked for after that."""
     attacker: str = ""
     capabilities: frozenset[Capability] = frozenset()
@@ -285,12 +267,12 @@ class View:
     def ensembles(self) -> tuple[Ensemble, ...]:
         """The ensembles of all rounds, oldest first."""
         self.require(Capability.READ_ENSEMBLES)
-        return tuple(seen.ensemble for seen in self.rounds)
+        return tuple(seen.result for seen in self.rounds)
 
     def global_parameters(self) -> Float32Array:
         """The newest global parameters, flattened."""
         self.require(Capability.GLOBAL_PARAMETERS)
-        return self.models[-1].parameters
+        return self.models[-1].result
 
     def uploads_by_round(self, client: int) -> tuple[Float32Array, ...]:
         """What a client shared in each round that was kept readable, oldest first.
@@ -299,7 +281,7 @@ class View:
         """
         self.require(Capability.CLIENT_PARAMETERS)
         return tuple(
-            seen.uploads.get(client, seen.parameters)
+            seen.uploads.get(client, seen.result)
             for seen in self.models
             if seen.uploads is not None
         )
@@ -310,7 +292,7 @@ class View:
             raise MissingCapabilityError(
                 f"missing {Capability.HOLD_GENERATOR.value} ({self.attacker})"
             )
-        return self.generator.parameters
+        return self.generator.result
 
     def oracle(self, capability: Capability) -> Oracle:
         """The oracle behind an active capability."""
@@ -337,11 +319,11 @@ def server_view(
     acts = does or not SERVER.most.issuperset(oracles or {})
     seen = View(
         public,
-        tuple(_at_server(r) for r in transcript.distillation),
+        tuple(transcript.distillation),
         tuple(transcript.parameters),
         oracles or {},
         generator=transcript.generator,
-        generated=tuple(_at_server(r) for r in transcript.generated),
+        generated=tuple(transcript.generated),
         heads=tuple(transcript.heads),
         features=transcript.features,
         survey=transcript.survey,
@@ -354,11 +336,11 @@ def client_view(transcript: Transcript, public: Public) -> View:
     made = transcript.generator
     seen = View(
         public,
-        tuple(_broadcast(r) for r in transcript.distillation),
-        tuple(_without_uploads(r) for r in transcript.parameters),
+        tuple(r.broadcast() for r in transcript.distillation),
+        tuple(r.broadcast() for r in transcript.parameters),
         {},
-        generator=None if made is None else replace(made, uploads=None),
-        heads=tuple(_without_uploads(r) for r in transcript.heads),
+        generator=None if made is None else made.broadcast(),
+        heads=tuple(r.broadcast() for r in transcript.heads),
         features=transcript.features,
     )
     return _able(CLIENT, seen)
@@ -376,7 +358,7 @@ def outsider_view(
     holds_model: the outsider has the final global parameters, where the method makes any.
     """
     final = transcript.parameters[-1:] if holds_model else []
-    models = tuple(_without_uploads(r) for r in final)
+    models = tuple(r.broadcast() for r in final)
     return _able(OUTSIDER, View(public, (), models, oracles or {}))
 
 
@@ -393,7 +375,7 @@ def _able(attacker: Threat, seen: View, does: Collection[Capability] = ()) -> Vi
         Capability.READ_PAYLOADS: any(r.payloads is not None for r in rounds)
         or any(m.payloads for m in models),
         Capability.READ_SUMS: any(r.total is not None for r in rounds),
-        Capability.READ_ENSEMBLES: any(not r.ensemble.of_classes for r in rounds),
+        Capability.READ_ENSEMBLES: any(not r.result.of_classes for r in rounds),
         Capability.GLOBAL_PARAMETERS: bool(models),
         Capability.CLIENT_PARAMETERS: any(m.uploads is not None for m in models),
         Capability.HOLD_GENERATOR: seen.generator is not None,
@@ -405,23 +387,3 @@ def _able(attacker: Threat, seen: View, does: Collection[Capability] = ()) -> Vi
     held = frozenset((*observed, *seen.oracles, *does))
     attacker.check(held)
     return replace(seen, attacker=attacker.name, capabilities=held)
-
-
-def _at_server(record: DistillationRound) -> ObservedRound:
-    return ObservedRound(
-        record.index,
-        record.levels,
-        record.survivors,
-        record.ensemble,
-        record.uploads,
-        record.payloads,
-        record.total,
-    )
-
-
-def _broadcast(record: DistillationRound) -> ObservedRound:
-    return ObservedRound(record.index, record.levels, record.survivors, record.ensemble)
-
-
-def _without_uploads(record: ParameterRound) -> ParameterRound:
-    return ParameterRound(record.index, None, {}, record.parameters)

@@ -11,11 +11,10 @@ from attacks.base import (
     NEVER,
     FloatArray,
 )
-from attacks.view import ObservedRound
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.privacy.base import Answer, ClientMechanism, NoProtection, PrivacyMechanism
 from secure_fd.privacy.label import LabelUnit, NoisyLabels, RandomizedResponse
-from secure_fd.protocol.transcript import DistillationRound, Transcript
+from secure_fd.protocol.transcript import ObservedVotes, Transcript
 from secure_fd.votes.codec import Contribution, IntArray, Released, UnitArray, WordArray
 from secure_fd.votes.packing import LaneLayout
 
@@ -57,12 +56,12 @@ def named(votes: FloatArray) -> IntArray:
     return np.where(votes.sum(axis=1) > 0, votes.argmax(axis=1), ABSTAIN).astype(np.int64)
 
 
-def in_votes(units: UnitArray, seen: ObservedRound | DistillationRound) -> FloatArray:
+def in_votes(units: UnitArray, seen: ObservedVotes) -> FloatArray:
     """Integers [m * C] of a round as votes [m, C]."""
-    return units.reshape(len(seen.ensemble.indices), -1).astype(np.float64) / seen.levels
+    return units.reshape(len(seen.result.indices), -1).astype(np.float64) / seen.levels
 
 
-def summed(rounds: Iterable[ObservedRound]) -> list[tuple[ObservedRound, FloatArray]]:
+def summed(rounds: Iterable[ObservedVotes]) -> list[tuple[ObservedVotes, FloatArray]]:
     """Every round whose sum was seen, with the sum in votes [m, C]."""
     return [(seen, in_votes(seen.total, seen)) for seen in rounds if seen.total is not None]
 
@@ -177,7 +176,7 @@ def statements(recorder: Recorder, transcript: Transcript) -> tuple[Said, ...]:
     """The votes of the clients of every sum of a run, in the order of its rounds."""
     return tuple(
         Said(
-            record.proxy_indices,
+            record.result.indices,
             {k: named(in_votes(uploads[k], record)) for k in record.survivors},
             {k: answers[k] for k in record.survivors}
             if answers
@@ -189,7 +188,7 @@ def statements(recorder: Recorder, transcript: Transcript) -> tuple[Said, ...]:
 
 def _matched(
     kept: Kept, transcript: Transcript
-) -> Iterator[tuple[DistillationRound, Mapping[int, UnitArray], ByClient]]:
+) -> Iterator[tuple[ObservedVotes, Mapping[int, UnitArray], ByClient]]:
     """Every sum with the uploads that it is the sum of; rounds that were void are passed over."""
     rounds = iter(range(len(kept.uploads)))
     for record in transcript.distillation:
@@ -199,11 +198,11 @@ def _matched(
         yield record, kept.uploads[at], kept.answers[at] if kept.answers else {}
 
 
-def _adds_up(uploads: Mapping[int, UnitArray], record: DistillationRound) -> bool:
+def _adds_up(uploads: Mapping[int, UnitArray], record: ObservedVotes) -> bool:
     if not set(record.survivors) <= uploads.keys():
         return False
     total = sum((uploads[k].astype(np.int64) for k in record.survivors), np.int64(0))
-    return np.array_equal(total, record.total.astype(np.int64))
+    return np.array_equal(total, np.asarray(record.total).astype(np.int64))
 
 
 def _add(rounds: list[dict[int, T]], client: int, value: T) -> None:

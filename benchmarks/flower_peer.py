@@ -22,8 +22,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fd.protocol.transcript import Stopwatch
-from secure_sums import Cell, Cost
+from secure_sums import Cell, Cost, Stopwatch
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # Read when flwr is imported.
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")

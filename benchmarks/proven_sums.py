@@ -14,9 +14,9 @@ from secure_fd.crypto.keys import AgreementKey, IdentityKey
 from secure_fd.prio3.field import ELEMENT_BYTES, add, ntt
 from secure_fd.prio3.parties import Helper, Leader, ReportingClient
 from secure_fd.prio3.session import VoteRound, VoteSession
-from secure_fd.protocol.transcript import Stopwatch
 from secure_fd.secagg.session import PinnedRoster, RoundTerms
 from secure_fd.votes.packing import Limits
+from secure_sums import Stopwatch
 
 BOUND: Final = 3
 """Two bits a vote, as Selective-FD's hard votes have by default."""

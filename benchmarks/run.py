@@ -27,7 +27,6 @@ import numpy as np
 
 from proven_sums import VOTE_CELLS, VoteRounds
 from secure_fd.errors import SecureFDError
-from secure_fd.protocol.transcript import Stopwatch
 from secure_fd.secagg.graph import default_degree
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.votes.codec import WordArray
@@ -36,6 +35,7 @@ from secure_sums import (
     Cell,
     Cost,
     Rounds,
+    Stopwatch,
     floor_round,
     measure_memory,
     medians,

@@ -25,6 +25,7 @@ which starts anew with each program.
 import multiprocessing
 import os
 import statistics
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,6 @@ from numpy.typing import NDArray
 from secure_fd.crypto.keys import AgreementKey, IdentityKey, insecure_bytes, quantum_safe_available
 from secure_fd.crypto.shamir import combine, draw_element, split, weights_at_zero
 from secure_fd.errors import ConfigurationError
-from secure_fd.protocol.transcript import Stopwatch
 from secure_fd.secagg.client import MaskingClient
 from secure_fd.secagg.messages import NONCE_BYTES
 from secure_fd.secagg.server import MaskingServer
@@ -49,6 +49,19 @@ from secure_fd.wire import Sum
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+
+class Stopwatch:
+    """Runs inside `with`. seconds: of CPU so far, in this process and all of its threads."""
+
+    def __init__(self) -> None:
+        self.seconds = self._start = 0.0
+
+    def __enter__(self) -> None:
+        self._start = time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.process_time() - self._start
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -93,7 +93,7 @@ def measure(_: Path | None, cell: Cell, made: tuple[Any, Any], __: study.Progres
     once = fd.Recipe(1, fd.Schedule(0, 0, 0, proxies_per_round=len(own)))
     run = fd.simulate(data, method=method, recipe=once, seed=cell.seed)
     run.fit()
-    votes = run.transcript.distillation[0].ensemble
+    votes = run.transcript.distillation[0].result
     teaches, right = np.zeros((2, len(own)), dtype=np.bool_)
     teaches[votes.indices] = votes.kept
     named = votes.predictions.argmax(axis=1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from experiments.runs import Prepared, Runner
     from secure_fd.data.federated import FederatedData
     from secure_fd.data.images import Images
-    from secure_fd.protocol.transcript import DistillationRound
+    from secure_fd.protocol.transcript import ObservedVotes
     from secure_fd.simulation.federation import Federation
     from secure_fd.votes.codec import FloatArray, IntArray
 
@@ -195,12 +195,12 @@ def _validation(data: "FederatedData") -> "Images":
 # Distillation: labels and selectors.
 
 
-def _labels(rounds: "Sequence[DistillationRound]", truth: "IntArray") -> dict[str, float]:
+def _labels(rounds: "Sequence[ObservedVotes]", truth: "IntArray") -> dict[str, float]:
     if not rounds:
         return {}
-    kept = np.concatenate([r.ensemble.kept for r in rounds])
-    indices = np.concatenate([r.ensemble.indices for r in rounds])
-    named = np.concatenate([r.ensemble.predictions.argmax(axis=1) for r in rounds])
+    kept = np.concatenate([r.result.kept for r in rounds])
+    indices = np.concatenate([r.result.indices for r in rounds])
+    named = np.concatenate([r.result.predictions.argmax(axis=1) for r in rounds])
     found = {
         KEPT_ALL: float(kept.mean()),
         COVERED: len(np.unique(indices[kept])) / len(truth),
@@ -270,10 +270,10 @@ def diagnose(runner: "Federation", data: "FederatedData") -> dict[str, float]:
     Nothing where no round gave an ensemble of proxies.
     """
     rounds = runner.transcript.distillation
-    if not rounds or rounds[-1].ensemble.of_classes:
+    if not rounds or rounds[-1].result.of_classes:
         return {}
     truth = data.proxies.labels.numpy()
-    last = rounds[-1].ensemble
+    last = rounds[-1].result
     kept = last.kept
     found = {"kept proxies": float(kept.mean())}
     if kept.any() and truth.min() >= 0:

@@ -30,6 +30,7 @@ from experiments.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost,
 from experiments.own_data import own_federation
 from experiments.rivals.by_network import SelectiveByNetwork
 from experiments.study import Point, Progress, Result
+from experiments.timed_sum import TimedSum
 from experiments.variants import AllClasses, NetworkNamesClasses, TaughtTruth, centralised
 from secure_fd.cache import freed_with_owner
 from secure_fd.data.federated import ClientData, FederatedData, federate
@@ -215,7 +216,7 @@ def federation(
         parties,
         data.proxies.pixels,
         method,
-        aggregation=sums,
+        aggregation=cast(SecureSum, TimedSum(sums)),
         protection=protection or protection_of(cell, data, noise_of(cell)),
         schedule=replace(cell.schedule, warmup_steps=0),
         dropouts=Dropouts(cell.drop, cell.seed),
@@ -470,7 +471,7 @@ def _selected(made: Prepared, cell: rows.Cell) -> Lesson:
     once = replace(cell.schedule, local_steps=0, proxy_steps=0, proxies_per_round=len(proxies))
     run = federation(replace(cell, schedule=once), made)
     run.fit(1)
-    ensemble = run.transcript.distillation[-1].ensemble
+    ensemble = run.transcript.distillation[-1].result
     kept = torch.from_numpy(ensemble.indices[ensemble.kept])
     targets = torch.from_numpy(ensemble.predictions[ensemble.kept]).float()
     return Lesson(proxies.pixels[kept], targets, proxies.labels[kept])
@@ -677,7 +678,7 @@ def run_row(
         transcript=runner.transcript,
         seconds=time.process_time() - start + before,
         aggregation=None if alone else runner.aggregation.name,
-        aggregation_seconds=0.0 if alone else runner.aggregation_time.seconds,
+        aggregation_seconds=0.0 if alone else cast(Any, runner.aggregation).seconds,
         guarantee=_NOTHING if alone else promised(runner, claim, seeded=seeded),
         privacy=claim,
         seeded=seeded,

@@ -13,7 +13,7 @@ from attacks.fit import Fit, fit
 from attacks.inversion import InversionTruth, inversion_truth
 from attacks.prior import Prior, PriorSettings, train_prior
 from attacks.view import Public
-from secure_fd.protocol.transcript import DistillationRound, Transcript
+from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.votes.codec import Ensemble, IntArray, UnitArray
 
 
@@ -96,15 +96,14 @@ def add_round(
     m = len(indices)
     silent = Ensemble(indices, np.full((m, classes), 1 / classes), np.ones(m, dtype=bool))
     history.distillation.append(
-        DistillationRound(
+        ObservedRound(
             len(history.distillation),
-            indices,
-            levels,
+            answer or silent,
             uploads,
             payloads or {},
             total,
-            answer or silent,
             survivors,
+            levels,
         )
     )
     return history

@@ -116,8 +116,8 @@ def measured(method: Method, sum_name: str, seed: int) -> Golden:
         "accuracy": run.accuracies(data.test),
         "kept": [report.kept for report in reports],
         "networks": [_summed(flatten(network).numpy()) for network in run.models],
-        "ensembles": [_summed(r.ensemble.predictions) for r in seen.distillation],
-        "parameters": [_summed(r.parameters) for r in rounds],
+        "ensembles": [_summed(r.result.predictions) for r in seen.distillation],
+        "parameters": [_summed(r.result) for r in rounds],
     }
 
 

@@ -116,7 +116,7 @@ def parameters(made: Federation) -> FloatArray:
 
 
 def ensembles(made: Federation) -> list[Ensemble]:
-    return [seen.ensemble for seen in made.transcript.distillation]
+    return [seen.result for seen in made.transcript.distillation]
 
 
 def same_ensembles(one: Federation, other: Federation) -> bool:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from secure_fd.errors import MissingClientError
-from secure_fd.protocol.transcript import RecordedSum
+from secure_fd.protocol.transcript import ObservedRound, observed
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundTerms
-from secure_fd.secure_sum.base import SecureSum, SumClient
+from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer
 from secure_fd.votes.codec import UnitArray, WordArray
 from secure_fd.wire import Stage
 
@@ -15,18 +15,20 @@ ORDER = list(Stage)
 
 @dataclass
 class Summed:
-    """How a round ended. void: why there is no sum. missing: as the server noticed it.
+    """How a round ended. aborted: why there is no sum. missing: as the server noticed it.
 
     up, down: bytes by client. stages: in which any message arrived that was asked for.
     """
 
-    server: RecordedSum
+    server: SumServer
     clients: dict[int, SumClient]
     silent: Mapping[int, Stage]
+    n_clients: int
     aborted: str = ""
     stages: int = 0
     up: dict[int, int] = field(default_factory=dict)
     down: dict[int, int] = field(default_factory=dict)
+    inputs: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def total(self) -> UnitArray:
@@ -43,11 +45,18 @@ class Summed:
         return dict(sorted(self.server.missing.items()))
 
     @property
+    def seen(self) -> ObservedRound[None]:
+        """The sum as the server saw it."""
+        assert self.server.result is not None, self.aborted
+        return observed(0, 0, self.terms, self.n_clients, self.server.result, self.inputs)
+
+    @property
     def payloads(self) -> dict[int, WordArray]:
         """By client, the words of its input."""
-        return dict(self.server.seen[-1].payloads) if self.server.seen else {}
+        return dict(self.seen.payloads or {})
 
     def run(self, terms: RoundTerms, vectors: Mapping[int, UnitArray]) -> None:
+        self.terms = terms
         outbound = {k: client.load(terms, vectors[k]) for k, client in self.clients.items()}
         relayed = self.server.open(terms)
         self._deliver({k: sent for k, sent in outbound.items() if self._answers(k)})
@@ -73,6 +82,8 @@ class Summed:
         for k, sent in sorted(outbound.items()):
             for message in sent:
                 self.up[k] = self.up.get(k, 0) + len(message)
+                if self.server.stage is Stage.INPUT:
+                    self.inputs.setdefault(k, message)
                 self.server.receive(k, message)
         self.stages += self.server.waiting != before
 
@@ -94,7 +105,7 @@ def summed(
 ) -> Summed:
     """A client without a vector never begins. dropouts: the stage from which on one is silent."""
     clients = {k: method.client(k) for k in vectors}
-    made = Summed(RecordedSum(method.server(), method.n_clients), clients, dropouts or {})
+    made = Summed(method.server(), clients, dropouts or {}, method.n_clients)
     length = next((len(vector) for vector in vectors.values()), 1)
     made.run(RoundTerms(index, length, bound, subject, noise), vectors)
     return made

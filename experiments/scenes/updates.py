@@ -172,7 +172,7 @@ def _control(turn: Turn[_Set], row: _Row, view: View) -> View:
     before, n_classes = view.models[-2], turn.made.data.n_classes
     clients = [_limited(row, others, n_classes) for others in turn.made.others]
     bare = replace(row, masks=False)
-    start = torch.from_numpy(before.parameters.copy())
+    start = torch.from_numpy(before.result.copy())
     run = _fedavg(turn.job, bare, view.public, clients, start, substream(turn.seed, "control"))
     run.fit(1)
     transcript = Transcript(len(clients))

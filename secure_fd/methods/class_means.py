@@ -32,7 +32,7 @@ from secure_fd.protocol.messages import (
     SumInput,
     SumRequest,
 )
-from secure_fd.protocol.transcript import DistillationRound, ObservedSum, Transcript
+from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.training.trainer import Learner, predict
 from secure_fd.votes.codec import (
     Contribution,
@@ -125,7 +125,6 @@ class ClassMeansServer(ServerRole):
 
     def __init__(self, method: ClassMeansMethod, setting: Setting) -> None:
         self.ensemble: Ensemble | None = None
-        self._clients = setting.n_clients
         self._codec = KnowledgeCodec(setting.n_classes, method.levels)
 
     def round(self, index: int) -> ServerTurn:
@@ -137,11 +136,10 @@ class ClassMeansServer(ServerRole):
         self.ensemble = Ensemble(rows, sums.mean, sums.count > 0, of_classes=True)
         return sum_message(np.asarray(got.total, dtype=np.uint64), len(got.survivors), codec)
 
-    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
+    def record(self, seen: ObservedRound[None], transcript: Transcript) -> None:
         """Add the round as the server saw it; its rows are classes."""
         if self.ensemble is not None:
-            form = self._codec.levels, self._clients
-            transcript.distillation.append(DistillationRound.of(index, seen, self.ensemble, *form))
+            transcript.distillation.append(seen.giving(self.ensemble))
 
 
 def first_of_each_class(images: Images, most: int) -> Images:

@@ -48,12 +48,8 @@ from secure_fd.protocol.messages import (
     SumRequest,
 )
 from secure_fd.protocol.transcript import (
-    DistillationRound,
-    GeneratorRound,
-    ObservedSum,
-    ParameterRound,
+    ObservedRound,
     Transcript,
-    uploads_of,
 )
 from secure_fd.training.recipes import Recipe, Schedule, few_rounds
 from secure_fd.training.trainer import Steps, Trainer, predict
@@ -286,23 +282,18 @@ class DaFKDServer(ServerRole):
         """Return the newest global network."""
         return parameters_of(self._network)
 
-    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
+    def record(self, seen: ObservedRound[None], transcript: Transcript) -> None:
         """Add one of the sums as the server saw it."""
-        terms, exchange = self._terms, seen.position
-        clients, levels = terms.setting.n_clients, terms.networks.levels
-        if exchange < terms.method.adversarial.sums:
-            read = uploads_of(seen, clients, levels, 0, terms.length(exchange))
-            generators = terms.generators.decode_each(read, slice(terms.generator))
-            transcript.generator = GeneratorRound(index, generators, parameters_of(self._averaged))
-            if terms.is_last(exchange):
-                networks = terms.networks.decode_each(read, slice(terms.generator, None))
-                parameters = parameters_of(self._network)
-                transcript.add_parameters(ParameterRound(index, networks, {}, parameters))
+        terms = self._terms
+        if seen.position < terms.method.adversarial.sums:
+            bare = seen.giving(parameters_of(self._averaged), payloads=None, total=None)
+            read = terms.generators.decode_each(seen.uploads, slice(terms.generator))
+            transcript.generator = bare.giving(bare.result, uploads=read)
+            if terms.is_last(seen.position):
+                read = terms.networks.decode_each(seen.uploads, slice(terms.generator, None))
+                transcript.add_parameters(bare.giving(parameters_of(self._network), uploads=read))
         elif self._ensemble is not None:
-            levels = terms.votes.levels
-            transcript.generated.append(
-                DistillationRound.of(index, seen, self._ensemble, levels, clients)
-            )
+            transcript.generated.append(seen.giving(self._ensemble))
 
 
 def _bytes(*models: nn.Module) -> bytes:

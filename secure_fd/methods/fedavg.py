@@ -32,10 +32,8 @@ from secure_fd.protocol.messages import (
 )
 from secure_fd.protocol.transcript import (
     Float32Array,
-    ObservedSum,
-    ParameterRound,
+    ObservedRound,
     Transcript,
-    uploads_of,
 )
 from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.training.models import flatten, load_flat
@@ -284,11 +282,7 @@ class FedAvgServer(ServerRole):
         """Return the newest global model."""
         return self._parameters
 
-    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
+    def record(self, seen: ObservedRound[None], transcript: Transcript) -> None:
         """Add the round as the server saw it."""
-        codec = self._codec
-        read = uploads_of(seen, len(codec.shares), codec.levels, 0, len(self._parameters))
-        uploads = codec.decode_each(read)
-        transcript.add_parameters(
-            ParameterRound(index, uploads, dict(seen.payloads), self._parameters)
-        )
+        uploads = self._codec.decode_each(seen.uploads)
+        transcript.add_parameters(seen.giving(self._parameters, uploads=uploads, total=None))

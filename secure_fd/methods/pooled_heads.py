@@ -45,7 +45,7 @@ from secure_fd.protocol.messages import (
     SumInput,
     SumRequest,
 )
-from secure_fd.protocol.transcript import ObservedSum, ParameterRound, Transcript, uploads_of
+from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.selection.density_ratio import (
     FourierFeatures,
     Map,
@@ -440,19 +440,17 @@ class HeadServer(ServerRole):
         self.kept = 1.0 if self.known is None else float(self.known.mean())
         return message
 
-    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
+    def record(self, seen: ObservedRound[None], transcript: Transcript) -> None:
         """Add a sum as the server saw it: D x C sums by client, their mean, the head."""
         transcript.features = self.terms.reference.settings
-        if seen.position and self.terms.survey is not None:
-            self.terms.survey.record(index, seen, transcript)
+        if seen.position:
+            transcript.survey = seen
             return
-        codec, got = self.terms.codec, seen.result
-        read = uploads_of(seen, self.terms.setting.n_clients, codec.levels, 0, len(got.total))
-        last = slice(-self.terms.length, None)
-        uploads = codec.decode_each(read, last)
+        codec, last = self.terms.codec, slice(-self.terms.length, None)
+        uploads = codec.decode_each(seen.uploads, last)
+        mean = codec.decode(np.asarray(seen.total)[last], seen.survivors).astype(np.float32)
         sent = self.head.ravel().astype(np.float32)
-        total = codec.decode(got.total[last], got.survivors).astype(np.float32)
-        transcript.heads.append(ParameterRound(index, uploads, {}, sent, total))
+        transcript.heads.append(seen.giving(sent, uploads=uploads, total=mean, payloads=None))
 
 
 def head_message(head: FloatArray) -> bytes:

@@ -47,7 +47,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.errors import PeerError
-from secure_fd.protocol.transcript import ObservedSum, SurveyRound, Transcript, uploads_of
 from secure_fd.selection.familiarity import MOST_CHECKED, UNTYPICAL, KnownProxies
 from secure_fd.votes.codec import FloatArray, UnitArray
 
@@ -134,11 +133,6 @@ class Survey:
         if familiar is None:
             return np.zeros(self.length, dtype=np.uint64)
         return np.concatenate([familiar.known.reshape(-1), familiar.has_class]).astype(np.uint64)
-
-    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
-        """Record the sum as the server saw it."""
-        uploads = uploads_of(seen, transcript.n_clients, BOUND, 0, self.length)
-        transcript.survey = SurveyRound(index, uploads, seen.result.total)
 
     def known(
         self, total: UnitArray, contributors: int, records: Sequence[int]

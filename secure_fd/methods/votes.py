@@ -39,11 +39,8 @@ from secure_fd.protocol.messages import (
     SumRequest,
 )
 from secure_fd.protocol.transcript import (
-    DistillationRound,
-    ObservedSum,
+    ObservedRound,
     Transcript,
-    VotersRound,
-    uploads_of,
 )
 from secure_fd.selection.familiarity import KnownProxies
 from secure_fd.training.trainer import Learner, predict
@@ -520,17 +517,12 @@ class VoteServer(ServerRole):
         """Apply the method's rule; a child class may keep state beside it."""
         return self.terms.method.ensemble(indices, sums)
 
-    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
+    def record(self, seen: ObservedRound[None], transcript: Transcript) -> None:
         """Add one of the round's sums as the server saw it."""
-        setting, total = self.terms.setting, seen.result.total
         match self._sums[seen.position]:
-            case "survey" if self.terms.survey is not None:
-                self.terms.survey.record(index, seen, transcript)
+            case "survey":
+                transcript.survey = seen
             case "voters":
-                uploads = uploads_of(seen, setting.n_clients, BOUND, 0, len(total))
-                about = self.terms.draws.of(index), uploads, total, seen.result.survivors
-                transcript.voters.append(VotersRound(index, *about))
+                transcript.voters.append(seen.giving(self.terms.draws.of(seen.index)))
             case _ if self.ensemble is not None:
-                room, ensemble = setting.protection.noise_terms.room, self.ensemble
-                form = self.terms.codec.levels, setting.n_clients, room
-                transcript.distillation.append(DistillationRound.of(index, seen, ensemble, *form))
+                transcript.distillation.append(seen.giving(self.ensemble))

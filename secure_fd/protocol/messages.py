@@ -19,7 +19,7 @@ from torch import nn
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import Guarantee
-from secure_fd.protocol.transcript import ObservedSum, Transcript
+from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.training.trainer import Learner, Steps, accuracy
 from secure_fd.votes.codec import FloatArray, UnitArray
 from secure_fd.votes.packing import NO_LIMITS, Limits
@@ -173,8 +173,8 @@ class ServerRole:
         allowed = "it does not start from a network that was saved"
         raise ConfigurationError("method", type(self).__name__, allowed)
 
-    def record(self, index: int, seen: ObservedSum, transcript: Transcript) -> None:
-        """Add a sum of round `index` to the transcript; nothing by default."""
+    def record(self, seen: ObservedRound[None], transcript: Transcript) -> None:
+        """Add a sum of the last round, and what came of it, to the transcript; not by default."""
 
     def most_released(self) -> int:
         """Return the most often that clients were asked about any proxy."""

@@ -61,6 +61,8 @@ class Server:
         """The newest sum; None before any, and after an aborted one."""
         self.results: tuple[Sum, ...] = ()
         """The sums of this round, in order."""
+        self.terms: RoundTerms | None = None
+        """Terms of the newest sum that was opened."""
         self.aborted = False
         """Whether the last round ended without its sum."""
         self.why = ""
@@ -211,8 +213,8 @@ class Server:
         self._counted = ask.counted
         out = self._broadcast(kind, ask.body, index)
         digest, noise = self._chain.digest, self._noise.of_members(ask.members)
-        terms = RoundTerms(index, ask.length, ask.bound, digest, noise, ask.limits)
-        for k, data in self.sums.open(terms).items():
+        self.terms = RoundTerms(index, ask.length, ask.bound, digest, noise, ask.limits)
+        for k, data in self.sums.open(self.terms).items():
             if k not in self._away:  # this sum was not announced to it
                 out.setdefault(k, []).append(data)
         return out

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 import torch
@@ -28,13 +28,12 @@ from secure_fd.protocol.client import Client
 from secure_fd.protocol.server import Outbound, Server
 from secure_fd.protocol.transcript import (
     Float32Array,
-    RecordedSum,
+    ObservedRound,
     RoundReport,
-    Stopwatch,
-    TimedSum,
     Transcript,
+    observed,
 )
-from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer
+from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.plain import sum_for
 from secure_fd.simulation.build import PublicFacts, RunParts, checked, named_recipe
 from secure_fd.simulation.checks import check_parties, check_test, device_of
@@ -168,14 +167,14 @@ class Federation:
         self.server_role = self.method.server(self._setting, networks[0])
         self.trainer: StepRunner = run_each
         """Runs the training steps that are due, each whole (examples/own_trainer.py)."""
-        self.aggregation_time = Stopwatch()
-        """CPU time inside the secure sum, of all its parties together."""
         self.transcript = Transcript(n)
         self._connect()
         self._dropouts = dropouts or Dropouts(0.0, seed=0)
         self._away: Mapping[int, Stage] = {}
         self._silent: dict[int, Stage] = {}  # from which stage on a client that refused is silent
         self._refusals: dict[int, str] = {}
+        self._seen: list[ObservedRound[None]] = []  # the sums of this round
+        self._inputs: dict[int, bytes] = {}  # of the open sum, as they were sent
         self._answered = np.zeros(2)
         self._training = TrainingMode(networks)
         self._next = 0
@@ -184,21 +183,14 @@ class Federation:
 
     def _connect(self) -> None:
         """Make client and server parties of the roles."""
-        sums, noise, key = (
-            self.aggregation,
-            self.protection.noise_terms,
-            IdentityKey.generate(os.urandom),
-        )
-        timed = [TimedSum(sums.client(k), self.aggregation_time) for k in range(len(self.roles))]
+        sums, noise = self.aggregation, self.protection.noise_terms
+        key = IdentityKey.generate(os.urandom)
         self.clients = [
-            Client(k, sums.session, key.public, role, cast(SumClient, timed[k]), noise)
+            Client(k, sums.session, key.public, role, sums.client(k), noise)
             for k, role in enumerate(self.roles)
         ]
         everyone = tuple(range(len(self.clients)))
-        server = cast(SumServer, TimedSum(sums.server(), self.aggregation_time))
-        self._record = RecordedSum(server, len(everyone))
-        recorded = cast(SumServer, self._record)
-        self.server = Server(everyone, sums.session, key, self.server_role, recorded, noise)
+        self.server = Server(everyone, sums.session, key, self.server_role, sums.server(), noise)
 
     @property
     def global_parameters(self) -> Float32Array | None:
@@ -284,7 +276,7 @@ class Federation:
 
     def _round(self) -> RoundReport:
         index, self._next = self._next, self._next + 1
-        self._record.seen, self._record.keep = [], self.transcript.keep_inputs
+        self._seen, self._inputs = [], {}
         self._away = self._dropouts.plan(index, len(self.clients))
         self._silent, self._refusals = {}, {}
         asked = self.server.begin()
@@ -298,7 +290,14 @@ class Federation:
 
     def _until_idle(self) -> None:
         while self.server.busy:
-            self._carry(self.server.advance())
+            terms, inputs, position = self.server.terms, self._inputs, len(self._seen)
+            out = self.server.advance()
+            if terms is not None and len(self.server.results) > position:
+                made, n = self.server.results[-1], len(self.clients)
+                self._seen.append(observed(self._next - 1, position, terms, n, made, inputs))
+            if self.server.terms is not terms:
+                self._inputs = {}
+            self._carry(out)
 
     def _carry(self, out: Outbound) -> None:
         """Hand messages to clients one by one, so that one masked input exists at a time."""
@@ -332,6 +331,8 @@ class Federation:
         for data in replies:
             if self._answers(client):
                 self.transcript.up[client] += len(data)
+                if self.transcript.keep_inputs and self.server.sums.stage is Stage.INPUT:
+                    self._inputs.setdefault(client, data)
                 self.server.receive(client, data)
         return None
 
@@ -355,8 +356,8 @@ class Federation:
         result, aborted = self.server.last, self.server.aborted
         missing = self._missing(aborted)
         survivors = () if result is None else result.survivors
-        for seen in self._record.seen:
-            self.server_role.record(index, seen, self.transcript)
+        for seen in self._seen:
+            self.server_role.record(seen, self.transcript)
         if result is not None or aborted:
             self.transcript.close(None if aborted else survivors, missing)
         refused = self.server.refused | self._refusals

@@ -121,7 +121,7 @@ def test_a_missing_capability_is_refused():
 
 def test_ensembles_of_which_none_may_teach_are_not_enough_to_read():
     run = read(honest)
-    seen = run.distillation[0].ensemble
+    seen = run.distillation[0].result
     dropped = Ensemble(seen.indices, seen.predictions, np.zeros(300, dtype=bool))
     run.distillation[0] = replace(run.distillation[0], ensemble=dropped)
     with pytest.raises(MissingCapabilityError, match="ensemble prediction that was kept"):
@@ -206,7 +206,7 @@ def test_injected_proxies_get_the_answers_of_a_round_and_masks_leave_their_sum()
     found = trained(HARD, "kulsif")  # counts votes: the weight of a weighed one moves
     seen = found.made.transcript.distillation[0]
     assert seen.uploads is not None
-    asked = found.oracle(injection_oracle)(found.data.proxies.pixels[seen.proxy_indices])
+    asked = found.oracle(injection_oracle)(found.data.proxies.pixels[seen.result.indices])
     for k in range(4):
         sent = seen.uploads[k].reshape(-1, 10).sum(axis=1) / seen.levels
         np.testing.assert_allclose(asked[:, k].sum(dim=1), sent, atol=1 / seen.levels)
@@ -250,7 +250,7 @@ def test_the_label_unit_remembers_proxies_and_makes_new_images_noisy():
     # What was answered in the run is answered again, to the unit.
     seen = found.made.transcript.distillation[0]
     assert seen.uploads is not None
-    again = chosen(proxies[seen.proxy_indices])
+    again = chosen(proxies[seen.result.indices])
     np.testing.assert_array_equal(again[:, 2].reshape(-1), seen.uploads[2])
     debiased = found.oracle(injection_oracle, debias=True)(proxies[:60])
     assert debiased.shape == (60, 1, 10)

@@ -21,7 +21,7 @@ from attacks.inversion import (
 from attacks.prior import PriorSettings, train_prior
 from attacks.view import Public, client_view, outsider_view, server_view
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
-from secure_fd.protocol.transcript import ParameterRound, Transcript
+from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.votes.codec import Ensemble, one_hot
 from tests.attack_games import TRAINING, answered, mlp, part, prior, private_network
 from tests.attack_games import inverted_truth as truth
@@ -37,7 +37,7 @@ def attack() -> ModelInversion:
 
 def fedavg(parameters: np.ndarray) -> Transcript:
     run = Transcript(3)
-    run.add_parameters(ParameterRound(0, None, {}, parameters))
+    run.add_parameters(ObservedRound(0, parameters))
     return run
 
 

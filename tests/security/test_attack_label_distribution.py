@@ -15,7 +15,7 @@ from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg
-from secure_fd.protocol.transcript import ParameterRound, Transcript
+from secure_fd.protocol.transcript import ObservedParameters, Transcript
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
@@ -197,7 +197,7 @@ def averaged(aggregation: SecureSum | None = None) -> View:
 
 def with_biases(view: View, change: Callable[[FloatArray], FloatArray]) -> View:
     """The same view, but for the change of the last bias [C] in every client's newest upload."""
-    before, newest = view.models[-2].parameters, view.models[-1]
+    before, newest = view.models[-2].result, view.models[-1]
     assert newest.uploads is not None
     uploads = {}
     for client, parameters in newest.uploads.items():
@@ -258,11 +258,11 @@ def test_updates_of_many_rounds_tell_through_noise_what_one_does_not():
     noise, [before, *_, newest] = np.random.default_rng(0), averaged().models
     assert newest.uploads is not None
 
-    def noisy() -> ParameterRound:
+    def noisy() -> ObservedParameters:
         uploads = {k: own.copy() for k, own in newest.uploads.items()}
         for own in uploads.values():
             own[-C:] += noise.normal(0, 0.5, C)
-        return replace(newest, uploads=uploads, parameters=before.parameters)
+        return replace(newest, uploads=uploads, result=before.result)
 
     def error(rounds: int) -> float:
         models = (replace(before, uploads=None, payloads={}), *(noisy() for _ in range(rounds)))

@@ -22,7 +22,7 @@ from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.protocol.messages import SumInput
 from secure_fd.protocol.server import Server
-from secure_fd.protocol.transcript import DistillationRound
+from secure_fd.protocol.transcript import ObservedVotes
 from secure_fd.secagg.session import NoiseTerms
 from secure_fd.secure_sum.homomorphic import HomomorphicSum
 from secure_fd.secure_sum.masked import MaskedSum
@@ -70,7 +70,7 @@ def lone_votes(made: Federation) -> int:
     return sum(int(((count > 0) & (count <= whole)).sum()) for count, whole in pairs)
 
 
-def voters_of(seen: DistillationRound) -> np.ndarray:
+def voters_of(seen: ObservedVotes) -> np.ndarray:
     """[m] clients that give any of a sum in clear."""
     assert seen.uploads is not None
     return np.sum([own.reshape(-1, 10).any(axis=1) for own in seen.uploads.values()], axis=0)
@@ -102,16 +102,16 @@ def test_votes_are_asked_for_exactly_where_enough_clients_answer(digits, least):
     once = run(federation(digits, scattered(1), aggregation=plain()), 1)
     first = once.transcript.distillation[0]
     counted = made.transcript.voters[0]
-    assert counted.proxy_indices.tolist() == first.proxy_indices.tolist()
-    assert counted.counts.tolist() == voters_of(first).tolist()
-    enough = counted.counts >= least
+    assert counted.result.tolist() == first.result.indices.tolist()
+    assert counted.total.tolist() == voters_of(first).tolist()
+    enough = counted.total >= least
     summed = made.transcript.distillation[0]
-    assert summed.proxy_indices.tolist() == counted.proxy_indices[enough].tolist()
+    assert summed.result.indices.tolist() == counted.result[enough].tolist()
     assert summed.total.reshape(-1, 10).tolist() == first.total.reshape(-1, 10)[enough].tolist()
-    assert summed.ensemble.kept.tolist() == first.ensemble.kept[enough].tolist()
+    assert summed.result.kept.tolist() == first.result.kept[enough].tolist()
     assert (voters_of(summed) >= least).all()
     taught = made.roles[0]._targets._known
-    assert not taught[counted.proxy_indices[~enough]].any()
+    assert not taught[counted.result[~enough]].any()
 
 
 def test_the_ensembles_are_those_of_the_sum_in_clear(digits):
@@ -153,12 +153,12 @@ def test_the_label_unit_makes_one_noisy_answer_for_both_sums(digits):
     assert made.single_contributors == 0
     assert lone_votes(made) == 0
     for counted, summed in zip(made.transcript.voters, made.transcript.distillation, strict=True):
-        enough = counted.counts >= 2
-        assert voters_of(summed).tolist() == counted.counts[enough].tolist()
+        enough = counted.total >= 2
+        assert voters_of(summed).tolist() == counted.total[enough].tolist()
         for client, bits in counted.uploads.items():
-            named = unit.parts[client]._named[counted.proxy_indices].any(axis=1)
+            named = unit.parts[client]._named[counted.result].any(axis=1)
             assert named.tolist() == bits.astype(bool).tolist()
-    drawn = {index for seen in made.transcript.voters for index in seen.proxy_indices.tolist()}
+    drawn = {index for seen in made.transcript.voters for index in seen.result.tolist()}
     assert {part.released for part in unit.parts.values()} == {len(drawn)}
 
 

@@ -183,7 +183,7 @@ def test_a_lenient_sum_without_a_lie_changes_nothing(ten):
     same = [np.array_equal(truth.uploads[k], lied.uploads[k]) for k in range(CLIENTS)]
     assert same == [k != LIAR for k in range(CLIENTS)]
     votes = np.asarray(lied.uploads[LIAR]).reshape(-1, 10)
-    right = ten.proxies.labels.numpy()[lied.proxy_indices]
+    right = ten.proxies.labels.numpy()[lied.result.indices]
     assert (votes.argmax(axis=1) == (right + 1) % 10).all()
 
 

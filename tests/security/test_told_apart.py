@@ -94,7 +94,7 @@ def dead_model(data: FederatedData, *, bound: bool) -> Read:
     dead = read_model(lie(model_bytes(told)), len(told))[:n]
     made, sums, reports = lied(data, FedAvg(), lie, bound=bound)
     codec = parameter_codec(record_shares([len(client.train) for client in data.clients]))
-    means = {r.index: r.parameters for r in made.transcript.parameters}
+    means = {r.index: r.result for r in made.transcript.parameters}
     after, shares = means.get(AT + 1), codec.shares
     read, resolution = None, codec.levels / (2 * codec.limit)
     if after is not None:

@@ -256,7 +256,7 @@ def test_fewer_proxies_than_the_default_asks_are_all_asked():
     usual = fd.Schedule(warmup_steps=0, proxy_steps=1)
     for method in (fd.SelectiveFD("hard"), fd.FedMD()):
         made = trained(schedule=usual, method=method)
-        assert [len(seen.ensemble.indices) for seen in made.transcript.distillation] == [60]
+        assert [len(seen.result.indices) for seen in made.transcript.distillation] == [60]
 
 
 def test_a_device_may_be_named():

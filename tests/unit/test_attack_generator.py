@@ -26,7 +26,7 @@ from secure_fd.data.patches import PatchMap
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.generator import AdversarialSettings, Generator
-from secure_fd.protocol.transcript import GeneratorRound, Transcript
+from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.simulation.federation import Federation, participants_of
 from secure_fd.training import models
 from secure_fd.training.models import flatten
@@ -76,7 +76,7 @@ def transcript(generator: nn.Module, *, readable: bool = False) -> Transcript:
     made = Transcript(2)
     parameters = flatten(generator).numpy()
     uploads = dict.fromkeys((0, 1), parameters) if readable else None
-    made.generator = GeneratorRound(0, uploads, parameters)
+    made.generator = ObservedRound(0, parameters, uploads)
     return made
 
 

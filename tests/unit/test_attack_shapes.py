@@ -22,7 +22,7 @@ from attacks.updates import Recipe
 from attacks.updates_attack import AnalyticInversion, OptimisedInversion
 from attacks.view import Capability, LabelOracle, Public, outsider_view, server_view
 from secure_fd.errors import LocalError, MissingCapabilityError
-from secure_fd.protocol.transcript import ParameterRound, Transcript
+from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.training.models import flatten
 from tests.attack_games import perceptron
 
@@ -60,7 +60,7 @@ def one_step(kind: str) -> tuple[Transcript, Labelled]:
     moved = start - 0.1 * torch.cat([slope.flatten() for slope in slopes]).numpy()
     history = Transcript(2)
     for index, (uploads, end) in enumerate(((None, start), ({0: moved}, moved))):
-        history.add_parameters(ParameterRound(index, uploads, {}, end))
+        history.add_parameters(ObservedRound(index, end, uploads))
     return history, record
 
 

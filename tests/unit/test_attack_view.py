@@ -27,7 +27,7 @@ from secure_fd.errors import (
     LocalError,
     MissingCapabilityError,
 )
-from secure_fd.protocol.transcript import ParameterRound, Transcript
+from secure_fd.protocol.transcript import ObservedRound, Transcript
 from tests.attack_games import add_round
 
 WORDS = {0: np.array([1, 0], dtype=np.uint64), 1: np.array([0, 1], dtype=np.uint64)}
@@ -43,7 +43,7 @@ def transcript(*, readable: bool, fedavg: bool = False) -> Transcript:
     if fedavg:
         weights = {k: np.full(3, float(k), dtype=np.float32) for k in (0, 1)}
         mean = np.full(3, 0.5, dtype=np.float32)
-        run.add_parameters(ParameterRound(0, weights if readable else None, WORDS, mean))
+        run.add_parameters(ObservedRound(0, mean, weights if readable else None, WORDS))
         return run
     seen = {"uploads": WORDS if readable else None, "payloads": WORDS, "survivors": (0, 1)}
     return add_round(run, WORDS[0] + WORDS[1], 2, **seen)

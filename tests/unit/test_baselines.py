@@ -137,8 +137,8 @@ def test_edgefd_answers_where_its_own_records_are(digits):
     assert its_own > others + 0.2
     made = run(federation(digits, EdgeFD("hard"), schedule=all_proxies(digits)), rounds=1)
     [seen] = made.transcript.distillation
-    assert 0 < seen.ensemble.kept.mean() < 1
-    assert set(np.unique(seen.ensemble.predictions)) == {0.0, 1.0}
+    assert 0 < seen.result.kept.mean() < 1
+    assert set(np.unique(seen.result.predictions)) == {0.0, 1.0}
 
 
 # Selective-FD as its authors run it.

@@ -121,7 +121,7 @@ def test_where_each_class_has_one_holder_it_is_independent_learning(digits, mixe
 def test_rows_of_classes_are_no_answers_about_proxies(mixed):
     """A student distilled from them would learn one proxy for each class number."""
     made = run(federation(mixed, FKD()), 1)
-    assert made.transcript.distillation[-1].ensemble.of_classes
+    assert made.transcript.distillation[-1].result.of_classes
     known = Public(mixed.proxies.pixels, 4, 10, network)
     assert Capability.READ_ENSEMBLES not in server_view(made.transcript, known).capabilities
     assert diagnose(made, mixed) == {}

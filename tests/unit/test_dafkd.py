@@ -77,10 +77,10 @@ def test_every_party_holds_the_generator_that_made_the_x(digits):
     assert sorted(held.uploads) == [0, 1, 2, 3]
     for client in run.clients:
         made = models.flatten(client.role._averaged).numpy()
-        assert np.array_equal(made, held.parameters)
+        assert np.array_equal(made, held.result)
     mean = np.mean([held.uploads[k] for k in range(4)], axis=0)
     # Four sums, each mean weighing .1 of what came before: the newest alone does not make the x.
-    assert not np.allclose(held.parameters, mean, atol=1e-4)
+    assert not np.allclose(held.result, mean, atol=1e-4)
 
 
 PRIVATE = PrivateSGD(epsilon=4.0, delta=1e-5, steps=6, batch=16)

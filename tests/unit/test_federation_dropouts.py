@@ -93,7 +93,7 @@ def test_clients_without_public_nonces_draw_proxies_of_their_own(digits):
     """The twin of the pairing: fresh nonces give other proxies, and other ones in every run."""
     fresh = [run(federation(digits, aggregation=MaskedSum(4)), rounds=1) for _ in range(2)]
     paired = run(federation(digits, aggregation=MaskedSum(4, public_seed=0)), rounds=1)
-    asked = {m.transcript.distillation[0].proxy_indices.tobytes() for m in [*fresh, paired]}
+    asked = {m.transcript.distillation[0].result.indices.tobytes() for m in [*fresh, paired]}
     assert len(asked) == 3
 
 

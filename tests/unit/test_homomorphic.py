@@ -44,7 +44,7 @@ def test_the_sum_is_that_of_the_clients_whose_input_came(n, length, bound, silen
     result = summed(HomomorphicSum(n), 0, dict(enumerate(values)), bound, dropouts=silent)
     came = [k for k in range(n) if silent.get(k) not in (Stage.PREPARE, Stage.INPUT)]
     assert is_sum_of(result, values, came)
-    assert (result.payloads, result.server.readable) == ({}, False)
+    assert (result.payloads, result.seen.uploads) == ({}, None)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from attacks.view import client_view, server_view
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg
-from secure_fd.protocol.transcript import ParameterRound, Transcript
+from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation, participants_of
@@ -50,7 +50,7 @@ def test_every_rounds_uploads_are_kept_where_they_are_asked_for(digits):
         assert seen.uploads is not None
         own = np.stack([seen.uploads[k] for k in range(len(records))])
         # What was kept is of this round: its mean by records is the round's model.
-        assert np.average(own, axis=0, weights=records) == pytest.approx(seen.parameters, abs=1e-5)
+        assert np.average(own, axis=0, weights=records) == pytest.approx(seen.result, abs=1e-5)
     clients = len(records)
     assert kept.upload_bytes == 4 * PARAMETERS * clients * ROUNDS
     assert [bool(seen.payloads) for seen in kept.parameters] == [False, False, True]
@@ -69,7 +69,7 @@ def test_by_default_the_newest_round_alone_is_kept(digits):
     for mine, other in zip(
         plain.parameters, shared(digits, keep=True).parameters, strict=True
     ):  # keeping changes nothing of the run
-        assert np.array_equal(mine.parameters, other.parameters)
+        assert np.array_equal(mine.result, other.result)
 
 
 def test_masks_leave_nothing_to_keep(digits):
@@ -93,7 +93,7 @@ def test_a_run_that_records_no_inputs_keeps_the_sums_alone(digits, masks):
     assert [bool(seen.payloads) for seen in made.parameters] == [False] * ROUNDS
     assert made.upload_bytes == 0
     assert whole.parameters[-1].payloads
-    assert np.array_equal(made.parameters[-1].parameters, whole.parameters[-1].parameters)
+    assert np.array_equal(made.parameters[-1].result, whole.parameters[-1].result)
 
 
 def test_a_curious_client_sees_none_of_them(digits):
@@ -104,19 +104,19 @@ def test_a_curious_client_sees_none_of_them(digits):
 def test_the_mean_stands_in_for_a_client_that_was_away(digits):
     kept = shared(digits, keep=True, away=True)
     said = server_view(kept, public_of(digits)).uploads_by_round(0)
-    assert np.array_equal(said[1], kept.parameters[1].parameters)
-    assert not np.array_equal(said[2], kept.parameters[2].parameters)
+    assert np.array_equal(said[1], kept.parameters[1].result)
+    assert not np.array_equal(said[2], kept.parameters[2].result)
 
 
 def test_of_the_rounds_that_are_named_uploads_are_kept_and_of_the_newest():
     made, model = Transcript(2, keep_uploads={1}), np.ones(3, dtype=np.float32)
     for index in range(4):
-        made.add_parameters(ParameterRound(index, {0: model}, {}, model))
+        made.add_parameters(ObservedRound(index, model, {0: model}))
     assert [seen.uploads is not None for seen in made.parameters] == [False, True, False, True]
 
 
 def test_a_round_without_uploads_is_passed_over():
     made, model = Transcript(2, keep_uploads=True), np.ones(3, dtype=np.float32)
-    made.add_parameters(ParameterRound(0, None, {}, model))
-    made.add_parameters(ParameterRound(1, {0: model}, {}, model))
+    made.add_parameters(ObservedRound(0, model))
+    made.add_parameters(ObservedRound(1, model, {0: model}))
     assert made.upload_bytes == 12

@@ -171,8 +171,8 @@ def test_a_method_of_one_s_own_is_one_file(digits):
     assert kind is Majority
     every, none = (run(federation(digits, kind(share=share))) for share in (0.0, 1.0))
     assert every.method.name == "Majority hard"
-    assert all(seen.ensemble.kept.all() for seen in every.transcript.distillation)
-    assert not any(seen.ensemble.kept.any() for seen in none.transcript.distillation)
+    assert all(seen.result.kept.all() for seen in every.transcript.distillation)
+    assert not any(seen.result.kept.any() for seen in none.transcript.distillation)
 
 
 @pytest.mark.parametrize(

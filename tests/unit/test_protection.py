@@ -86,7 +86,7 @@ def test_the_guarantee_counts_every_answer(digits):
     unit = LabelUnit(4.0, 1e-5)
     assert unit.guarantee() is None
     made = run(federation(digits, protection=unit), rounds=2)
-    asked = np.concatenate([seen.proxy_indices for seen in made.transcript.distillation])
+    asked = np.concatenate([seen.result.indices for seen in made.transcript.distillation])
     claim = made.protection.guarantee()
     assert (claim.unit, claim.epsilon, claim.delta) == (PrivacyUnit.LABEL, 4.0, 0.0)
     assert f"over {len(np.unique(asked))} answers" in claim.accountant

@@ -8,8 +8,7 @@ from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protocol.server import Outbound, Server
-from secure_fd.protocol.transcript import RecordedSum
-from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.masked import MaskedServer, MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.simulation.federation import Federation
 from secure_fd.votes.codec import IntArray
@@ -28,7 +27,7 @@ def test_a_limit_below_one_release_is_refused():
 
 def asked(made: Federation) -> IntArray:
     """[P] how often each proxy was asked about, as the transcript has it."""
-    rounds = [seen.proxy_indices for seen in made.transcript.distillation]
+    rounds = [seen.result.indices for seen in made.transcript.distillation]
     return np.bincount(np.concatenate(rounds), minlength=200)
 
 
@@ -91,7 +90,7 @@ def test_a_run_takes_what_is_left_and_then_ends_before_anything_is_sent(digits):
     rounds = made.rounds(9)
     for _ in range(7):
         next(rounds)
-    sizes = [len(seen.proxy_indices) for seen in made.transcript.distillation]
+    sizes = [len(seen.result.indices) for seen in made.transcript.distillation]
     assert sizes == [32] * 6 + [8]
     assert asked(made).tolist() == [1] * 200
     sent = made.transcript.up.copy(), made.transcript.down.copy()
@@ -131,7 +130,9 @@ def test_a_server_that_calls_an_opened_sum_unopened_loses_its_clients(digits):
     """Client 3 is away; the others gave their shares, and do not ask for the proxies again."""
     plan = faults({0: dict.fromkeys(range(3), Stage.UNMASK)})
     made = federation(digits, aggregation=MaskedSum(4), dropouts=plan)
-    made.server.sums.__class__ = type("Liar", (RecordedSum,), {"opened": property(lambda _: False)})
+    made.server.sums.__class__ = type(
+        "Liar", (MaskedServer,), {"__slots__": (), "opened": property(lambda _: False)}
+    )
     reports = list(made.rounds(2))
     assert all(report.aborted for report in reports)
     assert {why for _, why in reports[1].refused} == {
@@ -194,7 +195,7 @@ class Drawing(PlainSum):
 
 def test_a_joint_seed_decides_every_party_s_draw(digits):
     made = run(federation(digits, aggregation=Drawing(4), releases_per_pair=1), rounds=2)
-    first, second = (seen.proxy_indices for seen in made.transcript.distillation)
+    first, second = (seen.result.indices for seen in made.transcript.distillation)
     assert np.array_equal(first, draw_indices(SEED, 0, 200, 32))
     left = np.setdiff1d(np.arange(200), first)
     assert np.array_equal(second, left[draw_indices(SEED, 1, 168, 32)])
@@ -225,7 +226,7 @@ def test_without_a_joint_draw_the_seed_s_public_nonces_decide(digits):
     made = run(federation(digits, seed=9), rounds=3)
     seed = joint_seed(public_nonces(9, 4))
     for seen in made.transcript.distillation:
-        assert seen.proxy_indices.tolist() == draw_indices(seed, seen.index, 200, 32).tolist()
+        assert seen.result.indices.tolist() == draw_indices(seed, seen.index, 200, 32).tolist()
 
 
 def test_a_limit_maps_a_draw_to_the_proxies_that_are_left():
