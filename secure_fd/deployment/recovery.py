@@ -27,7 +27,6 @@ from secure_fd.secagg.session import RoundTerms, Session
 from secure_fd.secure_sum.base import SumServer
 from secure_fd.secure_sum.masked import MaskedServer
 from secure_fd.simulation import saved
-from secure_fd.simulation.kept import restore, state_of
 from secure_fd.storage import Store
 from secure_fd.wire import Sum
 
@@ -122,8 +121,8 @@ class RepeatedSums(SumServer):
 class Recovery:
     """Files of a server's rounds: what it wrote, and how it comes back.
 
-    A server role whose class has no row in `secure_fd.simulation.kept.KEPT` is repeated from its
-    first round on, and nothing is dropped.
+    A server role whose class names no `checkpointed` attributes is repeated from its first round
+    on, and nothing is dropped.
     """
 
     def __init__(self, server: Server, file: Store) -> None:
@@ -137,7 +136,7 @@ class Recovery:
         if data is not None:
             try:
                 found = saved.load(io.BytesIO(data))
-                restore(server.role, found["role"])
+                saved.restore(server.role, found["role"])
                 server.go_on_from(*found["server"])
             except (ConfigurationError, KeyError) as error:
                 why = "this state file is of another version: make a new roster"
@@ -170,11 +169,8 @@ class Recovery:
     def _checkpoint(self) -> tuple[int, int, bytes] | None:
         server = self._server
         (rounds, sums), count = server.place, server.dropped + len(server.broadcasts)
-        try:
-            role = state_of(server.role)
-        except (ConfigurationError, LocalError):
-            return None
-        if not role:  # a user-supplied class, whose state is not known
+        role = saved.state_of(server.role)
+        if not role:
             return None
         written = io.BytesIO()
         torch.save({"role": role, "server": (rounds, sums, server.digest, count)}, written)

@@ -123,6 +123,8 @@ class ClassMeansClient(ClientRole):
 class ClassMeansServer(ServerRole):
     """Returns the sum as it is."""
 
+    checkpointed = ("ensemble",)
+
     def __init__(self, method: ClassMeansMethod, setting: Setting) -> None:
         self.ensemble: Ensemble | None = None
         self._codec = KnowledgeCodec(setting.n_classes, method.levels)

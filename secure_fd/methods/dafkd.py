@@ -226,6 +226,8 @@ class DaFKDClient(GlobalModelClient):
 class DaFKDServer(ServerRole):
     """Averages parameters and weighted predictions, and distils the network (equation 8)."""
 
+    checkpointed = ("_sent", "_network", "_generator", "_averaged", "_ensemble")
+
     def __init__(self, terms: DaFKDTerms, initial: nn.Module) -> None:
         self._terms, self._sent = terms, False
         self._network, device = deepcopy(initial), next(initial.parameters()).device

@@ -263,6 +263,8 @@ class FedAvgClient(GlobalModelClient):
 class FedAvgServer(ServerRole):
     """Sends the weighted mean of the clients' parameters."""
 
+    checkpointed = ("_parameters", "_sent")
+
     def __init__(self, initial: nn.Module, codec: FixedPoint) -> None:
         self._parameters, self._codec, self._sent = parameters_of(initial), codec, False
 

@@ -60,6 +60,8 @@ class FedED(VotingMethod):
 class FedEDServer(VoteServer):
     """Trains the central network as a client of the schedule distils, and sends its predictions."""
 
+    checkpointed = ("ensemble", "known", "terms", "_warmup", "_trainer", "_model", "_targets")
+
     def __init__(self, method: FedED, setting: Setting) -> None:
         super().__init__(method, setting)
         self._proxies, schedule = setting.public_proxies(), setting.schedule

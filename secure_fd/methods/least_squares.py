@@ -37,6 +37,18 @@ class LeastSquares:
             rarer among the proxies than among the records, and whole steps would overshoot.
     """
 
+    checkpointed = (
+        "head",
+        "_clients",
+        "_damping",
+        "_start",
+        "_first",
+        "_directions",
+        "_images",
+        "_inside",
+        "_image",
+    )
+
     def __init__(
         self, solver: RatioSolver, proxies: FloatArray, shape: tuple[int, int], *, noisy: bool
     ) -> None:

@@ -404,6 +404,8 @@ class HeadClient(ClientRole):
 class HeadServer(ServerRole):
     """Solves for the next head; it knows of the records what the sums reveal."""
 
+    checkpointed = ("head", "known", "_search")
+
     def __init__(self, method: PooledHeads, setting: Setting) -> None:
         self.terms = terms = HeadTerms(method, setting)
         self.known: NDArray[np.bool_] | None = None

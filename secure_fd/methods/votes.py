@@ -194,6 +194,8 @@ class VotingMethod(Method):
 class VoteTerms:
     """Values that client and server each compute locally, and never send to each other."""
 
+    checkpointed = ("draws", "surveyed", "survey_round")
+
     def __init__(self, method: VotingMethod, setting: Setting) -> None:
         n_proxies, self.method, self.setting = len(setting.public_proxies()), method, setting
         surveys = method.survey_first and setting.protection.is_identity and setting.releases != 1
@@ -244,6 +246,8 @@ class DistillationTargets:
         class_balance: exponent b of a target's weight 1 / share^b, with the share of its class
             among all targets, so that rare classes are learnt too.
     """
+
+    checkpointed = ("_targets", "_known")
 
     def __init__(
         self, proxies: Tensor, n_classes: int, *, remember: bool, class_balance: float = 0.0
@@ -456,6 +460,8 @@ class VoteClient(ClientRole):
 
 class VoteServer(ServerRole):
     """Asks for sums of votes, and applies the method's rule."""
+
+    checkpointed: ClassVar[tuple[str, ...]] = ("ensemble", "known", "terms")
 
     def __init__(self, method: VotingMethod, setting: Setting) -> None:
         self.ensemble: Ensemble | None = None

@@ -10,7 +10,7 @@ message. Nothing here does input or output.
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,6 +152,9 @@ class ClientRole:
 class ServerRole:
     """Base class of what a method does at the server. A method defines `round`."""
 
+    checkpointed: ClassVar[tuple[str, ...]] = ()
+    """Attributes that change from round to round; without any, a server that starts again repeats
+    the role from its first round on."""
     kept: float | None = None
     """Share of the last round's proxies that clients distil from; None where there are none."""
 

@@ -7,6 +7,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from secure_fd.data.patches import PatchMap
 from secure_fd.errors import ConfigurationError
@@ -71,6 +72,68 @@ def read(path: Path, schema: str = SCHEMA) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("schema") != schema:
         raise ConfigurationError("path", str(path), f"it is not of the schema {schema}")
     return found
+
+
+def state_of(part: object) -> dict[str, Any]:
+    """Return what changes in a part of a run from round to round, as plain values and tensors.
+
+    A class names these attributes in `checkpointed`; a child class has to name its own. Empty for
+    a class that names none. Keys, masks and noise are never among them.
+    """
+    names = vars(type(part)).get("checkpointed", ())
+    return {name: _plain(getattr(part, name)) for name in names}
+
+
+def restore(part: object, state: Mapping[str, Any]) -> None:
+    """Put back what `state_of` returned, in place; ConfigurationError for anything else."""
+    if tuple(state) != vars(type(part)).get("checkpointed", ()):
+        raise damaged(f"it has no state of a {type(part).__name__}")
+    for name, value in state.items():
+        try:
+            _put(part, name, value)
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise damaged(f"{name} does not fit") from error
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - of each kind its own
+    if isinstance(value, nn.Module):
+        return {name: _plain(tensor) for name, tensor in value.state_dict().items()}
+    if isinstance(value, torch.Generator):
+        return value.get_state()
+    if isinstance(value, torch.optim.Optimizer):
+        return dict(value.state_dict()["state"])
+    if isinstance(value, Tensor):
+        return value.detach().cpu().clone()
+    return state_of(value) or value
+
+
+def _put(part: object, name: str, state: Any) -> None:  # noqa: ANN401 - as `_plain` returned it
+    current = getattr(part, name)
+    if isinstance(current, nn.Module):
+        _fill(current, state)
+    elif isinstance(current, torch.Generator):
+        current.set_state(state)
+    elif isinstance(current, torch.optim.Optimizer):
+        groups = current.state_dict()["param_groups"]
+        current.load_state_dict({"state": state, "param_groups": groups})
+    elif isinstance(current, Tensor):
+        if (state.shape, state.dtype) != (current.shape, current.dtype):
+            raise damaged("a tensor has another form")
+        current.copy_(state)
+    elif state_of(current):
+        restore(current, state)
+    elif current is None or state is None or type(state) is type(current):
+        setattr(part, name, state)
+    else:
+        raise damaged(f"{name} is of another type")
+
+
+def _fill(network: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Load tensors in the memory layout that they had: the rounding of sums depends on it."""
+    network.load_state_dict(state)
+    for name, own in network.state_dict(keep_vars=True).items():
+        if own.stride() != state[name].stride():
+            own.data = state[name].to(own).clone()
 
 
 def start_from(run: "Federation", networks: Sequence[Mapping[str, torch.Tensor]]) -> None:

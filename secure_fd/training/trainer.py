@@ -69,6 +69,8 @@ class Trainer(LocalTrainer):
         view: the random view of each batch; None for the images as they are.
     """
 
+    checkpointed = ("_generator", "_sgd")
+
     def __init__(
         self,
         model: nn.Module,

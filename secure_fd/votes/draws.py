@@ -30,6 +30,8 @@ class Draws:
         ConfigurationError: the limit is below 1.
     """
 
+    checkpointed = ("next_round", "_settled", "_last", "_counts")
+
     def __init__(
         self, seed: bytes, n_proxies: int, per_round: int, limit: int | None, before: int = 0
     ) -> None:

@@ -13,7 +13,7 @@ from secure_fd.deployment.loop import Rounds
 from secure_fd.deployment.roster import Terms
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.secure_sum.masked import RosterMasks
-from secure_fd.simulation.kept import state_of
+from secure_fd.simulation.saved import state_of
 from secure_fd.storage import Store
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import Recipe

@@ -8,8 +8,7 @@ import torch
 from secure_fd import simulate
 from secure_fd.methods.registry import METHODS
 from secure_fd.protocol.messages import ServerRole
-from secure_fd.simulation.kept import restore, state_of
-from secure_fd.simulation.saved import load
+from secure_fd.simulation.saved import load, restore, state_of
 from secure_fd.training.recipes import Recipe, Schedule
 
 SHORT = Recipe(1, Schedule(local_steps=1, proxy_steps=1, proxies_per_round=20))
