@@ -25,7 +25,7 @@ from secure_fd.protocol.messages import (
     SumInput,
 )
 from secure_fd.secagg.session import RoundTerms
-from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer, Traffic
+from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer
 from secure_fd.training.trainer import Steps
 from secure_fd.votes.codec import IntArray, UnitArray, WordArray
 from secure_fd.votes.packing import LaneLayout
@@ -148,14 +148,11 @@ class LenientSum(SecureSum):
         self.guarantee, self.caveats = inner.guarantee, inner.caveats
         self.corrupt = inner.corrupt
         self.session, self.seed = inner.session, inner.seed
+        self.setup_traffic = inner.setup_traffic
 
     def server(self) -> SumServer:
         """Return the inner sum's."""
         return self._inner.server()
-
-    def setup_traffic(self) -> Traffic:
-        """Return the inner sum's."""
-        return self._inner.setup_traffic()
 
     def client(self, number: int) -> SumClient:
         """Its half; the liar's does not check what it packs."""

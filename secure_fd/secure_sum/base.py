@@ -1,7 +1,7 @@
 """The interface of every secure sum: a client role and a server role, with bytes between them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from secure_fd.errors import PeerError
@@ -117,7 +117,7 @@ class SumPromise:
     """Insecure settings in force, for the report."""
 
 
-class SecureSum(SumPromise, ABC):
+class SecureSum(SumPromise):
     """A sum of integer vectors over a fixed cohort of clients, as a client and a server role.
 
     Only bytes pass between the roles. A client that falls silent is missing from the sum, or,
@@ -135,15 +135,15 @@ class SecureSum(SumPromise, ABC):
     """32 bytes that name the session of these parties."""
     seed: bytes | None = None
     """The clients' joint seed of public draws; None where they have no say in them."""
+    setup_traffic: Traffic = Traffic({}, {}, 0)
+    """Bytes that the set-up moved."""
+    _clients: Sequence[SumClient]
+    _server: SumServer
 
-    @abstractmethod
     def client(self, number: int) -> SumClient:
-        """The client role of client `number`."""
+        """Return the client role of client `number`, enrolled."""
+        return self._clients[number]
 
-    @abstractmethod
     def server(self) -> SumServer:
-        """The server role."""
-
-    def setup_traffic(self) -> Traffic:
-        """Return what the set-up moved, once: it is not counted again. By default nothing."""
-        return Traffic({}, {}, 0)
+        """Return the server role, enrolled."""
+        return self._server

@@ -64,14 +64,14 @@ class _Keys(crypto.SecretHolder):
 
     __slots__ = ("_context", "_start", "public", "tags")
 
-    def __init__(self, n_clients: int, random: crypto.RandomBytes) -> None:
+    def __init__(self, n_clients: int) -> None:
         scheme = tenseal.SCHEME_TYPE.BFV  # which would start a thread for every core
         self._context = tenseal.context(scheme, DEGREE, PLAIN_MODULUS, [*PRIME_BITS], n_threads=1)
         # make_context_public() would keep the secret key: the public key is written and read back.
         public = self._context.serialize(save_galois_keys=False, save_relin_keys=False)
         self.public = tenseal.context_from(public, n_threads=1)
         names = (*range(n_clients), crypto.EVERYONE)
-        self.tags = {k: crypto.draw(random, crypto.KEY_BYTES) for k in names}
+        self.tags = {k: os.urandom(crypto.KEY_BYTES) for k in names}
         version = tenseal.bfv_vector(self._context, [0] * DEGREE).serialize()[8:13]
         self._start = _start(version, self._context.seal_context().data.first_parms_id())
         ones = encrypt(self.public, np.ones(DEGREE, dtype=np.uint64))
@@ -278,16 +278,15 @@ class HomomorphicSum(SecureSum, crypto.SecretHolder):
     """Sums under BFV encryption: the server adds ciphertexts, a key holder opens the sum.
 
     n_clients: the cohort, numbered from 0, of 3 to 1024; clients 0, 1 and 2 hold the key.
-    random: of tags and the session's nonce; BFV draws from SEAL's own generator.
-    configuration, proxies: what the session id commits to.
+    configuration, proxies: what the session id commits to. BFV draws from SEAL's own generator.
 
     >>> HomomorphicSum.hides
     True
     """
 
     __slots__ = (
-        *("_clients", "_keys", "_random", "_server"),
-        *("caveats", "corrupt", "n_clients", "session"),
+        *("_clients", "_keys", "_server"),
+        *("corrupt", "n_clients", "session"),
     )
 
     name = "he"
@@ -302,22 +301,13 @@ class HomomorphicSum(SecureSum, crypto.SecretHolder):
         "rounds; any client can void those that it takes part in, and ends none after."
     )
 
-    def __init__(
-        self,
-        n_clients: int,
-        *,
-        random: crypto.RandomBytes = os.urandom,
-        configuration: bytes = b"",
-        proxies: bytes = b"",
-    ) -> None:
+    def __init__(self, n_clients: int, *, configuration: bytes = b"", proxies: bytes = b"") -> None:
         if not MIN_CLIENTS <= n_clients <= MAX_CLIENTS:
             raise ConfigurationError("n_clients", n_clients, f"use {MIN_CLIENTS} to {MAX_CLIENTS}")
-        self.n_clients, self._random = n_clients, random
+        self.n_clients = n_clients
         self.corrupt = n_clients - KEY_HOLDERS  # all clients but these
-        foreign = "keys of tags come from a caller's randomness; nothing vouches for it"
-        self.caveats = () if random is os.urandom else (foreign,)
         parameters = repr((DEGREE, PRIMES, PLAIN_MODULUS, n_clients)).encode()
-        nonce = crypto.draw(random, wire.SESSION_BYTES)
+        nonce = os.urandom(wire.SESSION_BYTES)
         agreed = crypto.fields(b"secure-fd he", nonce, parameters, configuration, proxies)
         self.session = hashlib.sha256(agreed).digest()
         self.rekey()
@@ -326,7 +316,7 @@ class HomomorphicSum(SecureSum, crypto.SecretHolder):
 
     def rekey(self) -> None:
         """Hand out new keys for the next round, as after a refusal."""
-        self._keys = _Keys(self.n_clients, self._random)
+        self._keys = _Keys(self.n_clients)
 
     def share(self, number: int) -> tuple[object, Mapping[int, bytes], _Keys | None]:
         """Return a client's part: public key, keys of its tags, and for a holder all keys."""
@@ -334,11 +324,3 @@ class HomomorphicSum(SecureSum, crypto.SecretHolder):
             return self._keys.public, self._keys.tags, self._keys
         own = {k: self._keys.tags[k] for k in (number, crypto.EVERYONE)}
         return self._keys.public, own, None
-
-    def client(self, number: int) -> EncryptedClient:
-        """Return the client role of client `number`."""
-        return self._clients[number]
-
-    def server(self) -> EncryptedServer:
-        """Return the server role."""
-        return self._server

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from secure_fd.crypto.keys import (
     AgreementKey,
@@ -9,7 +10,6 @@ from secure_fd.crypto.keys import (
     RandomBytes,
     SecretHolder,
     draw,
-    insecure_bytes,
     quantum_safe_available,
 )
 from secure_fd.crypto.public_draws import public_nonces
@@ -53,9 +53,10 @@ class MaskedClient(MaskingClient, SumClient):
 
 
 class MaskedServer(MaskingServer, SumServer):
-    """Server role of the masked sum. It accuses nobody: a bad input is refused when it comes."""
+    """Server role of the masked sum: a bad input is refused when it comes."""
 
     __slots__ = ()
+    accused: Mapping[int, str] = MappingProxyType({})
 
 
 class RosterMasks(SumPromise):
@@ -117,7 +118,7 @@ class MaskedSum(SecureSum, SecretHolder):
 
     Args:
         n_clients: The cohort, numbered from 0: three or more.
-        random: Source of every key; insecure_seed makes all keys repeatable instead.
+        random: Source of every key.
         public_seed: Makes the clients' public choices (proxies of a round, graph) repeatable, and
             foreseeable by any party that knows it.
         configuration, proxies: What the session id commits to, beside the roster.
@@ -131,8 +132,8 @@ class MaskedSum(SecureSum, SecretHolder):
     """
 
     __slots__ = (
-        *("_clients", "_server", "_traffic"),
-        *("caveats", "corrupt", "guarantee", "n_clients", "seed", "session"),
+        *("_clients", "_server", "caveats", "corrupt", "guarantee"),
+        *("n_clients", "seed", "session", "setup_traffic"),
     )
 
     name = "masks"
@@ -143,7 +144,6 @@ class MaskedSum(SecureSum, SecretHolder):
         n_clients: int,
         *,
         random: RandomBytes = os.urandom,
-        insecure_seed: int | None = None,
         public_seed: int | None = None,
         configuration: bytes = b"",
         proxies: bytes = b"",
@@ -154,52 +154,30 @@ class MaskedSum(SecureSum, SecretHolder):
             allowed = f"use {MIN_CLIENTS} or more, since the sum of fewer shows the inputs"
             raise ConfigurationError("n_clients", n_clients, allowed)
         self.n_clients = n_clients
-        self.caveats = _caveats(n_clients, random, insecure_seed, public_seed)
-        random = random if insecure_seed is None else insecure_bytes(insecure_seed)
-        # The library takes no randomness for an encapsulation, so a seed cannot repeat it.
-        offered = quantum_safe_available() and insecure_seed is None
+        self.caveats = _caveats(n_clients, random, public_seed)
         identities = {k: IdentityKey.generate(random) for k in range(n_clients)}
         key = AgreementKey.generate(random)
         roster = PinnedRoster({k: identity.public.raw for k, identity in identities.items()})
-        nonce, hybrid = draw(random, SESSION_BYTES), offered if hybrid is None else hybrid
+        nonce = draw(random, SESSION_BYTES)
+        hybrid = quantum_safe_available() if hybrid is None else hybrid
         session = Session(
             roster, configuration, proxies, nonce, key.public, hybrid=hybrid, epoch=epoch
         )
         given = [None] * n_clients if public_seed is None else public_nonces(public_seed, n_clients)
-        self._server = MaskedServer(session, key)
-        self._clients = {
-            k: MaskedClient(k, identity, session, random, nonce=given[k])
+        server = MaskedServer(session, key)
+        clients = [
+            MaskedClient(k, identity, session, random, nonce=given[k])
             for k, identity in identities.items()
-        }
-        self._traffic = set_up(self._server, self._clients)
-        group = self._server.group
+        ]
+        self.setup_traffic = set_up(server, dict(enumerate(clients)))
+        self._clients, self._server, group = clients, server, server.group
         self.session, self.seed, self.corrupt = session.id, group.seed, group.corrupt
         self.guarantee = masked_guarantee(group, public_seed)
 
-    def client(self, number: int) -> MaskedClient:
-        """Return the role of client `number`, enrolled."""
-        return self._clients[number]
 
-    def server(self) -> MaskedServer:
-        """Return the role of the server, enrolled."""
-        return self._server
-
-    def setup_traffic(self) -> Traffic:
-        """Return what the set-up moved."""
-        return self._traffic
-
-
-def _caveats(
-    n_clients: int, random: RandomBytes, seed: int | None, public_seed: int | None
-) -> tuple[str, ...]:
+def _caveats(n_clients: int, random: RandomBytes, public_seed: int | None) -> tuple[str, ...]:
     found = []
-    if seed is not None and random is not os.urandom:
-        raise ConfigurationError("insecure_seed", seed, "give a seed or a random source, not both")
-    if seed is not None:
-        found.append(
-            f"INSECURE: all keys are derived from the seed {seed}; whoever knows it unmasks"
-        )
-    elif random is not os.urandom:
+    if random is not os.urandom:
         found.append("keys come from a caller's randomness, for which this package cannot vouch")
     if public_seed is not None and n_clients > COMPLETE_UP_TO:
         found.append(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from secure_fd.errors import ConfigurationError, LocalError, MissingClientError, PeerError
+from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer
 from secure_fd.votes.codec import UnitArray, WordArray
@@ -105,24 +105,5 @@ class PlainSum(SecureSum):
 
     def __init__(self, n_clients: int) -> None:
         self.n_clients, self.session = n_clients, os.urandom(32)
-
-    def client(self, number: int) -> PlainClient:
-        """Return the client role of client `number`."""
-        return PlainClient(number, self.session, self.n_clients)
-
-    def server(self) -> PlainServer:
-        """Return the server role."""
-        return PlainServer(self.session, self.n_clients)
-
-
-def sum_for(n_clients: int, aggregation: SecureSum | None) -> SecureSum:
-    """Return the sum that was chosen, or one in clear.
-
-    Raises ConfigurationError where it was made for another number of clients.
-    """
-    chosen = aggregation or PlainSum(n_clients)
-    if chosen.n_clients != n_clients:
-        raise ConfigurationError(
-            "aggregation", chosen.n_clients, f"make it for {n_clients} clients"
-        )
-    return chosen
+        self._clients = [PlainClient(k, self.session, n_clients) for k in range(n_clients)]
+        self._server = PlainServer(self.session, n_clients)

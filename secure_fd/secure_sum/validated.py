@@ -70,11 +70,3 @@ class Prio3Sum(SecureSum, SecretHolder):
         self.corrupt = session.quorum - 2  # two honest clients are in the smallest sum
         self._server = ValidatedServer(session, Helper(session, key).receive)
         self._clients = [ValidatedClient(k, identities[k], session) for k in identities]
-
-    def client(self, number: int) -> ValidatedClient:
-        """Return the client role of client `number`."""
-        return self._clients[number]
-
-    def server(self) -> ValidatedServer:
-        """Return the server role."""
-        return self._server

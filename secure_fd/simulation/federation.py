@@ -34,7 +34,7 @@ from secure_fd.protocol.transcript import (
     observed,
 )
 from secure_fd.secure_sum.base import SecureSum
-from secure_fd.secure_sum.plain import sum_for
+from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.simulation.build import PublicFacts, RunParts, checked, named_recipe
 from secure_fd.simulation.checks import check_parties, check_test, device_of
 from secure_fd.training.recipes import Schedule
@@ -155,7 +155,10 @@ class Federation:
         self.recipe = named_recipe("ours", method, facts)
         """Rounds and schedule by default."""
         steps = (schedule or self.recipe.schedule).fitted(facts.n_proxies)
-        self.protection, self.aggregation = protection or NoProtection(), sum_for(n, aggregation)
+        self.protection, self.aggregation = protection or NoProtection(), aggregation or PlainSum(n)
+        if self.aggregation.n_clients != n:
+            made = self.aggregation.n_clients
+            raise ConfigurationError("aggregation", made, f"make it for {n} clients")
         recipe = replace(self.recipe, schedule=steps)
         parts = RunParts(self.method, self.protection, recipe, facts, seed, releases_per_pair)
         parts.check_sum(self.aggregation)
@@ -259,7 +262,7 @@ class Federation:
             self.protection.agree(len(proxies), self._setting.n_classes)
             sent = self.transcript.proxies_bytes
             self.transcript.broadcast(pixel_bytes(proxy_pixels(proxies)) if sent is None else sent)
-        spent = self.aggregation.setup_traffic()
+        spent = self.aggregation.setup_traffic
         for k in range(len(self.clients)):
             self.transcript.up[k] += spent.up.get(k, 0)
             self.transcript.down[k] += spent.down.get(k, 0)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.masked import MaskedSum
@@ -28,7 +29,7 @@ def exact(result: Summed, index: int, who: tuple[int, ...]) -> bool:
 
 def views(method: MaskedSum) -> set[bytes]:
     """Of the set-ups that the clients and the server use."""
-    found = {client._enrolment.group.view for client in method._clients.values() if client.enrolled}
+    found = {client._enrolment.group.view for client in method._clients if client.enrolled}
     return found | {method._server.group.view}
 
 
@@ -52,7 +53,7 @@ def test_six_rounds_of_epochs_of_two_sum_exactly_with_a_client_away(hybrid):
 
 
 def test_a_client_that_drops_out_in_a_set_ups_first_round_is_in_the_next():
-    method = MaskedSum(N, epoch=2, insecure_seed=1)
+    method = MaskedSum(N, epoch=2, random=insecure_bytes(1), hybrid=False)
     for index in range(4):
         lost = {1: Stage.INPUT} if index == 2 else {}
         result = summed(method, index, vectors_of(index), BOUND, dropouts=lost)
@@ -61,7 +62,7 @@ def test_a_client_that_drops_out_in_a_set_ups_first_round_is_in_the_next():
 
 
 def test_too_few_at_a_set_up_void_the_round_and_the_next_one_sets_up_again():
-    method = MaskedSum(N, epoch=2, insecure_seed=2)
+    method = MaskedSum(N, epoch=2, random=insecure_bytes(2), hybrid=False)
     assert exact(summed(method, 1, vectors_of(1), BOUND), 1, ALL)
     void = summed(method, 2, vectors_of(2, (0, 1, 2)), BOUND)
     assert "2 of 5 clients joined; 4 are needed" in void.aborted
@@ -70,18 +71,18 @@ def test_too_few_at_a_set_up_void_the_round_and_the_next_one_sets_up_again():
 
 
 def test_an_epoch_that_is_skipped_costs_one_set_up():
-    method = MaskedSum(N, epoch=3, insecure_seed=3)
+    method = MaskedSum(N, epoch=3, random=insecure_bytes(3), hybrid=False)
     for index in (0, 2, 7, 8, 30):
         assert exact(summed(method, index, vectors_of(index), BOUND), index, ALL)
 
 
 def test_rounds_of_an_epochs_end_bring_nothing_of_the_next():
     """What was prepared would be under channels that are gone by then."""
-    method = MaskedSum(N, epoch=2, insecure_seed=4)
+    method = MaskedSum(N, epoch=2, random=insecure_bytes(4), hybrid=False)
     sent = [summed(method, index, vectors_of(index), BOUND).up[0] for index in range(2)]
     prepare = 32 + 32 + (32 * 4 + 16) + 80 * 4
     assert sent[0] - sent[1] == (48 + prepare) + prepare
-    assert all(client._enrolment.prepared is None for client in method._clients.values())
+    assert all(client._enrolment.prepared is None for client in method._clients)
 
 
 def test_no_party_opens_a_round_of_another_epoch():

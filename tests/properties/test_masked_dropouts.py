@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.secagg.client import MaskingClient
 from secure_fd.secagg.server import MaskingServer
 from secure_fd.secure_sum.masked import MaskedSum
@@ -99,7 +100,7 @@ def every_plan(n: int) -> Iterator[Plan]:
 
 
 def fresh(n: int, **settings_: int) -> MaskedSum:
-    return MaskedSum(n, insecure_seed=n, **settings_)
+    return MaskedSum(n, random=insecure_bytes(n), hybrid=False, **settings_)
 
 
 def test_every_schedule_of_four_clients_that_start_afresh():

@@ -4,6 +4,8 @@ That sums are exact for any cohort, bound and input is in test_noisy_sums.py; wh
 clients fall silent is in test_masked_dropouts.py.
 """
 
+import os
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ Vectors = dict[int, WordArray]
 @pytest.mark.parametrize("words", [32_767, 32_768, 32_769, 70_000])
 def test_masks_cancel_across_blocks(words):
     vectors = {k: np.full(words, k, np.uint64) for k in range(3)}
-    total = summed(MaskedSum(3, insecure_seed=2), 0, vectors, 2**55).total
+    total = summed(MaskedSum(3, random=insecure_bytes(2), hybrid=False), 0, vectors, 2**55).total
     assert (total == 3).all()
 
 
@@ -46,7 +48,7 @@ def test_count_and_class_sums_come_from_one_total():
     vectors = {k: CODEC.encode(vote) for k, vote in cast.items()}
     sums = [
         CODEC.decode(summed(method, 0, vectors, CODEC.levels).total, 5)
-        for method in (MaskedSum(5, insecure_seed=3), PlainSum(5))
+        for method in (MaskedSum(5, random=insecure_bytes(3), hybrid=False), PlainSum(5))
     ]
     for result in sums:
         assert np.allclose(result.count, sum(vote.weights for vote in cast.values()))
@@ -135,7 +137,7 @@ def test_a_dropout_costs_one_stage_and_a_signature():
 
 def test_a_set_up_and_a_first_round_are_counted_to_the_byte():
     method = MaskedSum(4, hybrid=False)
-    agreed = method.setup_traffic()
+    agreed = method.setup_traffic
     first = summed(method, 0, {k: np.ones(16, np.uint64) for k in range(4)}, 1)
     join, reveal = HEADER + 32 + 32 + SIGNATURE, HEADER + 32 + SIGNATURE
     assert set(agreed.up.values()) == {join + reveal}
@@ -161,7 +163,6 @@ def test_payloads_are_readable_only_where_that_is_said(value, noise):
 def test_insecure_settings_are_caveats_and_defaults_are_none():
     assert MaskedSum(3).caveats == ()
     assert PlainSum(3).caveats == ()
-    assert "seed 7" in MaskedSum(3, insecure_seed=7).caveats[0]
     assert "caller's randomness" in MaskedSum(3, random=insecure_bytes(7)).caveats[0]
     assert MaskedSum(3, public_seed=7).caveats == ()
     assert "public seed 7" in MaskedSum(3, public_seed=7).guarantee
@@ -175,15 +176,14 @@ def test_small_cohorts_and_bad_randomness_are_refused():
     for n in (2, 1, 0):
         with pytest.raises(ConfigurationError, match="n_clients"):
             MaskedSum(n)
-    with pytest.raises(ConfigurationError, match="not both"):
-        MaskedSum(3, insecure_seed=1, random=bytes)
 
 
 def test_a_seed_repeats_the_bytes_and_the_default_does_not():
     vectors = {k: np.full(6, k, np.uint64) for k in range(3)}
+    seeded = (insecure_bytes(1), insecure_bytes(1), insecure_bytes(2))
     one, same, other, free, free_again = (
-        summed(MaskedSum(3, insecure_seed=seed), 0, vectors, 2).payloads[0].tolist()
-        for seed in (1, 1, 2, None, None)
+        summed(MaskedSum(3, random=source, hybrid=False), 0, vectors, 2).payloads[0].tolist()
+        for source in (*seeded, os.urandom, os.urandom)
     )
     assert one == same
     assert len({tuple(words) for words in (one, other, free, free_again)}) == 4

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.samplers import SeededRandom, discrete_gaussian
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms
@@ -71,7 +72,7 @@ def test_signed_sums_are_exact_or_void(case):
     left = n - len(case.dropouts)
     enough = len(arrived) >= case.noise.survivors
     for method, works in (
-        (MaskedSum(n, insecure_seed=1), enough and left >= 2 * n // 3 + 1),
+        (MaskedSum(n, random=insecure_bytes(1), hybrid=False), enough and left >= 2 * n // 3 + 1),
         (PlainSum(n), enough and bool(arrived)),
     ):
         result = case.run(method)

@@ -8,6 +8,7 @@ import pytest
 from torch import nn
 
 from attacks.view import Capability, Public, View, server_view
+from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError, PeerError
 from secure_fd.methods.selective_fd import SelectiveFD, WeighedVotes
@@ -26,7 +27,7 @@ ROUNDS = 3
 
 def masked() -> MaskedSum:
     """Keys from a seed, so that every statistic below is the same in every run."""
-    return MaskedSum(4, insecure_seed=11)
+    return MaskedSum(4, random=insecure_bytes(11), hybrid=False)
 
 
 def trained(data: FederatedData, aggregation: SecureSum) -> Federation:

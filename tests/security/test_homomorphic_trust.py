@@ -4,6 +4,7 @@ Each refusal stands beside a twin without it, in which the attack succeeds.
 """
 
 import copy
+import os
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import tenseal
 
+from attacks.audit.setting import replaced
 from secure_fd.crypto.keys import EVERYONE, SERVER, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg.session import RoundTerms, encode_set
@@ -39,7 +41,8 @@ class Cohort:
     """Five clients with their inputs; the test is the server. Client 0 opens round 3."""
 
     def __init__(self, terms: RoundTerms = TERMS, seed: int = 1) -> None:
-        self.sums = HomomorphicSum(N, random=insecure_bytes(seed))
+        with replaced(os, "urandom", insecure_bytes(seed)):
+            self.sums = HomomorphicSum(N)
         self.clients = {k: self.sums.client(k) for k in range(N)}
         self.sent = {k: client.load(terms, VALUES[k])[0] for k, client in self.clients.items()}
         self.round = he._Round(self.sums.session, N, TERMS)
@@ -278,11 +281,12 @@ def test_secrets_are_in_no_text_and_no_pickle(play):
                 attempt(secretive)
 
 
-def test_the_session_id_covers_what_was_agreed():
+def test_the_session_id_covers_what_was_agreed(monkeypatch):
     base = {"n_clients": 3, "configuration": b"c", "proxies": b"p", "seed": 1}
     others = ({}, {"n_clients": 4}, {"configuration": b"x"}, {"proxies": b"x"}, {"seed": 2})
     ids = set()
     for changed in (*others, {}):
         agreed = base | changed
-        ids.add(HomomorphicSum(random=insecure_bytes(agreed.pop("seed")), **agreed).session)
+        monkeypatch.setattr(os, "urandom", insecure_bytes(agreed.pop("seed")))
+        ids.add(HomomorphicSum(**agreed).session)
     assert len(ids) == len(others)

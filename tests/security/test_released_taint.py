@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from attacks.audit.setting import replaced
+from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import Images
@@ -166,7 +167,7 @@ class Case:
 
 def masked() -> MaskedSum:
     """Keys and masks from a seed, so that only inputs can differ."""
-    return MaskedSum(4, insecure_seed=11)
+    return MaskedSum(4, random=insecure_bytes(11), hybrid=False)
 
 
 def clear() -> PlainSum:

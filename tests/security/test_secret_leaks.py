@@ -186,7 +186,7 @@ def test_what_holds_secrets_cannot_be_pickled_or_copied(protocol):
         AgreementKey.generate(insecure_bytes(0)),
         Sealer(bytes(32)),
         prg.Keystream(bytes(32)),
-        MaskedSum(3, insecure_seed=0),
+        MaskedSum(3, random=insecure_bytes(0), hybrid=False),
     ]
     for holder in holders:
         with pytest.raises(LocalError, match="cannot be pickled or copied"):

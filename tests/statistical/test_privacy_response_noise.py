@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.privacy.label import BoolArray, NoisyLabels, RandomizedResponse, sample_symbols
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum
@@ -96,7 +97,13 @@ def masked_sums(mechanism: RandomizedResponse) -> tuple[FloatArray, FloatArray, 
         assert np.array_equal(vectors[k].reshape(M, 4), named)
     absent = vectors.pop(1)
     assert absent.any()
-    result = summed(MaskedSum(10, insecure_seed=9), 0, vectors, codec.levels, dropouts=LOST)
+    result = summed(
+        MaskedSum(10, random=insecure_bytes(9), hybrid=False),
+        0,
+        vectors,
+        codec.levels,
+        dropouts=LOST,
+    )
     named_in_all = codec.decode(result.total, len(result.survivors)).total * codec.levels
     return np.rint(named_in_all), np.sum([meant[k] for k in result.survivors], axis=0), result
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
+from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError
 from secure_fd.privacy.base import Answer
@@ -163,7 +164,7 @@ def most_answers_to_a_pair(unit: Recording, data: FederatedData) -> int:
     )
     made = federation(
         data,
-        aggregation=MaskedSum(4, insecure_seed=1),
+        aggregation=MaskedSum(4, random=insecure_bytes(1), hybrid=False),
         protection=unit,
         schedule=all_proxies(data),
         dropouts=lost,
