@@ -62,7 +62,7 @@ from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.protocol.transcript import Transcript
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training import models
 from secure_fd.training.recipes import Schedule
 
@@ -202,7 +202,8 @@ def _labels_in_clear(data: FederatedData, seed: int) -> float:
     )
     networks = [public.architecture(seed) for _ in data.clients]
     run = Federation(
-        participants_of(networks, data.clients),
+        networks,
+        data.clients,
         None,
         FedAvg(),
         schedule=Schedule(local_steps=1, proxy_steps=0),

@@ -30,7 +30,7 @@ from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.protocol.messages import ServerRole, ServerTurn
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training import models
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.fixed_point import record_shares
@@ -132,7 +132,8 @@ def one_update(
         spent = PrivateSGD(private.epsilon, private.delta, _ROUNDS, *rates)
     noise: Random = SeededRandom(seed) if data.name in IMAGE_SETS else os.urandom
     run = Federation(
-        participants_of([architecture(seed) for _ in clients], clients),
+        [architecture(seed) for _ in clients],
+        clients,
         None,
         FedAvg(private=spent, random=noise),
         schedule=Schedule(

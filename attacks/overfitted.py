@@ -25,7 +25,7 @@ from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.base import PrivacyMechanism
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import SGD, Schedule
 
 CLIENTS: Final = 4
@@ -110,7 +110,8 @@ def _seen(
     ]
     proxies = _as_images(public.proxies)
     run = Federation(
-        participants_of(networks, clients),
+        networks,
+        clients,
         proxies,
         method,
         aggregation=MaskedSum(len(clients), public_seed=seed) if masks else None,

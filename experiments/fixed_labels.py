@@ -19,12 +19,11 @@ from torch.nn import functional
 
 from experiments.measures import BOUND, TAUGHT, TERMS, TEST_LOSS
 from secure_fd.cache import freed_with_owner
-from secure_fd.data.federated import FederatedData
+from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.simulation.build import architectures
-from secure_fd.simulation.federation import Participant
 from secure_fd.training import models
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.training.trainer import Trainer, accuracy, default_device, logits, predict
@@ -60,7 +59,8 @@ class FixedLabels:
 
     def __init__(
         self,
-        participants: Sequence[Participant],
+        networks: Sequence[nn.Module],
+        clients: Sequence[ClientData],
         lesson: Lesson,
         alpha: float,
         schedule: Schedule,
@@ -70,19 +70,15 @@ class FixedLabels:
             raise LocalError(f"alpha is a weight from 0 to 1, not {alpha}")
         self.lesson = lesson
         self.alpha = alpha
-        self.participants = participants
+        self.models = list(networks)
+        """Every client's own network."""
         self._device = default_device()
         self._steps = schedule.fedavg_steps
         self._students = [
-            _Student(p, lesson, alpha, schedule.sgd, 1000 * seed + k)
-            for k, p in enumerate(participants)
+            _Student(network, own.train, lesson, alpha, schedule.sgd, 1000 * seed + k)
+            for k, (network, own) in enumerate(zip(networks, clients, strict=True))
         ]
-        self.transcript = Transcript(len(participants))
-
-    @property
-    def models(self) -> list[nn.Module]:
-        """Every client's own network."""
-        return [p.model for p in self.participants]
+        self.transcript = Transcript(len(clients))
 
     def accuracies(self, test: Images) -> list[float]:
         """Every client's accuracy."""
@@ -100,10 +96,16 @@ class FixedLabels:
 
 class _Student:
     def __init__(
-        self, participant: Participant, lesson: Lesson, alpha: float, sgd: SGD, seed: int
+        self,
+        network: nn.Module,
+        train: Images,
+        lesson: Lesson,
+        alpha: float,
+        sgd: SGD,
+        seed: int,
     ) -> None:
-        self._model = participant.model.to(default_device())
-        self._train = participant.data.train
+        self._model = network.to(default_device())
+        self._train = train
         self._lesson = lesson
         self._alpha = alpha
         self._sgd = sgd

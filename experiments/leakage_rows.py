@@ -10,10 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final
 
+from torch import nn
+
 from attacks.base import Labelled, substream
 from attacks.budgets import Digits, Factory, LeakageGame, bundled_digits, server_sees
 from attacks.overfitted import all_training, perceptron
 from experiments.rows import Secure
+from secure_fd.data.federated import ClientData
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.base import Method
 from secure_fd.methods.fedavg import FedAvg
@@ -31,8 +34,6 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.simulation.federation import (
     Federation,
-    Participant,
-    participants_of,
 )
 from secure_fd.training.recipes import SGD, Schedule
 
@@ -76,11 +77,13 @@ def digits() -> Digits:
     return bundled_digits()
 
 
-def participants(records: Sequence[Labelled], seed: int) -> list[Participant]:
-    """One a client, all of whose records train."""
+def participants(
+    records: Sequence[Labelled], seed: int
+) -> tuple[list[nn.Module], list[ClientData]]:
+    """Networks and data of the clients, all of whose records train."""
     count = range(len(records))
     networks = [perceptron(256, CLASSES, substream(seed, f"network {k}")) for k in count]
-    return participants_of(networks, [all_training(own, CLASSES) for own in records])
+    return networks, [all_training(own, CLASSES) for own in records]
 
 
 def secure(row: Row, clients: int, seed: int) -> SecureSum | None:
@@ -104,7 +107,7 @@ def votes(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
     if row.epsilon is not None:
         noise = LabelUnit(row.epsilon, DELTA, random=SeededRandom(seed))
     run = Federation(
-        participants(records, seed),
+        *participants(records, seed),
         digits().proxies.images if row.method.needs_proxies else None,
         row.method,
         aggregation=secure(row, len(records), seed),
@@ -123,7 +126,7 @@ def parameters(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
         steps = _FEDAVG_STEPS * _FEDAVG_ROUNDS
         private = PrivateSGD(row.epsilon, DELTA, steps, batch=_SCHEDULE.sgd.local_batch)
     run = Federation(
-        participants(records, seed),
+        *participants(records, seed),
         None,
         FedAvg(private=private, random=SeededRandom(seed)),
         schedule=Schedule(local_steps=_FEDAVG_STEPS, proxy_steps=0, sgd=_SCHEDULE.sgd),
@@ -156,7 +159,7 @@ def class_sums(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
         )
         unit, features = pooled, pooled.features
     run = Federation(
-        participants(records, seed),
+        *participants(records, seed),
         proxies.images,
         PooledHeads(residual_rounds=0, features=features),
         aggregation=secure(row, len(records), seed),

@@ -237,7 +237,7 @@ def _scores(
             yield k, method.scores(network, made.data.proxies.pixels)
         return
     for k in range(len(runner.models)):
-        scores = runner.selector_scores(k)
+        scores = runner.roles[k].scores()
         if scores is not None:
             yield k, scores
 
@@ -280,7 +280,7 @@ def diagnose(runner: "Federation", data: "FederatedData") -> dict[str, float]:
         right = last.predictions[kept].argmax(axis=1) == truth[last.indices[kept]]
         found["right labels among kept"] = float(right.mean())
     found[SINGLE] = runner.single_contributors
-    found["most releases of a proxy"] = float(runner.most_released)
+    found["most releases of a proxy"] = float(runner.server_role.most_released())
     own: list[float] = []
     for k, scores in _scores(runner):
         own += auroc(np.isin(truth, data.clients[k].classes), scores)

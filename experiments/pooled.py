@@ -154,7 +154,7 @@ def seeded_run(
     from secure_fd.privacy.record import PooledRecordUnit
     from secure_fd.privacy.samplers import SeededRandom
     from secure_fd.simulation.build import fresh_networks, pooled_heads, secure_sum
-    from secure_fd.simulation.federation import Federation, participants_of
+    from secure_fd.simulation.federation import Federation
     from secure_fd.training.trainer import run_each
 
     method = pooled_heads(epsilon, local=local)
@@ -169,7 +169,8 @@ def seeded_run(
         random=SeededRandom(seed),
     )
     run = Federation(
-        participants_of(fresh_networks(made, seed), made.clients),
+        fresh_networks(made, seed),
+        made.clients,
         made.proxies.pixels,
         method,
         aggregation=secure_sum(None if local else "masks", made, seed),

@@ -64,7 +64,7 @@ from secure_fd.selection.selectors import (
     Selection,
 )
 from secure_fd.simulation import build as simulation
-from secure_fd.simulation.federation import Dropouts, Federation, Participant, participants_of
+from secure_fd.simulation.federation import Dropouts, Federation
 from secure_fd.simulation.simulate import promise
 from secure_fd.training import models
 from secure_fd.training.dp_sgd import PrivateTrainer
@@ -131,10 +131,6 @@ class Prepared:
         names = simulation.architectures(self.data.name, len(self.data.clients))
         pairs = zip(names, self.warm, strict=True)
         return [network(name, self.data.n_classes, flat) for name, flat in pairs]
-
-    def participants(self) -> list[Participant]:
-        """The clients with these networks."""
-        return participants_of(self.networks(), self.data.clients)
 
 
 def network(name: str, n_classes: int, flat: Float32Array) -> nn.Module:
@@ -209,11 +205,11 @@ def federation(
     if average:  # one fresh network for all clients, from one start
         start = cell.model or simulation.architectures(data.name, 1)[0]
         networks = [models.build(start, data.n_classes, cell.seed) for _ in data.clients]
-        parties = participants_of(networks, data.clients)
     else:
-        parties = made.participants()
+        networks = made.networks()
     run = Federation(
-        parties,
+        networks,
+        data.clients,
         data.proxies.pixels,
         method,
         aggregation=cast(SecureSum, TimedSum(sums)),
@@ -452,7 +448,7 @@ def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> st
 def fixed_labels(cell: rows.Cell, made: Prepared) -> FixedLabels:
     """Clients that learn from proxies whose labels never change."""
     lesson, alpha = _lesson(cell, made), cell.alpha or 0.0
-    return FixedLabels(made.participants(), lesson, alpha, cell.schedule, cell.seed)
+    return FixedLabels(made.networks(), made.data.clients, lesson, alpha, cell.schedule, cell.seed)
 
 
 def _lesson(cell: rows.Cell, made: Prepared) -> Lesson:

@@ -54,8 +54,6 @@ from .selection.selectors import KulsifSelector as KulsifSelector
 from .selection.selectors import ProxyRatioSelector as ProxyRatioSelector
 from .simulation.federation import Dropouts as Dropouts
 from .simulation.federation import Federation as Federation
-from .simulation.federation import Participant as Participant
-from .simulation.federation import participants_of as participants_of
 from .simulation.simulate import Simulation as Simulation
 from .simulation.simulate import simulate as simulate
 from .training import models as models

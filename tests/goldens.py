@@ -101,7 +101,7 @@ def measured(method: Method, sum_name: str, seed: int) -> Golden:
     data = data_of(seed)
     asks = getattr(method, "needs_proxies", True)
     run = Federation(
-        participants(data, seed),
+        *participants(data, seed),
         data.proxies.pixels if asks else None,
         method,
         aggregation=SUMS[sum_name](),

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
@@ -20,7 +20,7 @@ from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.selection.selectors import ProxyRatioSelector, Selection
-from secure_fd.simulation.federation import Dropouts, Federation, Participant
+from secure_fd.simulation.federation import Dropouts, Federation
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.codec import Ensemble, FloatArray, IntArray, Sums
@@ -61,11 +61,11 @@ def networks(count: int, seed: int = 0, n_classes: int = 10) -> list[nn.Module]:
         return [nn.Sequential(nn.Flatten(), nn.Linear(784, n_classes)) for _ in range(count)]
 
 
-def participants(data: FederatedData, seed: int = 0) -> list[Participant]:
-    made = networks(len(data.clients), seed, data.n_classes)
-    return [
-        Participant(network, client) for network, client in zip(made, data.clients, strict=True)
-    ]
+def participants(
+    data: FederatedData, seed: int = 0
+) -> tuple[list[nn.Module], tuple[ClientData, ...]]:
+    """Networks and records."""
+    return networks(len(data.clients), seed, data.n_classes), data.clients
 
 
 def federation(
@@ -81,7 +81,7 @@ def federation(
     networks_seed: int = 0,
 ) -> Federation:
     return Federation(
-        participants(data, networks_seed),
+        *participants(data, networks_seed),
         data.proxies.pixels,
         method or SelectiveFD("hard", votes="counted"),  # whole votes are easy to follow
         aggregation=aggregation,

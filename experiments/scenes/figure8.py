@@ -36,7 +36,7 @@ from secure_fd.data.sources import load
 from secure_fd.methods.base import Labels
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.simulation.federation import Federation, Participant, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training import models
 from secure_fd.training.trainer import predict
 from secure_fd.votes.codec import one_hot
@@ -246,8 +246,7 @@ def _averaged(turn: Turn[Ready]) -> _Target:
     data, count = turn.made.data, turn.made.effort.fedavg_rounds
     shared = [models.build(models.SHARED, data.n_classes, turn.seed) for _ in data.clients]
     steps = paper_recipe(turn.job.dataset, "strong").schedule
-    members = participants_of(shared, data.clients)
-    runner = Federation(members, None, FedAvg(), schedule=steps, seed=turn.seed)
+    runner = Federation(shared, data.clients, None, FedAvg(), schedule=steps, seed=turn.seed)
     return _trained(turn, runner, count)
 
 
@@ -302,13 +301,13 @@ def _distilled(turn: Turn[Ready]) -> _Stolen:
     effort, data, seed = turn.made.effort, turn.made.data, turn.seed
     labels: Labels = "soft" if turn.row == "selective-fd-soft" else "hard"
     method, names = SelectiveFD(labels), HETEROGENEOUS
-    participants = [
-        Participant(models.build(names[k % len(names)], data.n_classes, 100 * seed + k), client)
-        for k, client in enumerate(data.clients)
+    networks = [
+        models.build(names[k % len(names)], data.n_classes, 100 * seed + k)
+        for k in range(len(data.clients))
     ]
-    recipe = paper_recipe(turn.job.dataset, "strong")
+    recipe, proxies = paper_recipe(turn.job.dataset, "strong"), data.proxies.pixels
     steps = replace(recipe.schedule, warmup_steps=effort.warmup_steps)
-    runner = Federation(participants, data.proxies.pixels, method, schedule=steps, seed=seed)
+    runner = Federation(networks, data.clients, proxies, method, schedule=steps, seed=seed)
     count = min(effort.rounds, recipe.rounds)
     target = _trained(turn, runner, count, labels)
     estimate = turn.made.thief.run(target.view, seed)

@@ -43,7 +43,7 @@ from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.simulation.federation import Federation, Participant, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.training.trainer import accuracy, predict
 
@@ -159,17 +159,18 @@ def play(made: Prepared, row: Row, job: Job, seed: int, run: int) -> Played:
         made.public.architecture(base.substream(own, f"network {k}"))
         for k in range(made.scale.clients)
     ]
-    members = participants_of(networks, clients_of(made, run))
+    clients = clients_of(made, run)
     if row.labels is None:
-        return _fedavg(made, row, job, members, own)
+        return _fedavg(made, row, job, networks, clients, own)
     protection: PrivacyMechanism = NoProtection()
     if row.noise:
         protection = LabelUnit(job.epsilon, job.delta)
     runner = Federation(
-        members,
+        networks,
+        clients,
         made.public.proxies,
         SelectiveFD(row.labels),
-        aggregation=(MaskedSum(len(members), public_seed=own) if row.masks else None),
+        aggregation=(MaskedSum(len(clients), public_seed=own) if row.masks else None),
         protection=protection,
         schedule=made.scale.schedule,
         seed=own,
@@ -179,7 +180,14 @@ def play(made: Prepared, row: Row, job: Job, seed: int, run: int) -> Played:
     return Played(runner.transcript, tuple(runner.models), reached)
 
 
-def _fedavg(made: Prepared, row: Row, job: Job, members: Sequence[Participant], own: int) -> Played:
+def _fedavg(
+    made: Prepared,
+    row: Row,
+    job: Job,
+    networks: Sequence[nn.Module],
+    clients: Sequence[ClientData],
+    own: int,
+) -> Played:
     scale = made.scale
     private = None
     if row.noise:
@@ -187,7 +195,8 @@ def _fedavg(made: Prepared, row: Row, job: Job, members: Sequence[Participant], 
         private = PrivateSGD(job.epsilon, job.delta, scale.private_steps, batch=batch)
     # Six megabytes a run at full scale: the server keeps what it saw, and so does its attacker.
     steps = Schedule(local_steps=scale.fedavg_steps, proxy_steps=0, sgd=scale.schedule.sgd)
-    runner = Federation(members, None, FedAvg(private=private), schedule=steps, seed=own)
+    method = FedAvg(private=private)
+    runner = Federation(networks, clients, None, method, schedule=steps, seed=own)
     runner.transcript.keep_uploads = True
     runner.fit(scale.private_steps // scale.fedavg_steps)
     final = runner.models[0]

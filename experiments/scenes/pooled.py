@@ -17,7 +17,7 @@ from secure_fd.privacy.base import NoProtection
 from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.simulation.build import fresh_networks, secure_sum
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import Schedule
 
 _BLOCKS, _QUICK_BLOCKS = (30, 100, 300), (30,)
@@ -89,7 +89,8 @@ def _run(row: _Row, job: Job, data: FederatedData, seed: int) -> Federation:
         )
         method = replace(method, residual_rounds=sums - 1, features=unit.features)
     made = Federation(
-        participants_of(fresh_networks(data, seed), data.clients),
+        fresh_networks(data, seed),
+        data.clients,
         data.proxies.pixels,
         method,
         aggregation=secure_sum("masks" if row.masks else None, data, seed),

@@ -43,7 +43,7 @@ from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.selectors import ProxyRatioSelector
-from secure_fd.simulation.federation import Federation, Participant, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training import models
 from secure_fd.training.recipes import SGD, Schedule
 
@@ -149,7 +149,8 @@ def _fedavg(
         private = PrivateSGD(job.epsilon, job.delta, steps, recipe.learning_rate, recipe.batch)
     shared = [network(public, start).train() for _ in clients]  # Opacus hooks training alone
     run = Federation(
-        participants_of(shared, clients),
+        shared,
+        clients,
         None,
         FedAvg(private=private),
         schedule=Schedule(
@@ -198,15 +199,11 @@ def _check_truth(row: _Row, view: View, drawn: Mapping[int, Labelled]) -> None:
 def _distilled(turn: Turn[_Set]) -> _Met:
     """A round in which no parameters cross: there is no update to invert."""
     data, public = turn.made.data, turn.made.public(_CNN)
-    participants = [
-        Participant(models.build(_CNN, data.n_classes, turn.seed + k), client)
-        for k, client in enumerate(data.clients[:2])
-    ]
+    networks = [models.build(_CNN, data.n_classes, turn.seed + k) for k in range(2)]
     steps = Schedule(warmup_steps=1, proxy_steps=1, proxies_per_round=64)
     method = SelectiveFD("hard", ProxyRatioSelector())
-    run = Federation(
-        participants, data.proxies.pixels[:100], method, schedule=steps, seed=turn.seed
-    )
+    proxies = data.proxies.pixels[:100]
+    run = Federation(networks, data.clients[:2], proxies, method, schedule=steps, seed=turn.seed)
     run.fit(2)
     view = server_view(run.transcript, public)
     return _Met((), public, view, view, {}, {})

@@ -37,6 +37,8 @@ def check_parties(
     """
     if seed < 0:
         raise ConfigurationError("seed", seed, "use 0 or more")
+    if len(networks) != len(data):
+        raise ConfigurationError("models", len(networks), f"use one a client: {len(data)}")
     if len(networks) < 2:
         raise ConfigurationError("participants", len(networks), "use 2 or more")
     _check_kinds(networks, data)

@@ -33,6 +33,7 @@ from secure_fd.protocol.transcript import (
     Transcript,
     observed,
 )
+from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.simulation.build import PublicFacts, RunParts, checked, named_recipe
@@ -45,30 +46,13 @@ from secure_fd.training.trainer import (
     run_each,
     torch_settings_for,
 )
-from secure_fd.votes.codec import FloatArray, contributors
+from secure_fd.votes.codec import contributors
 from secure_fd.wire import Stage
-
-__all__ = ["Federation", "Participant"]
 
 StepRunner = Callable[[Sequence[Steps]], None]
 _LOG = logging.getLogger("secure_fd")
 _REFUSALS = (PeerError, LocalError, BudgetError)
-"""What a client raises where it does not go on, whoever is to blame."""
-
-
-@dataclass(frozen=True, slots=True)
-class Participant:
-    """What one client brings: a network of its own and its private records.
-
-    >>> from secure_fd import federate, load, models, parse_split
-    >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
-    >>> networks = [models.build("cnn-5-5-50", 10, seed=k) for k in range(3)]
-    >>> Participant(networks[0], data.clients[0]).data.classes
-    (0,)
-    """
-
-    model: nn.Module
-    data: ClientData
+"""Exceptions with which a client rejects a message."""
 
 
 _STAGES: Final = tuple(Stage)
@@ -108,7 +92,8 @@ class Federation:
     `transcript` to record more than by default.
 
     Args:
-        participants: networks and records of the clients.
+        networks: one for each client, not shared.
+        clients: their private records.
         proxies: public pixels [P, ...]; a method that needs none does not receive them.
         method: an instance.
         aggregation: the secure sum; in clear by default.
@@ -124,15 +109,15 @@ class Federation:
         >>> from secure_fd import SelectiveFD, federate, load, models, parse_split
         >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
         >>> networks = [models.build("cnn-5-5-50", 10, seed=k) for k in range(3)]
-        >>> people = participants_of(networks, data.clients)
-        >>> run = Federation(people, data.proxies.pixels, SelectiveFD())
+        >>> run = Federation(networks, data.clients, data.proxies.pixels, SelectiveFD())
         >>> run.method.name
         'Selective-FD soft'
     """
 
     def __init__(
         self,
-        participants: Sequence[Participant],
+        networks: Sequence[nn.Module],
+        clients: Sequence[ClientData],
         proxies: Tensor | None,
         method: Method,
         *,
@@ -144,14 +129,12 @@ class Federation:
         seed: int = 0,
         device: torch.device | str | None = None,
     ) -> None:
-        networks, data = [p.model for p in participants], [p.data for p in participants]
-        n = len(participants)
-        self.method, self.models = checked(method), networks
-        self.participants = list(participants)
+        n = len(clients)
+        self.method, self.models, self.data = checked(method), list(networks), list(clients)
         self._device = default_device() if device is None else device_of(device)
         proxies = proxies if self.method.needs_proxies else None
-        check_parties(networks, data, proxies, seed)
-        facts = PublicFacts.of_clients(data, proxies)
+        check_parties(networks, clients, proxies, seed)
+        facts = PublicFacts.of_clients(clients, proxies)
         self.recipe = named_recipe("ours", method, facts)
         """Rounds and schedule by default."""
         steps = (schedule or self.recipe.schedule).fitted(facts.n_proxies)
@@ -165,7 +148,8 @@ class Federation:
         joint = self.aggregation.seed or joint_seed(public_nonces(seed, n))
         self._setting = parts.setting(joint, self._device)
         self.method.check(self._setting, networks)
-        owns = [parts.own(k, p.model, p.data, self._device) for k, p in enumerate(participants)]
+        pairs = enumerate(zip(networks, clients, strict=True))
+        owns = [parts.own(k, model, data, self._device) for k, (model, data) in pairs]
         self.roles = [self.method.client(self._setting, own) for own in owns]
         self.server_role = self.method.server(self._setting, networks[0])
         self.trainer: StepRunner = run_each
@@ -177,7 +161,8 @@ class Federation:
         self._silent: dict[int, Stage] = {}  # from which stage on a client that refused is silent
         self._refusals: dict[int, str] = {}
         self._seen: list[ObservedRound[None]] = []  # the sums of this round
-        self._inputs: dict[int, bytes] = {}  # of the open sum, as they were sent
+        self._inputs: dict[int, bytes] = {}  # that the server took, as they were sent
+        self._inputs_of: RoundTerms | None = None  # the sum that they are of
         self._answered = np.zeros(2)
         self._training = TrainingMode(networks)
         self._next = 0
@@ -244,17 +229,13 @@ class Federation:
         for _ in range(count):
             with self._training, self._threads():
                 report = self._round()
-            self._tell(report)
+            came = "aborted" if report.aborted else f"{report.kept:.0%} of what was asked teaches"
+            there = len(report.survivors), len(self.clients)
+            _LOG.info("round %d: %s; %d of %d clients in the sum", report.index, came, *there)
             yield report
 
     def _threads(self) -> AbstractContextManager[None]:
         return torch_settings_for(self.models, self._setting.shape, self._device)
-
-    def _tell(self, report: RoundReport) -> None:
-        """What a round came to, and nothing that clients alone know."""
-        came = "aborted" if report.aborted else f"{report.kept:.0%} of what was asked teaches"
-        there = len(report.survivors), len(self.clients)
-        _LOG.info("round %d: %s; %d of %d clients in the sum", report.index, came, *there)
 
     def _begin(self) -> None:
         proxies = self._setting.proxies
@@ -279,7 +260,7 @@ class Federation:
 
     def _round(self) -> RoundReport:
         index, self._next = self._next, self._next + 1
-        self._seen, self._inputs = [], {}
+        self._seen = []
         self._away = self._dropouts.plan(index, len(self.clients))
         self._silent, self._refusals = {}, {}
         asked = self.server.begin()
@@ -293,13 +274,12 @@ class Federation:
 
     def _until_idle(self) -> None:
         while self.server.busy:
-            terms, inputs, position = self.server.terms, self._inputs, len(self._seen)
+            terms, position = self.server.terms, len(self._seen)
+            inputs = self._inputs if self._inputs_of is terms else {}
             out = self.server.advance()
             if terms is not None and len(self.server.results) > position:
                 made, n = self.server.results[-1], len(self.clients)
                 self._seen.append(observed(self._next - 1, position, terms, n, made, inputs))
-            if self.server.terms is not terms:
-                self._inputs = {}
             self._carry(out)
 
     def _carry(self, out: Outbound) -> None:
@@ -308,7 +288,7 @@ class Federation:
         for k, messages in sorted(out.items()):
             if not self._reached(k, stage, open_now):
                 if not open_now or self._away.get(k) is Stage.PREPARE:
-                    self.server.unreached(k)
+                    self.server.returned(k, self.clients[k].position)
                 continue
             for data in messages:
                 if k not in self._silent:
@@ -334,9 +314,13 @@ class Federation:
         for data in replies:
             if self._answers(client):
                 self.transcript.up[client] += len(data)
-                if self.transcript.keep_inputs and self.server.sums.stage is Stage.INPUT:
-                    self._inputs.setdefault(client, data)
+                sums = self.server.sums
+                due = sums.stage is Stage.INPUT and client in sums.waiting
                 self.server.receive(client, data)
+                if due and self.transcript.keep_inputs and client not in self.server.refused:
+                    if self._inputs_of is not self.server.terms:
+                        self._inputs, self._inputs_of = {}, self.server.terms
+                    self._inputs[client] = data
         return None
 
     def _answers(self, client: int) -> bool:
@@ -357,7 +341,7 @@ class Federation:
 
     def _report(self, index: int) -> RoundReport:
         result, aborted = self.server.last, self.server.aborted
-        missing = self._missing(aborted)
+        missing = self._missing()
         survivors = () if result is None else result.survivors
         for seen in self._seen:
             self.server_role.record(seen, self.transcript)
@@ -380,20 +364,19 @@ class Federation:
             refused=tuple(sorted(refused.items())),
         )
 
-    def _missing(self, aborted: bool) -> dict[int, Stage]:
-        """By client, ascending, the stage from which on it was silent, as the sum noticed it."""
-        noticed = self.server.sums.missing
-        if aborted and noticed:
-            return dict(sorted(noticed.items()))
-        silent = {**self._refused_since(), **self._away}
-        return {k: noticed.get(k, stage) for k, stage in sorted(silent.items())}
+    def _missing(self) -> dict[int, Stage]:
+        """For each client that left the sum early, the stage at which it left, as the sum noticed.
 
-    def _refused_since(self) -> dict[int, Stage]:
-        """By client that was not in the sum to its end, the stage in which it refused or was."""
-        noticed, last = self.server.sums.missing, self.server.last
-        there = () if last is None else last.survivors
-        bad = dict.fromkeys(self.server.refused, self.server.sums.stage)
-        return {k: s for k, s in (bad | self._silent).items() if k in noticed or k not in there}
+        In ascending order of clients.
+        """
+        server, noticed = self.server, self.server.sums.missing
+        if server.aborted and noticed:
+            return dict(sorted(noticed.items()))
+        survivors = () if server.last is None else server.last.survivors
+        refused = dict.fromkeys(server.refused, server.sums.stage) | self._silent
+        left = {k: s for k, s in refused.items() if k in noticed or k not in survivors}
+        silent = {**left, **self._away}
+        return {k: noticed.get(k, stage) for k, stage in sorted(silent.items())}
 
     def _kept(self) -> float:
         """Share of the round's proxies, or of the classes that clients hold, that teaches."""
@@ -415,26 +398,3 @@ class Federation:
         No sum can hide such a client's answer, only whose it is. Known to nobody but the clients.
         """
         return float(self._answered[0] / max(1.0, self._answered[1]))
-
-    @property
-    def most_released(self) -> int:
-        """The most often that any client was asked about any proxy."""
-        return self.server_role.most_released()
-
-    def selector_scores(self, client: int) -> FloatArray | None:
-        """[P] the client selector's scores, for evaluation; None where no selector was asked."""
-        return self.roles[client].scores()
-
-
-def participants_of(models: Sequence[nn.Module], data: Sequence[ClientData]) -> list[Participant]:
-    """Networks and records, client by client; ConfigurationError where their numbers differ.
-
-    >>> from secure_fd import federate, load, models, parse_split
-    >>> data = federate(load("digits"), parse_split("strong"), 3, seed=0)
-    >>> networks = [models.build("cnn-5-5-50", 10, seed=k) for k in range(3)]
-    >>> len(participants_of(networks, data.clients))
-    3
-    """
-    if len(models) != len(data):
-        raise ConfigurationError("models", len(models), f"use one a client: {len(data)}")
-    return [Participant(model, own) for model, own in zip(models, data, strict=True)]

@@ -25,7 +25,7 @@ from secure_fd.simulation.build import (
     build_run,
     secure_sum,
 )
-from secure_fd.simulation.federation import Dropouts, Federation, participants_of
+from secure_fd.simulation.federation import Dropouts, Federation
 from secure_fd.training.recipes import Recipe
 from secure_fd.training.trainer import Steps
 
@@ -169,7 +169,8 @@ def simulate(
     parts = build_run(chosen, PublicFacts.of(data))
     networks = [parts.network(k) for k in range(len(data.clients))]
     federation = Federation(
-        participants_of(networks, data.clients),
+        networks,
+        data.clients,
         data.proxies.pixels,
         parts.method,
         aggregation=secure_sum(secure, data, seed),

@@ -35,7 +35,7 @@ from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings, shared_reference
 from secure_fd.simulation.build import fresh_networks
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import Schedule
 
 SIZE = 400
@@ -84,7 +84,8 @@ def summed(
     features = SMALL if unit is None else unit.features
     method = PooledHeads(sums - 1, features=features)
     made = Federation(
-        participants_of(networks(data), data.clients),
+        networks(data),
+        data.clients,
         data.proxies.pixels,
         method,
         aggregation=MaskedSum(len(data.clients), public_seed=0, hybrid=False) if masks else None,

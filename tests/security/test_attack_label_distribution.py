@@ -19,7 +19,7 @@ from secure_fd.protocol.transcript import ObservedParameters, Transcript
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.codec import FloatArray, KnowledgeCodec, Released, WordArray, one_hot
 from secure_fd.votes.packing import LaneLayout
@@ -183,7 +183,8 @@ def averaged(aggregation: SecureSum | None = None) -> View:
         for held in (records(classes, k) for k, classes in enumerate(TRAINED))
     ]
     fedavg = Federation(
-        participants_of([linear(5) for _ in clients], clients),
+        [linear(5) for _ in clients],
+        clients,
         None,
         FedAvg(),
         schedule=Schedule(local_steps=3, proxy_steps=0, sgd=SGD(0.1, BATCH)),

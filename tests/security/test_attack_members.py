@@ -36,9 +36,9 @@ from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit
-from secure_fd.protocol.transcript import ParameterRound, Transcript
+from secure_fd.protocol.transcript import ObservedParameters, Transcript
 from secure_fd.simulation.build import fresh_networks
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import Schedule
 from tests.attack_games import digits, perceptron
 
@@ -126,7 +126,7 @@ def test_two_clients_are_no_peers_of_each_other():
     assert all(own.any() for own in scores[1:])
 
 
-def without_first(seen: ParameterRound) -> ParameterRound:
+def without_first(seen: ObservedParameters) -> ObservedParameters:
     return replace(seen, uploads={k: own for k, own in (seen.uploads or {}).items() if k})
 
 
@@ -148,7 +148,8 @@ def test_a_run_is_asked_as_its_server_can(method, rounds, words):
     """Beside what the same attack finds among clients that know their records by heart."""
     networks = fresh_networks(data(), 0, shared=isinstance(method, FedAvg))
     made = Federation(
-        participants_of(networks, data().clients),
+        networks,
+        data().clients,
         data().proxies.pixels,
         method,
         schedule=Schedule(warmup_steps=5, local_steps=1, proxy_steps=1, proxies_per_round=60),

@@ -116,7 +116,7 @@ def has_another_key(server: Server) -> None:
 def test_a_server_without_the_pinned_key_gets_no_votes(digits, change, trusting):
     """Rounds are void and say why. The twin trusts any signature, and votes."""
     made = Federation(
-        participants(digits),
+        *participants(digits),
         digits.proxies.pixels,
         federation(digits).method,
         schedule=BRIEF,

@@ -29,7 +29,7 @@ def selective(data: FederatedData) -> Federation:
 
 def heads(data: FederatedData) -> Federation:
     method = PooledHeads(0, features=SMALL)
-    return Federation(participants(data), data.proxies.pixels, method, schedule=BRIEF)
+    return Federation(*participants(data), data.proxies.pixels, method, schedule=BRIEF)
 
 
 def noisy_heads(data: FederatedData) -> Federation:
@@ -37,7 +37,7 @@ def noisy_heads(data: FederatedData) -> Federation:
     known = {"n_proxies": len(data.proxies), "n_classes": data.n_classes, "features": SMALL}
     unit = PooledRecordUnit(4.0, 1e-5, records=records, honest=1, **known)
     return Federation(
-        participants(data),
+        *participants(data),
         data.proxies.pixels,
         PooledHeads(0),
         protection=unit,

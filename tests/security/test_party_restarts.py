@@ -17,9 +17,9 @@ from tests.small_federation import federation
 
 def reborn(made: Federation, number: int, file: Store | None) -> Client:
     """A client with a fresh half, and what its file knows."""
-    person, old = made.participants[number], made.clients[number]
+    old = made.clients[number]
     made.protection.parts.pop(number, None)  # another process has a protection of its own
-    own = Own(number, person.model, person.data, 1000 + number, made._device)
+    own = Own(number, made.models[number], made.data[number], 1000 + number, made._device)
     half = made.method.client(made._setting, own)
     sums, key = made.aggregation.client(number), made.server.key
     back = Client(number, made.aggregation.session, key, half, sums, file=file)

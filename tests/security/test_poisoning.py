@@ -80,7 +80,7 @@ def taught(
 ) -> tuple[Federation, list[RoundReport]]:
     method = SelectiveFD("hard")
     made = Federation(
-        participants(data),
+        *participants(data),
         data.proxies.pixels,
         method if lie is None else Poisoned(method, data.proxies.labels.numpy(), lie),
         aggregation=LenientSum(sums),
@@ -143,7 +143,7 @@ def cast(lie: Lie, slack: float | None) -> tuple[UnitArray, RoundReport]:
         lie,
     )
     made = Federation(
-        participants(strong),
+        *participants(strong),
         strong.proxies.pixels,
         method,
         aggregation=LenientSum(Prio3Sum(CLIENTS)),

@@ -269,7 +269,7 @@ class Refunding(Server):
 @pytest.mark.parametrize("mutated", [False, True])
 def test_the_same_proxies_are_not_summed_twice_for_a_lying_server(digits, mutated):
     made = Federation(
-        participants(digits),
+        *participants(digits),
         digits.proxies.pixels,
         SelectiveFD("hard", votes="counted"),
         aggregation=MaskedSum(4),

@@ -6,6 +6,7 @@ what they have, so they come out different, and every byte that any client sends
 facts stay: numbers of records and classes.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -172,9 +173,8 @@ def masked() -> MaskedSum:
 
 def clear() -> PlainSum:
     """A session of its own would be in every message."""
-    made = PlainSum(4)
-    made.session = bytes(32)
-    return made
+    with replaced(os, "urandom", bytes):
+        return PlainSum(4)
 
 
 def pooled_unit(

@@ -17,7 +17,7 @@ from secure_fd.data.sources import load
 from secure_fd.methods.fedavg import FedAvg, model_bytes, parameter_codec, read_model
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protocol.transcript import RoundReport
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training import models
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
@@ -57,7 +57,8 @@ def lied(
     ]
     sums = OverheardSum(CLIENTS, public_seed=20)
     made = Federation(
-        participants_of(networks, data.clients),
+        networks,
+        data.clients,
         data.proxies.pixels,
         method,
         aggregation=sums,

@@ -21,7 +21,7 @@ from secure_fd.privacy.events import Gaussian
 from secure_fd.privacy.ledger import Booking, BudgetLedger, Ledger
 from secure_fd.privacy.samplers import FloatGaussian
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.simulation.simulate import simulate
 from secure_fd.training import models
 from secure_fd.training.recipes import SGD, Schedule
@@ -154,8 +154,7 @@ def run_of(
     """A federation whose clients train by DP-SGD for so many planned rounds."""
     method: Method = PLANNED[name].trained_privately(4.0, DELTA, rounds, BRIEF, ledgers)
     networks = [models.build(models.SHARED, data.n_classes, 0) for _ in data.clients]
-    people = participants_of(networks, data.clients)
-    return Federation(people, None, method, aggregation=PlainSum(4), schedule=BRIEF)
+    return Federation(networks, data.clients, None, method, aggregation=PlainSum(4), schedule=BRIEF)
 
 
 def opened(total: float = 4.0) -> dict[int, Ledger]:

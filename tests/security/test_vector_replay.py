@@ -21,7 +21,7 @@ from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.simulation.build import fresh_networks
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.storage import Store
 from secure_fd.training.recipes import Schedule
 from secure_fd.votes.codec import IntArray, UnitArray
@@ -45,7 +45,8 @@ class Sites:
         lost = {0: {2: Stage.UNMASK, 3: Stage.UNMASK}}
         unit = self.unit()
         self.run = Federation(
-            participants_of(fresh_networks(data, 0), data.clients),
+            fresh_networks(data, 0),
+            data.clients,
             data.proxies.pixels,
             PooledHeads(1),
             aggregation=self.sums,
@@ -75,9 +76,9 @@ class Sites:
         """Replace every client by one that knows what the files hold."""
         unit, run = self.unit(), self.run
         setting = replace(run._setting, protection=unit)
-        for k, person in enumerate(run.participants):
+        for k, (model, data) in enumerate(zip(run.models, run.data, strict=True)):
             run.clients[k]._file.close()
-            half = run.method.client(setting, Own(k, person.model, person.data, k, run._device))
+            half = run.method.client(setting, Own(k, model, data, k, run._device))
             parts = (self.sums.session, run.server.key, half, self.sums.client(k))
             file = Store.open(self._folder / str(k), "state")
             put_back(run, Client(k, *parts, unit.noise_terms, file=file))

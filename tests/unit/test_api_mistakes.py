@@ -48,7 +48,7 @@ def federation(
     data = [client(k) for k in range(CLIENTS)] if data is None else data
     networks = [network(k) for k in range(CLIENTS)] if networks is None else networks
     options, method = {"schedule": BRIEF, **options}, method or fd.SelectiveFD("hard")
-    made = fd.Federation(fd.participants_of(networks, data), proxies, method, **options)
+    made = fd.Federation(networks, data, proxies, method, **options)
     made.trainer = never
     return made
 

@@ -27,7 +27,7 @@ from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityEr
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.generator import AdversarialSettings, Generator
 from secure_fd.protocol.transcript import ObservedRound, Transcript
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training import models
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import Schedule
@@ -164,9 +164,9 @@ def run_of(data: FederatedData, method: DaFKD) -> on_run.Run:
     networks = [nn.Sequential(nn.Flatten(), nn.Linear(inputs, 10)) for _ in data.clients]
     for network in networks[1:]:
         models.load_flat(network, flatten(networks[0]))
-    people = participants_of(networks, data.clients)
+    people = networks, data.clients
     schedule = Schedule(warmup_steps=0, local_steps=2, proxy_steps=0)
-    run = Federation(people, None, method, schedule=schedule)
+    run = Federation(*people, None, method, schedule=schedule)
     run.fit(1)
     return on_run.Run.of(data, run, 0)
 

@@ -37,7 +37,7 @@ from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.models import Standardise, flatten
 from secure_fd.training.recipes import SGD, Schedule
 from tests.attack_games import perceptron
@@ -85,7 +85,8 @@ def run(architecture: str, recipe: Recipe, per_client: int = 12, rounds: int = 2
         for c in clients
     ]
     fedavg = Federation(
-        participants_of([public(architecture).architecture(5) for _ in clients], data),
+        [public(architecture).architecture(5) for _ in clients],
+        data,
         None,
         FedAvg(),
         schedule=Schedule(

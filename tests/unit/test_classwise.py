@@ -22,7 +22,7 @@ from secure_fd.methods.fkd import FKD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pls import PLS
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.simulation.federation import Federation, Participant
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.training.trainer import Trainer, predict
@@ -125,7 +125,7 @@ def test_rows_of_classes_are_no_answers_about_proxies(mixed):
     known = Public(mixed.proxies.pixels, 4, 10, network)
     assert Capability.READ_ENSEMBLES not in server_view(made.transcript, known).capabilities
     assert diagnose(made, mixed) == {}
-    assert made.selector_scores(0) is None
+    assert made.roles[0].scores() is None
 
 
 # The steps.
@@ -139,10 +139,10 @@ def test_one_step_lowers_both_losses_together(monkeypatch):
     start, twin = network(), network()
     client = ClientData(data, data, 2)
     schedule = Schedule(warmup_steps=0, local_steps=1, proxy_steps=0, sgd=SGD(rate, 16, 16))
-    pair = [Participant(start, client), Participant(network(2), client)]
     monkeypatch.setattr(FKD, "teaching", lambda *_: lessons)
     monkeypatch.setattr(FKD, "gamma", gamma)
-    Federation(pair, None, FKD(), schedule=schedule, device=CPU).fit(1)
+    pair = [start, network(2)]
+    Federation(pair, [client] * 2, None, FKD(), schedule=schedule, device=CPU).fit(1)
     logits = twin(data.pixels)
     guide = torch.from_numpy(lessons).float()[data.labels]
     kd = -(guide * functional.log_softmax(logits, dim=1)).sum(dim=1).mean()

@@ -10,7 +10,7 @@ from secure_fd.data.sources import load
 from secure_fd.protocol.client import Client
 from secure_fd.secagg.session import MessageType
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from tests.known_words import KnownWords
 
 ALL = (0, 1, 2, 3)
@@ -22,9 +22,9 @@ def federation() -> Federation:
     sizes = Sizes(proxies=10, test=10, held_out=4, local=20)
     data = federate(load("digits"), parse_split("iid"), len(ALL), seed=0, sizes=sizes)
     networks = [nn.Sequential(nn.Flatten(), nn.Linear(784, 10)) for _ in ALL]
-    participants = participants_of(networks, data.clients)
+    participants = networks, data.clients
     sums = MaskedSum(len(ALL), epoch=EPOCH, hybrid=False)
-    return Federation(participants, data.proxies.pixels, KnownWords(), aggregation=sums)
+    return Federation(*participants, data.proxies.pixels, KnownWords(), aggregation=sums)
 
 
 @pytest.mark.parametrize("kind", [MessageType.MEMBERS, MessageType.AGREED])

@@ -86,7 +86,7 @@ def norms(data: FederatedData, name: str, masked: bool, schedule: Schedule | Non
     method, steps = RUNS[name]
     apart = name in ("FedAvg", "FKD", "PLS", "Independent")
     made = Federation(
-        participants(data),
+        *participants(data),
         None if apart else data.proxies.pixels,
         method,
         aggregation=MaskedSum(4, public_seed=0) if masked else None,

@@ -12,7 +12,7 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.wire import Stage
 from tests.small_federation import faults, networks
@@ -30,7 +30,8 @@ def shared(
 ) -> Transcript:
     """Three rounds of FedAvg; client 0 is away from the second one where asked."""
     made = Federation(
-        participants_of(networks(len(data.clients)), data.clients),
+        networks(len(data.clients)),
+        data.clients,
         None,
         FedAvg(),
         schedule=Schedule(local_steps=3, proxy_steps=0, sgd=SGD(0.05, 20)),

@@ -17,7 +17,7 @@ from secure_fd.methods.selective_fd import SelectiveFD, WeighedVotes
 from secure_fd.methods.votes import LEAST_COMPARED, CountedVotes, agreement
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.selectors import Selection
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.training.trainer import Trainer
@@ -198,7 +198,7 @@ def test_fedavg_weighs_the_clients_of_the_sum_by_their_records(digits, monkeypat
     models = networks(4)
     plan = faults({0: {1: Stage.UNMASK, 2: Stage.INPUT, 3: Stage.PREPARE}})
     terms = {"schedule": local(SGD(learning_rate=0.0), 1), "dropouts": plan, "device": CPU}
-    made = Federation(participants_of(models, data), None, FedAvg(), **terms)
+    made = Federation(models, data, None, FedAvg(), **terms)
     start = flatten(models[0]).numpy().copy()
     monkeypatch.setattr(FedAvgClient, "load", lambda _: None)  # clients keep their own
     other = flatten(models[1]).numpy().copy()
@@ -255,13 +255,13 @@ def test_a_federation_says_what_is_wrong(digits):
     """Networks that differ, another number of them, no proxies (see test_api_mistakes as well)."""
     mixed = [*networks(3), nn.Sequential(nn.Flatten(), nn.Linear(784, 12))]
     with pytest.raises(ConfigurationError, match="models"):
-        Federation(participants_of(mixed, digits.clients), None, FedAvg())
+        Federation(mixed, digits.clients, None, FedAvg())
     with pytest.raises(ConfigurationError, match=r"models: 3 is not allowed; .*4"):
-        participants_of(networks(3), digits.clients)
+        Federation(networks(3), digits.clients, None, FedAvg())
     with pytest.raises(ConfigurationError, match="aggregation: 3 is not allowed; make it for 4"):
-        Federation(participants(digits), None, FedAvg(), aggregation=PlainSum(3))
+        Federation(*participants(digits), None, FedAvg(), aggregation=PlainSum(3))
     with pytest.raises(ConfigurationError, match="proxies: None is not allowed"):
-        Federation(participants(digits), None, FedMD(), schedule=BRIEF)
+        Federation(*participants(digits), None, FedMD(), schedule=BRIEF)
 
 
 def first(client: ClientData, size: int) -> ClientData:

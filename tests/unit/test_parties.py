@@ -248,7 +248,7 @@ def test_sites_with_every_class_warm_up_whatever_their_shares(sites, whole):
     clients = tuple(ClientData(part, EMPTY, n_classes) for part in parts)
     proxies = Images(pixels[:64], torch.arange(64) % 2)
     made = FederatedData("digits", n_classes, clients, proxies, EMPTY, EMPTY)
-    alone = Federation(participants(made), proxies.pixels, SelectiveFD(), device=CPU).recipe
+    alone = Federation(*participants(made), proxies.pixels, SelectiveFD(), device=CPU).recipe
     simulated = simulate(made, method="selective-fd").recipe
     even = ours(n_classes, 64, float(n_classes) if whole else 1.0)
     for recipe in (alone, simulated):

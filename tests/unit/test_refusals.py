@@ -11,7 +11,7 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training import models
 from secure_fd.training.recipes import Schedule
 from secure_fd.wire import Kind, Place, frame
@@ -23,7 +23,7 @@ MODEL = len(models.flatten(models.build(models.SHARED, 10, 0)))
 @pytest.fixture(scope="module")
 def fedavg(digits):
     networks = [models.build(models.SHARED, 10, 0) for _ in digits.clients]
-    return Federation(participants_of(networks, digits.clients), None, FedAvg(), schedule=QUICK)
+    return Federation(networks, digits.clients, None, FedAvg(), schedule=QUICK)
 
 
 INDEX = bytes(8)
@@ -47,8 +47,8 @@ def test_a_fedavg_client_refuses_what_is_no_model(fedavg, subject, sentence):
 @pytest.mark.parametrize("method", [SelectiveFD("hard"), FKD()])
 def test_a_subject_of_another_length_is_refused(digits, method):
     networks = [models.build(models.SHARED, 10, k) for k in range(len(digits.clients))]
-    people = participants_of(networks, digits.clients)
-    run = Federation(people, digits.proxies.pixels, method, schedule=QUICK)
+    people = networks, digits.clients
+    run = Federation(*people, digits.proxies.pixels, method, schedule=QUICK)
     with pytest.raises(PeerError, match="has 3 bytes"):
         next(run.clients[0].role.round(b"abc"))
 

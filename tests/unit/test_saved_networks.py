@@ -15,7 +15,7 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.protocol.transcript import Float32Array
 from secure_fd.simulation import saved
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.simulation.simulate import Simulation, simulate
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import Recipe
@@ -74,8 +74,7 @@ def test_loaded_networks_are_where_shared_parameters_start(digits, tmp_path, met
     start, reached = _parameters(first.federation), _parameters(loaded.federation)
     np.testing.assert_array_equal(start, reached)
     networks = [deepcopy(model) for model in first.federation.models]
-    people = participants_of(networks, digits.clients)
-    direct = Federation(people, digits.proxies.pixels, method, schedule=schedule)
+    direct = Federation(networks, digits.clients, digits.proxies.pixels, method, schedule=schedule)
     loaded.fit(1)
     direct.fit(1)
     np.testing.assert_array_equal(_parameters(direct), _parameters(loaded.federation))

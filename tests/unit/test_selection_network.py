@@ -54,9 +54,9 @@ def test_a_client_answers_where_the_score_reaches_the_quantile(selector):
 def test_the_selector_changes_its_mind_with_the_network(digits):
     made = federation(digits, SelectiveByNetwork("hard", "energy"))
     list(made.rounds(0))
-    before = made.selector_scores(1)
+    before = made.roles[1].scores()
     run(made, rounds=2)
-    after = made.selector_scores(1)
+    after = made.roles[1].scores()
     assert before.shape == (len(digits.proxies),)
     assert not np.allclose(before, after)
     assert len(ensembles(made)) == 2

@@ -14,7 +14,7 @@ from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.deployment.roster import Terms
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.simulation.federation import Federation, participants_of
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import Recipe
 from secure_fd.training.trainer import Steps, torch_settings_for
 from tests.flower_federation import Courier, World
@@ -44,9 +44,9 @@ def used():
 def federation(
     data: FederatedData, train: Callable[[Sequence[Steps]], None] | None = None
 ) -> Federation:
-    people = participants_of(networks(3), data.clients)
+    people = networks(3), data.clients
     proxies, method = data.proxies.pixels, SelectiveFD("hard")
-    made = Federation(people, proxies, method, schedule=BRIEF, device="cpu")
+    made = Federation(*people, proxies, method, schedule=BRIEF, device="cpu")
     made.trainer = train or made.trainer
     return made
 

@@ -65,7 +65,7 @@ def test_the_same_run_by_three_sums_is_the_same_to_the_last_bit(slack):
     totals = []
     for sums in (PlainSum(4), MaskedSum(4, public_seed=5), Prio3Sum(4)):
         made = Federation(
-            participants(data),
+            *participants(data),
             data.proxies.pixels,
             SelectiveFD("hard", budget=slack),
             aggregation=sums,
