@@ -168,7 +168,7 @@ class Recovery:
 
     def _checkpoint(self) -> tuple[int, int, bytes] | None:
         server = self._server
-        (rounds, sums), count = server.place, server.dropped + len(server.broadcasts)
+        (rounds, sums), count = server.place, server.count
         role = saved.state_of(server.role)
         if not role:
             return None

@@ -138,7 +138,7 @@ class Site:
 
     def _join(self, sent: list[bytes]) -> None:
         """Join a set-up; another may follow before the first round, if one missed some sites."""
-        if self._file.get("told") is not None:  # it has read a broadcast
+        if self._file.get("place") is not None:  # it has read a broadcast
             raise PeerError("the server asks for a set-up that was made")
         self._file.put({"seed": b""})
         self._client = None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from secure_fd.storage import Store
     from secure_fd.training.trainer import Steps
 
-_TOLD: Final = struct.Struct(">32s32sIIqqq??")
+_PLACE: Final = struct.Struct(">32s32sIIqqq??")
 
 
 class Client:
@@ -95,12 +95,12 @@ class Client:
 
     def _recall(self, file: "Store") -> None:
         """What an earlier process of this client wrote, if there was one."""
-        told, role = file.get("told"), file.get("role")
-        if told is None:
+        place, role = file.get("place"), file.get("role")
+        if place is None:
             return
-        if len(told) != _TOLD.size:
+        if len(place) != _PLACE.size:
             raise LocalError("this state file is of an earlier version: make a new roster")
-        session, digest, count, self._first, *known = _TOLD.unpack(told)
+        session, digest, count, self._first, *known = _PLACE.unpack(place)
         if session != self._session:
             raise LocalError("a state file belongs to another session")
         self._index, self._shared, self._gave, self._awaited, self._released = known
@@ -116,17 +116,16 @@ class Client:
             if kept is None:
                 raise LocalError(f"a state file lacks broadcast {position}")
             kind, _, _ = read_header(kept, self._session, SERVER)
-            payload = kept[BROADCAST_BYTES:]
-            self._learn_of(kind, payload)
-            if kind == Kind.ABORTED:
-                self._give_back(payload)
+            self._learn_of(kind, kept[BROADCAST_BYTES:], recalled=True)
 
-    def _learn_of(self, kind: int, payload: bytes) -> None:
+    def _learn_of(self, kind: int, payload: bytes, *, recalled: bool = False) -> None:
         """Take in a broadcast that came, or was read, when this client was not in the round."""
         if kind == Kind.ROUND_START:
             self._announcement = payload
         elif self._announcement is not None:
             self.role.missed(self._announcement, payload if kind == Kind.RESULT else None)
+        if kind == Kind.ABORTED:
+            self._note_aborted(payload, recalled=recalled)
 
     def _remember(self, broadcast: bytes | None = None) -> None:
         """Write what was received, asked and released; it is on the disk at return."""
@@ -135,7 +134,7 @@ class Client:
         newest, dropped = self._chain.count - 1, range(self._kept, self._first)
         read = (self._session, self._chain.digest, self._chain.count, self._first)
         known = (self._index, self._shared, self._gave, self._awaited, self._released)
-        values = {"told": _TOLD.pack(*read, *known)}
+        values = {"place": _PLACE.pack(*read, *known)}
         if broadcast is not None:
             values[f"broadcast {newest}"] = broadcast
         memory = self.role.memory()
@@ -146,13 +145,15 @@ class Client:
 
     def start(self) -> list[bytes]:
         """Join the session and begin to learn alone."""
-        self._turn = self.role.begin()
-        return self._sum.start() + self._go(partial(next, self._turn))
+        return self._sum.start() + self._begin(self.role.begin())
 
     def alone(self) -> list[bytes]:
         """Begin a round in which the server asks nothing."""
-        self._turn = self.role.round(b"")
-        return self._go(partial(next, self._turn))
+        return self._begin(self.role.round(b""))
+
+    def _begin(self, turn: ClientTurn) -> list[bytes]:
+        self._turn = turn
+        return self._go(partial(next, turn))
 
     def receive(self, data: bytes) -> list[bytes]:
         """Take one message of the server and give the answers; they wait while work is due.
@@ -189,8 +190,8 @@ class Client:
             return []
         payload = self._read(kind, index, data)
         if kind == Kind.ROUND_START:
-            self._announcement, self._turn = payload, self.role.round(payload)
-            return self._go(partial(next, self._turn))
+            self._announcement = payload
+            return self._begin(self.role.round(payload))
         if self._turn is None:
             raise PeerError("an answer came where nothing was asked")
         if kind == Kind.ABORTED:
@@ -236,47 +237,38 @@ class Client:
         if kind == Kind.ABORTED and payload not in (OPENED, UNOPENED):
             raise PeerError("an aborted sum is neither opened nor unopened")
 
-    @property
-    def _helped_to_open(self) -> bool:
-        """Whether it gave what opens the newest sum, or its counted share of this round."""
-        return self._released or 0 <= self._gave == self._index
-
     def _catch_up(self, broadcast: bytes) -> None:
         """Read an earlier broadcast; one that this client has already read changes nothing."""
         if position_of(broadcast) < self._chain.count:
             return
         kind, index, _ = read_header(broadcast, self._session, SERVER)
-        payload = self._read(kind, index, broadcast)
-        self._turn = None
+        self._turn, payload = None, self._read(kind, index, broadcast)
         self._learn_of(kind, payload)
-        if kind == Kind.ABORTED:
-            self._note_aborted(payload)
 
-    def _note_aborted(self, payload: bytes) -> None:
-        """PeerError where it is called unopened after this client helped to open it."""
-        if payload == UNOPENED and self._helped_to_open:
+    def _note_aborted(self, payload: bytes, *, recalled: bool = False) -> None:
+        """Take back the release of an aborted sum that nobody opened.
+
+        PeerError where it is called unopened after this client gave what opens it, or its counted
+        input of this round.
+        """
+        helped = self._released or 0 <= self._gave == self._index
+        if payload == UNOPENED and helped and not recalled:
             raise PeerError("a sum that this client helped to open is called unopened")
-        self._give_back(payload)
-
-    def _give_back(self, payload: bytes) -> None:
-        """Take back the release of an aborted sum that nobody opened."""
-        unread = payload == UNOPENED and not self._helped_to_open
-        if unread and self._announcement is not None:
+        if payload == UNOPENED and not helped and self._announcement is not None:
             self.role.unopened(self._announcement)
 
     def _go(self, step: Callable[[], "SumInput | Steps"]) -> list[bytes]:
-        """Run the role until it has training or a share; a refusal ends its turn."""
+        """Run the role until it has training or an input; a refusal ends its turn."""
         try:
             wanted = step()
             if isinstance(wanted, SumInput):
                 return self._share(wanted)
+            self.work = wanted
         except (StopIteration, RoundAborted):
             self._turn = None
-            return []
         except SecureFDError:
             self._turn = None
             raise
-        self.work = wanted
         return []
 
     def _share(self, share: SumInput) -> list[bytes]:

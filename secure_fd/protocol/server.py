@@ -7,7 +7,7 @@ A bad message costs its sender the round, and nobody else. A sum that cannot be 
 keep to the rules give aborts the round, as one does that too few answered.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from secure_fd.crypto.keys import SERVER, IdentityKey, IdentityPublic
@@ -76,8 +76,7 @@ class Server:
         self._log: list[bytes] = []
         self.dropped = 0
         """Broadcasts before the first that is still in the log."""
-        self._has = dict.fromkeys(clients, 0)  # broadcasts that were handed to a client
-        self._had = dict(self._has)  # the same before the newest one
+        self._delivered = dict.fromkeys(clients, 0)  # broadcasts that were handed to a client
         self._away: set[int] = set()
         self._turn: ServerTurn | None = None
         self._round = self._exchange = 0
@@ -89,13 +88,9 @@ class Server:
         return self.sums.busy
 
     @property
-    def broadcasts(self) -> Sequence[bytes]:
-        """All broadcasts so far but those that were dropped, in order, as they were signed."""
-        return tuple(self._log)
-
-    @property
-    def _count(self) -> int:
-        return self.dropped + len(self._log)
+    def count(self) -> int:
+        """Broadcasts so far."""
+        return self._chain.count
 
     @property
     def place(self) -> tuple[int, int]:
@@ -109,8 +104,7 @@ class Server:
         """
         self._round, self._exchange, self.dropped = rounds, sums, count
         self._chain.recall(digest, count)
-        self._has = dict.fromkeys(self._clients, count)
-        self._had = dict(self._has)
+        self._delivered = dict.fromkeys(self._clients, count)
 
     @property
     def digest(self) -> bytes:
@@ -150,53 +144,46 @@ class Server:
             self.refused[sender] = str(error)
 
     def returned(self, client: int, position: int) -> None:
-        """A client came back that has read so many broadcasts: it is owed the others."""
-        self._has[client] = min(position, self._count)
+        """Note that a client has read so many broadcasts: it is sent the others once more."""
+        self._delivered[client] = min(position, self.count)
 
     def owed(self, client: int) -> list[bytes]:
-        """The earlier broadcasts that a client has not been handed, to be handed to it now."""
-        place, had = Place(self._session, max(self._exchange - 1, 0)), self._has[client]
-        self._had[client], self._has[client] = had, self._count
+        """Return the earlier broadcasts that a client lacks, which are handed to it now."""
+        place, had = Place(self._session, max(self._exchange - 1, 0)), self._delivered[client]
+        self._delivered[client] = self.count
         missed = self._log[max(0, had - self.dropped) :]
         return [frame(Kind.CATCH_UP, place, SERVER, old) for old in missed]
-
-    def unreached(self, client: int) -> None:
-        """The transport could not hand over the last broadcast: send it again when it is back."""
-        self._has[client] = self._had[client]
 
     def advance(self) -> Outbound:
         """Close the stage: relays of the sum, or what the method makes of it."""
         if self._turn is None:  # the set-up
             return {k: [data] for k, data in self.sums.advance().items()}
-        self._away |= self.sums.waiting | set(self.refused)
+        self._away |= self.sums.waiting
+        failed, relayed = "", dict[int, bytes]()
         try:
-            relayed = self.sums.advance()
+            relayed = dict(self.sums.advance())
         except PeerError as error:  # too few answered, or what they sent does not add up
-            self._note_accused()
-            return self._fail(self._turn, str(error))
-        self._note_accused()
+            failed = str(error)
+        self.refused |= self.sums.accused
+        self._away |= set(self.refused)
+        if failed:
+            self._abort(failed)
+            if not self._opened:
+                self.role.unopened(self._round - 1)
+            return self._go(partial(self._turn.throw, RoundAborted()), Kind.ABORTED)
         if self.sums.busy or self.sums.result is None:
             return {k: [data] for k, data in relayed.items() if k not in self._away}
         self.last, self._released = self.sums.result, self._released or self._counted
         self.results += (self.last,)
         return self._go(partial(self._turn.send, self.last), Kind.RESULT)
 
-    def _note_accused(self) -> None:
-        """Leave out whose input turned out bad when the stage closed."""
-        self.refused |= self.sums.accused
-        self._away |= set(self.sums.accused)
-
     @property
     def _opened(self) -> bool:
         """Whether clients may have given what opens the newest sum, or a counted one before it."""
         return self.sums.opened or self._released
 
-    def _fail(self, turn: ServerTurn, why: str) -> Outbound:
-        """End the sum without a result."""
+    def _abort(self, why: str) -> None:
         self.aborted, self.last, self.why = True, None, why
-        if not self._opened:
-            self.role.unopened(self._round - 1)
-        return self._go(partial(turn.throw, RoundAborted()), Kind.ABORTED)
 
     def _go(self, step: Callable[[], SumRequest], kind: Kind) -> Outbound:
         """Run the role until it asks for a sum, or has its last message."""
@@ -207,11 +194,11 @@ class Server:
         except RoundAborted:
             return self._broadcast(kind, OPENED if self._opened else UNOPENED)
         except PeerError as error:  # the method reads in the sum what no honest clients say
-            self.aborted, self.last, self.why = True, None, str(error)
+            self._abort(str(error))
             return self._broadcast(Kind.ABORTED, OPENED)
         index, self._exchange = self._exchange, self._exchange + 1
         self._counted = ask.counted
-        out = self._broadcast(kind, ask.body, index)
+        out = self._broadcast(kind, ask.body)
         digest, noise = self._chain.digest, self._noise.of_members(ask.members)
         self.terms = RoundTerms(index, ask.length, ask.bound, digest, noise, ask.limits)
         for k, data in self.sums.open(self.terms).items():
@@ -219,14 +206,10 @@ class Server:
                 out.setdefault(k, []).append(data)
         return out
 
-    def _broadcast(self, kind: Kind, body: bytes, index: int | None = None) -> Outbound:
-        at = self._exchange - 1 if index is None else index
-        data = self._chain.write(kind, max(at, 0), body)
-        out: Outbound = {}
-        for k in self._clients:
-            if k not in self._away:
-                had = self._has[k]
-                out[k] = [*self.owed(k), data]
-                self._had[k], self._has[k] = had, self._count + 1
+    def _broadcast(self, kind: Kind, body: bytes) -> Outbound:
+        there = [k for k in self._clients if k not in self._away]
+        missed = {k: self.owed(k) for k in there}
+        data = self._chain.write(kind, max(self._exchange - 1, 0), body)
         self._log.append(data)
-        return out
+        self._delivered |= dict.fromkeys(there, self.count)
+        return {k: [*missed[k], data] for k in there}

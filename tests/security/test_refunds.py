@@ -258,9 +258,9 @@ def test_a_round_has_one_result(tmp_path, restart):
 class Refunding(Server):
     """Reads every sum, and has it counted as one that failed unread, under the next number."""
 
-    def _broadcast(self, kind: Kind, body: bytes, index: int | None = None) -> Outbound:
+    def _broadcast(self, kind: Kind, body: bytes) -> Outbound:
         if kind is not Kind.RESULT:
-            return super()._broadcast(kind, body, index)
+            return super()._broadcast(kind, body)
         self.role.unopened(self._round - 1)
         self._exchange += 1
         return super()._broadcast(Kind.ABORTED, UNOPENED)
