@@ -52,7 +52,7 @@ def run(aggregation: SecureSum, rounds: int = 2) -> Transcript:
     history = Transcript(len(LABELS))
     for index in range(rounds):
         sent = summed(aggregation, index, votes(), 1)
-        uploads = {k: votes()[k] for k in sent.survivors} if sent.server.readable else None
+        uploads = {k: votes()[k] for k in sent.survivors} if sent.seen.uploads else None
         seen = {"payloads": sent.payloads, "survivors": sent.survivors}
         add_round(history, sent.total, C, uploads=uploads, **seen)
     return history
