@@ -127,7 +127,7 @@ class Transcript:
     missing: rounds in which a client fell silent, by client and stage, aborted rounds included.
     refused: by client that sent something bad or refused, why it last was so. keep_uploads: whether
     every round of shared parameters keeps what the server read of each client, and not the newest
-    alone, or which rounds do beside it; see `upload_bytes`.
+    alone, or which rounds do beside it: 4 bytes a parameter, client and round.
 
     >>> made = Transcript(2)
     >>> made.broadcast(10)
@@ -194,17 +194,3 @@ class Transcript:
     def _keeps(self, index: int) -> bool:
         keep = self.keep_uploads
         return keep if isinstance(keep, bool) else index in keep
-
-    @property
-    def upload_bytes(self) -> int:
-        """Memory of all parameters that clients were read to send: 4 bytes each, client and round.
-
-        >>> ones = np.ones(10, dtype=np.float32)
-        >>> made = Transcript(2, keep_uploads=True)
-        >>> for index in range(3):
-        ...     made.add_parameters(ObservedRound(index, ones, {0: ones, 1: ones}))
-        >>> made.upload_bytes
-        240
-        """
-        read = [kept.uploads for kept in self.parameters if kept.uploads is not None]
-        return sum(own.nbytes for uploads in read for own in uploads.values())

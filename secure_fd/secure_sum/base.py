@@ -12,14 +12,10 @@ from secure_fd.wire import Stage, Sum
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes that a set-up moved, by client, all stages and framing included.
-
-    stages: messages that a client which stays to the end sends one after the other.
-    """
+    """Bytes that a set-up moved, by client, all stages and framing included."""
 
     up: Mapping[int, int]
     down: Mapping[int, int]
-    stages: int
 
 
 class SumClient(ABC):
@@ -135,7 +131,7 @@ class SecureSum(SumPromise):
     """32 bytes that name the session of these parties."""
     seed: bytes | None = None
     """The clients' joint seed of public draws; None where they have no say in them."""
-    setup_traffic: Traffic = Traffic({}, {}, 0)
+    setup_traffic: Traffic = Traffic({}, {})
     """Bytes that the set-up moved."""
     _clients: Sequence[SumClient]
     _server: SumServer

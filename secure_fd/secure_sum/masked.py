@@ -32,18 +32,17 @@ def set_up(server: MaskingServer, clients: Mapping[int, MaskingClient]) -> Traff
     """Run one set-up of all these clients in this process; return what it moved."""
     server.open_setup()
     sent = {k: client.join() for k, client in clients.items()}
-    up, down, stages = dict.fromkeys(clients, 0), dict.fromkeys(clients, 0), 0
+    up, down = dict.fromkeys(clients, 0), dict.fromkeys(clients, 0)
     while server.busy:
         for k, messages in sent.items():
             for message in messages:
                 up[k] += len(message)
                 server.receive(k, message)
-        stages += 1
         relayed = server.advance()
         for k, answer in relayed.items():
             down[k] += len(answer)
         sent = {k: clients[k].receive(answer) for k, answer in relayed.items()}
-    return Traffic(up, down, stages)
+    return Traffic(up, down)
 
 
 class MaskedClient(MaskingClient, SumClient):

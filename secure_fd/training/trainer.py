@@ -116,8 +116,7 @@ class Trainer(LocalTrainer):
     ) -> tuple[Tensor, Tensor]:
         """Draw private records and their labels, or the rows of targets for these; or proxies."""
         if pixels is None or targets is None:
-            records = self._records(self._settings.local_batch)
-            seen, wanted = records.pixels, records.labels
+            seen, wanted = self._records(self._settings.local_batch)
             if targets is not None:
                 wanted = targets[wanted]
         else:
@@ -134,13 +133,14 @@ class Trainer(LocalTrainer):
             even = torch.full_like(targets, 1 / targets.shape[1])
             targets = targets.lerp(even, self._settings.smoothing)
         if self._settings.own_batch:
-            own = self._records(self._settings.own_batch)
-            known = functional.one_hot(own.labels, targets.shape[1]).to(targets.dtype)
-            pixels, targets = torch.cat([pixels, own.pixels]), torch.cat([targets, known])
+            own, labels = self._records(self._settings.own_batch)
+            known = functional.one_hot(labels, targets.shape[1]).to(targets.dtype)
+            pixels, targets = torch.cat([pixels, own]), torch.cat([targets, known])
         return pixels, targets
 
-    def _records(self, size: int) -> Images:
-        return self._train[self._draw(len(self._train), size)]
+    def _records(self, size: int) -> tuple[Tensor, Tensor]:
+        chosen = self._draw(len(self._train.labels), size)
+        return self._train.pixels[chosen], self._train.labels[chosen]
 
     def _draw(self, population: int, size: int) -> Tensor:
         drawn = torch.randint(population, (size,), generator=self._generator)
