@@ -1,10 +1,10 @@
-"""What the server tells everybody: chained by one running hash, and signed.
+"""Broadcasts of the server to all clients, chained by one running hash and signed.
 
     broadcast   header, position u32, signature [64], body
     digest      at first the session's id; then SHA-256(digest || SHA-256(header, position, body))
     signature   Ed25519, the server's, on session, position and the digest after this broadcast
 
-The digest is the subject of every sum, so that inputs of clients that were told different things do
+The digest is bound into every sum, so that inputs of clients that received different broadcasts do
 not add up. A signature covers everything up to its position: two of one session and position whose
 digests differ prove that the server sent different broadcasts. It costs 64 bytes a broadcast, one
 signature and, in each client, one check.
@@ -30,7 +30,7 @@ def _text(session: bytes, position: int, digest: bytes) -> bytes:
 
 
 class BroadcastChain:
-    """Running hash of all that the server told everybody, in order, as one party knows it.
+    """Running hash of all broadcasts that one party has sent or read, in order.
 
     digest: 32 bytes. count: broadcasts so far.
 
@@ -47,11 +47,11 @@ class BroadcastChain:
     def _after(digest: bytes, header: bytes | memoryview, body: bytes | memoryview) -> bytes:
         """The digest after one more broadcast. header: up to the position, which it includes.
 
-        The signature is left out: what was told is the same under any.
+        The signature is left out: the broadcast is the same under any.
         """
-        told = hashlib.sha256(header)
-        told.update(body)
-        return hashlib.sha256(digest + told.digest()).digest()
+        broadcast = hashlib.sha256(header)
+        broadcast.update(body)
+        return hashlib.sha256(digest + broadcast.digest()).digest()
 
     def recall(self, digest: bytes, count: int) -> None:
         """Go on after so many broadcasts."""
@@ -66,9 +66,9 @@ class BroadcastSigner(BroadcastChain):
 
     >>> import os
     >>> key = IdentityKey.generate(os.urandom)
-    >>> teller, listener = BroadcastSigner(bytes(32), key), BroadcastVerifier(bytes(32), key.public)
-    >>> listener.read(Kind.RESULT, teller.write(Kind.RESULT, 0, b"an ensemble"))
-    >>> teller.digest == listener.digest
+    >>> signer, verifier = BroadcastSigner(bytes(32), key), BroadcastVerifier(bytes(32), key.public)
+    >>> verifier.read(Kind.RESULT, signer.write(Kind.RESULT, 0, b"an ensemble"))
+    >>> signer.digest == verifier.digest
     True
     """
 
@@ -133,8 +133,8 @@ def position_of(data: bytes) -> int:
     """Which broadcast this is, from 0; PeerError where it is too short to be one.
 
     >>> import os
-    >>> teller = BroadcastSigner(bytes(32), IdentityKey.generate(os.urandom))
-    >>> [position_of(teller.write(Kind.ABORTED, 0, b"")) for _ in range(2)]
+    >>> signer = BroadcastSigner(bytes(32), IdentityKey.generate(os.urandom))
+    >>> [position_of(signer.write(Kind.ABORTED, 0, b"")) for _ in range(2)]
     [0, 1]
     """
     if len(data) < BROADCAST_BYTES:

@@ -1,10 +1,8 @@
-"""One participant: records, network, role in the method, protection and keys. Bytes in, bytes out.
+"""The client of a round: bytes in, bytes out, and training as a value.
 
-A courier hands messages over. Where `work` is due, it trains (or has it trained beside that of
-other clients) and calls `resume`; which records and which rate is the client's choice alone.
-
-A client refuses by raising. It then gives no answer in this round, and nothing that it was sent is
-taken but what it had read before; the next round finds it as it is.
+A courier hands messages over. Where `work` is due, the courier runs it, beside that of other
+clients or not, and calls `resume`. A client refuses a message by raising: it then sends nothing
+more in this round, and its state is that before the message.
 """
 
 import hashlib
@@ -37,7 +35,7 @@ _PLACE: Final = struct.Struct(">32s32sIIqqq??")
 
 
 class Client:
-    """A client of a federation. It knows no transport and no other client.
+    """A client of a federation, without a transport.
 
     Args:
         number: its place in the roster.
@@ -158,7 +156,7 @@ class Client:
     def receive(self, data: bytes) -> list[bytes]:
         """Take one message of the server and give the answers; they wait while work is due.
 
-        Raises PeerError for a message that does not follow what this client was told, or that the
+        Raises PeerError for a message that does not follow what this client has read, or that the
         server did not sign; whatever the method or its protection refuses comes through.
         """
         self._inbox.append(data)

@@ -1,9 +1,9 @@
-"""The other side: the method's rule, the server role of the sum, the log. Bytes in, bytes out.
+"""The server of a round: the method's rule, the server role of the sum, the log of broadcasts.
 
 `begin` opens a round, `receive` takes messages, `advance` closes a stage with the clients that
 answered: it relays what the sum needs, or broadcasts what the method makes of the sum.
 
-A bad message costs its sender the round, and nobody else. A sum that cannot be what clients that
+A bad message costs its sender alone the round. A sum that cannot be what clients that
 keep to the rules give aborts the round, as one does that too few answered.
 """
 
@@ -36,7 +36,7 @@ Outbound = dict[int, list[bytes]]
 
 
 class Server:
-    """The server of a federation. It knows no transport.
+    """The server of a federation, without a transport.
 
     clients: the roster's numbers. session: 32 bytes that name the federation. key: signs
     broadcasts; clients pin its public key. role: of the server in the method. sums: role of the
@@ -117,7 +117,7 @@ class Server:
         self.dropped = max(self.dropped, count)
 
     def begin(self) -> Outbound:
-        """Open the next round, with everybody; nothing goes out where the method asks nothing."""
+        """Open the next round, with all clients; no message where the method asks nothing."""
         self.aborted, self.why, self.refused = False, "", {}
         self.last, self.results, self._away, self._released = None, (), set(), False
         self._turn, index = self.role.round(self._round), self._round
@@ -128,7 +128,7 @@ class Server:
         return out
 
     def receive(self, sender: int, data: bytes) -> None:
-        """Take one message that the transport says `sender` sent.
+        """Take one message of the client that the transport names.
 
         A bad one is not taken and drops its sender for the round, with what was wrong in `refused`:
         nothing more of it is read, and nothing is sent to it.

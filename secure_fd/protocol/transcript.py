@@ -27,8 +27,8 @@ Float32Array = NDArray[np.float32]
 class RoundReport:
     """One round in figures.
 
-    kept: share of the round's proxies that teach (of the classes that clients hold, where there
-    are no proxies). single: share of the answered proxies at which
+    kept: share of the round's proxies that clients distil from (of the classes that they hold,
+    where there are no proxies). single: share of the answered proxies at which
     one client gives nine tenths of the count or more, whose released vote no sum can hide.
     bytes_up, bytes_down: mean over clients, from the start until now. survivors: the clients in
     the sum. missing: clients and the stage from which on each was silent. refused: clients that

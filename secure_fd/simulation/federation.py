@@ -1,7 +1,7 @@
 """The courier for one process: it hands bytes between parties, trains, and evaluates.
 
-It knows no rule of any method, sum or protection. Another courier would carry the same bytes over
-a network. A client that refuses is silent to it for the rest of the round.
+No rule of a method, sum or privacy mechanism stands here: another courier carries the same bytes
+over a network. A client that refuses a message is silent for the rest of the round.
 """
 
 import logging
@@ -186,7 +186,7 @@ class Federation:
         return self.server_role.parameters()
 
     def guarantee(self) -> Guarantee | None:
-        """What has been promised for everything released so far, the weakest claim of all clients.
+        """Return the guarantee of all releases so far, the weakest one of all clients.
 
         None where nothing is.
         """
@@ -329,7 +329,7 @@ class Federation:
         return limit is None or _STAGES.index(self.server.sums.stage) < _STAGES.index(limit)
 
     def _reached(self, client: int, stage: Stage, open_now: bool) -> bool:
-        """Whether a message reaches a client: one that fell silent hears no later stage."""
+        """Whether a message reaches a client: one that fell silent receives no later stage."""
         limit = self._away.get(client)
         if limit is None:
             return True
@@ -379,7 +379,7 @@ class Federation:
         return {k: noticed.get(k, stage) for k, stage in sorted(silent.items())}
 
     def _kept(self) -> float:
-        """Share of the round's proxies, or of the classes that clients hold, that teaches."""
+        """Share of the round's proxies, or of the held classes, that clients distil from."""
         kept = self.server_role.kept
         if kept is not None:
             return kept
@@ -395,6 +395,6 @@ class Federation:
     def single_contributors(self) -> float:
         """Share of the answered proxies of all rounds at which one client gives the count, nearly.
 
-        No sum can hide such a client's answer, only whose it is. Known to nobody but the clients.
+        No sum can hide such a client's answer, only whose it is. Only the clients know this figure.
         """
         return float(self._answered[0] / max(1.0, self._answered[1]))
