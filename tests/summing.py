@@ -82,8 +82,8 @@ class Summed:
         for k, sent in sorted(outbound.items()):
             for message in sent:
                 self.up[k] = self.up.get(k, 0) + len(message)
-                if self.server.stage is Stage.INPUT:
-                    self.inputs.setdefault(k, message)
+                if self.server.stage is Stage.INPUT and k in self.server.waiting:
+                    self.inputs[k] = message
                 self.server.receive(k, message)
         self.stages += self.server.waiting != before
 
