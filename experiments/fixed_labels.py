@@ -96,13 +96,7 @@ class FixedLabels:
 
 class _Student:
     def __init__(
-        self,
-        network: nn.Module,
-        train: Images,
-        lesson: Lesson,
-        alpha: float,
-        sgd: SGD,
-        seed: int,
+        self, network: nn.Module, train: Images, lesson: Lesson, alpha: float, sgd: SGD, seed: int
     ) -> None:
         self._model = network.to(default_device())
         self._train = train

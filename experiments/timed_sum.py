@@ -18,7 +18,7 @@ class TimedSum:
     def __init__(self, inner: object, whole: Self | None = None) -> None:
         self._inner, self._whole = inner, whole or self
         self.seconds = 0.0
-        """Of CPU so far, in this process and all of its threads."""
+        """Of CPU in calls that returned, in this process and all of its threads."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the inner one's
         found = getattr(self._inner, name)
@@ -27,11 +27,8 @@ class TimedSum:
 
         def timed(*given: object) -> object:
             start = time.process_time()
-            try:
-                made = found(*given)
-            finally:
-                self._whole.seconds += time.process_time() - start
-            role = isinstance(made, SumClient | SumServer)
-            return TimedSum(made, self._whole) if role else made
+            made = found(*given)
+            self._whole.seconds += time.process_time() - start
+            return TimedSum(made, self._whole) if isinstance(made, SumClient | SumServer) else made
 
         return timed

@@ -151,6 +151,10 @@ class Played:
     accuracy: float | None = None
 
 
+_Members = tuple[list[nn.Module], list[ClientData]]
+"""Networks and records of the clients."""
+
+
 def play(made: Prepared, row: Row, job: Job, seed: int, run: int) -> Played:
     """One whole run of a row, on the records that the game gives it."""
     own = base.substream(seed, f"run {run}")
@@ -161,7 +165,7 @@ def play(made: Prepared, row: Row, job: Job, seed: int, run: int) -> Played:
     ]
     clients = clients_of(made, run)
     if row.labels is None:
-        return _fedavg(made, row, job, networks, clients, own)
+        return _fedavg(made, row, job, (networks, clients), own)
     protection: PrivacyMechanism = NoProtection()
     if row.noise:
         protection = LabelUnit(job.epsilon, job.delta)
@@ -180,14 +184,7 @@ def play(made: Prepared, row: Row, job: Job, seed: int, run: int) -> Played:
     return Played(runner.transcript, tuple(runner.models), reached)
 
 
-def _fedavg(
-    made: Prepared,
-    row: Row,
-    job: Job,
-    networks: Sequence[nn.Module],
-    clients: Sequence[ClientData],
-    own: int,
-) -> Played:
+def _fedavg(made: Prepared, row: Row, job: Job, members: _Members, own: int) -> Played:
     scale = made.scale
     private = None
     if row.noise:
@@ -195,8 +192,7 @@ def _fedavg(
         private = PrivateSGD(job.epsilon, job.delta, scale.private_steps, batch=batch)
     # Six megabytes a run at full scale: the server keeps what it saw, and so does its attacker.
     steps = Schedule(local_steps=scale.fedavg_steps, proxy_steps=0, sgd=scale.schedule.sgd)
-    method = FedAvg(private=private)
-    runner = Federation(networks, clients, None, method, schedule=steps, seed=own)
+    runner = Federation(*members, None, FedAvg(private=private), schedule=steps, seed=own)
     runner.transcript.keep_uploads = True
     runner.fit(scale.private_steps // scale.fedavg_steps)
     final = runner.models[0]
