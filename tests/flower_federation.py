@@ -13,6 +13,7 @@ from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import proxy_pixels
 from secure_fd.deployment import keys
+from secure_fd.deployment.envelope import CHALLENGE_BYTES, Push, PushKind, set_up_name
 from secure_fd.deployment.loop import Rounds, Transport
 from secure_fd.deployment.parties import parts_of
 from secure_fd.deployment.roster import RosterFile, SiteEntry, Terms
@@ -84,6 +85,11 @@ class World:
         key, data = self.identities[k], self.data.clients[k]
         self.sites[k] = Site(self.roster, made, k, key, data, file, home)
         return self.sites[k]
+
+    def greeting(self, k: int) -> bytes:
+        """The push by which a server that made the set-up greets a site."""
+        name = set_up_name(self.files[k].get("seed"))
+        return Push(PushKind.HELLO, (bytes(CHALLENGE_BYTES), name)).encode()
 
     def serve(self, courier: "Courier") -> Rounds:
         """A process of the server, over the file that the last one left."""

@@ -5,6 +5,7 @@ else here.
 """
 
 from enum import IntEnum
+from hashlib import sha256
 from typing import Annotated, Final, Self, TypeAlias
 
 from msgspec import Meta, Struct, msgpack
@@ -24,7 +25,7 @@ class PushKind(IntEnum):
     """Request of the server to a site."""
 
     HELLO = 1
-    """Prove who you are; parts: a challenge."""
+    """Prove who you are; parts: a challenge and, after the set-up, its name."""
     JOIN = 2
     """Begin a set-up."""
     CARRY = 3
@@ -81,6 +82,11 @@ class Answer(_Envelope, frozen=True, array_like=True, tag=True):
 
 
 _CODEC: Final = Codec[_Envelope](Push | Answer, "a push or an answer of this version", PeerError)
+
+
+def set_up_name(seed: bytes) -> bytes:
+    """Return the hash of a set-up's seed, by which the server and a site compare theirs."""
+    return sha256(seed).digest()
 
 
 def hello_text(session: bytes, challenge: bytes) -> bytes:

@@ -23,7 +23,14 @@ import numpy as np
 
 from secure_fd.crypto.keys import SIGNATURE_BYTES
 from secure_fd.deployment import keys
-from secure_fd.deployment.envelope import CHALLENGE_BYTES, Answer, Push, PushKind, hello_text
+from secure_fd.deployment.envelope import (
+    CHALLENGE_BYTES,
+    Answer,
+    Push,
+    PushKind,
+    hello_text,
+    set_up_name,
+)
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in
 from secure_fd.deployment.recovery import Recovery, StoredSums, digest_of
 from secure_fd.deployment.roster import RosterFile, read
@@ -120,7 +127,7 @@ class Rounds:
         self._nodes: dict[int, int] = {}  # by site that was greeted and has answered since
         self._read: dict[int, int] = {}  # by member of the set-up, broadcasts that it has read
         self._owed: Outbound = {}
-        self._is_open = False
+        self._name = b""  # of the set-up, once it is accepted
         self._outcome = RoundOutcome(0)
 
     # Set-up
@@ -135,7 +142,8 @@ class Rounds:
         if members is None:
             members = self._set_up()
         parts, network = self._parts, self._parts.network(0)
-        setting = parts.setting(kept_seed(self._file, self._sums), CPU)
+        seed = kept_seed(self._file, self._sums)
+        setting = parts.setting(seed, CPU)
         parts.method.check(setting, [network])
         self.party = Server(
             tuple(range(len(self._roster.sites))),
@@ -148,7 +156,8 @@ class Rounds:
         self._recovery = Recovery(self.party, self._file)
         begun = self._recovery.come_back()
         self._read = dict.fromkeys(np.frombuffer(members, "<u4").tolist(), self.party.dropped)
-        self._is_open, self._nodes = True, {}  # sites train alone before they answer again
+        # Sites train alone before they answer again.
+        self._name, self._nodes = set_up_name(seed), {}
         self._wait(len(self._read), self._deadline)
         return begun
 
@@ -262,7 +271,8 @@ class Rounds:
         self._nodes = {k: node for k, node in self._nodes.items() if node in reachable}
         fresh = reachable.difference(self._nodes.values())
         challenges = {node: os.urandom(CHALLENGE_BYTES) for node in fresh}
-        pushes = {n: Push(PushKind.HELLO, (each,)).encode() for n, each in challenges.items()}
+        name = (self._name,) if self._name else ()
+        pushes = {n: Push(PushKind.HELLO, (each, *name)).encode() for n, each in challenges.items()}
         for node, data in self._transport.push(pushes, _GREETING + _GREETED * len(pushes)):
             try:
                 self._nodes[self._site_of(Answer.decode(data), challenges[node])] = node
@@ -282,9 +292,12 @@ class Rounds:
             raise PeerError(f"a greeting names site {k}, which the roster has not")
         text = hello_text(roster.session.id, challenge)
         roster.session.roster[k].verify(signature, text, f"the greeting of site {k}")
-        if self._is_open:
+        if self._name:
             if enrolled != b"\1":
-                raise PeerError(f"site {k} has lost its state: enrol it anew, in a new roster")
+                why = (
+                    "has lost its state, or was late for the set-up: enrol it anew, in a new roster"
+                )
+                raise PeerError(f"site {k} {why}")
             if answer.position < self.party.dropped:
                 raise PeerError(f"site {k} has an older copy of its state: make a new roster")
             if k in self._read:

@@ -24,6 +24,7 @@ from secure_fd.deployment.envelope import (
     Push,
     PushKind,
     hello_text,
+    set_up_name,
 )
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in, records_in
 from secure_fd.deployment.roster import RosterFile, proxies_of, read
@@ -122,19 +123,25 @@ class Site:
             self._go(self._party().alone, sent)
 
     def _hello(self, parts: Sequence[bytes]) -> list[bytes]:
-        """Return its number, whether it completed a set-up, and a signature."""
-        if len(parts) != 1 or len(parts[0]) != CHALLENGE_BYTES:
+        """Return its number, whether it completed the server's set-up, and a signature.
+
+        Before the server accepted one, the site neither begins nor keeps a seed: it may be asked to
+        join another set-up, and miss the end of that one.
+        """
+        challenge, *name = parts or [b""]
+        if len(challenge) != CHALLENGE_BYTES or len(name) > 1:
             raise PeerError(f"a challenge has {CHALLENGE_BYTES} bytes")
-        if self._client is None and self._is_set_up:
+        is_set_up = name == [set_up_name(self._seed)]
+        if self._client is None and is_set_up:
             self._begin()
-        signed = self._identity.sign(hello_text(self._roster.session.id, parts[0]))
-        number, enrolled = self._number.to_bytes(4, "big"), bytes([self._is_set_up])
-        return [number, enrolled, signed]
+        signed = self._identity.sign(hello_text(self._roster.session.id, challenge))
+        return [self._number.to_bytes(4, "big"), bytes([is_set_up]), signed]
 
     @property
-    def _is_set_up(self) -> bool:
-        """Whether it completed a set-up, also while it joins another one."""
-        return self._sums.enrolled or bool(self._file.get("seed"))
+    def _seed(self) -> bytes:
+        """Seed of the set-up in which this site began, or of the newest; empty before any."""
+        newest = self._sums.group.seed if self._sums.enrolled else b""
+        return self._file.get("seed") or newest
 
     def _join(self, sent: list[bytes]) -> None:
         """Join a set-up; another may follow before the first round, if one missed some sites."""

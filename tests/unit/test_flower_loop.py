@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from secure_fd.deployment.envelope import CHALLENGE_BYTES, Answer, Push, PushKind
+from secure_fd.deployment.envelope import Answer, Push, PushKind
 from secure_fd.deployment.loop import Rounds
 from secure_fd.deployment.roster import Terms
 from secure_fd.privacy.guarantee import Guarantee
@@ -179,7 +179,7 @@ def test_processes_that_start_again_stand_where_they_stood_on_files_that_do_not_
     old, party = world.sites[1], rounds.party
     kept, told, digest = old.role.memory(), old.digest, party.digest
     new = world.start(1)
-    new.answer(Push(PushKind.HELLO, (bytes(CHALLENGE_BYTES),)).encode())
+    new.answer(world.greeting(1))
     assert new.digest == told
     assert new.role.memory() == kept
     again = world.serve(courier)

@@ -114,6 +114,18 @@ def test_a_set_up_that_reaches_too_few_sites_is_made_again_by_the_next_process(w
     assert survivors(world, Courier(world), 1) == [ALL]
 
 
+@pytest.mark.parametrize("method", [METHOD, "fedmd"])
+def test_a_site_that_completed_an_earlier_set_up_only_takes_no_part(data, tmp_path, method):
+    """The first set-up ends at sites 0 and 1 alone, all later ones at all but site 1."""
+    world = World(data, tmp_path, Terms(method, image_set="digits", rounds=1, deadline=0.5))
+    last = MessageType.CAPSULES if world.roster.hybrid else MessageType.AGREED
+    with pytest.raises(ServerEndedError):
+        survivors(world, Faulty(world, kind=last, sites=ALL, ends=True, reached=2), 1)
+    courier = Faulty(world, kind=last, sites=(1,), times=100)
+    assert survivors(world, courier, 1) == [(0, 2, 3)]
+    assert not world.files[1].get("seed")
+
+
 def test_sites_that_come_late_in_any_order_begin_the_federation(world):
     """Two of four are too few: no set-up begins before a third is there, however long it takes."""
     courier = Faulty(world, late={3: 2, 1: 6, 0: 12})

@@ -15,7 +15,7 @@ import secure_fd as fd
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import image_set
 from secure_fd.deployment import site_network
-from secure_fd.deployment.envelope import CHALLENGE_BYTES, Answer, Push, PushKind
+from secure_fd.deployment.envelope import Answer
 from secure_fd.deployment.roster import Terms
 from secure_fd.deployment.site_network import SiteNetwork, load_site_network
 from secure_fd.errors import ConfigurationError
@@ -141,7 +141,7 @@ def test_a_new_process_goes_on_from_the_file_and_not_from_its_warm_up(data, tmp_
     path = world.home(1) / "network.pt"
     before = flatten(load_site_network(path).network)
     after = world.start(1)
-    answer = Answer.decode(after.answer(Push(PushKind.HELLO, (bytes(CHALLENGE_BYTES),)).encode()))
+    answer = Answer.decode(after.answer(world.greeting(1)))
     assert not answer.refused
     np.testing.assert_array_equal(flatten(after.role.learner.model), before)
     np.testing.assert_array_equal(flatten(load_site_network(path).network), before)
