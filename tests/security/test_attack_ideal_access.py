@@ -123,7 +123,7 @@ def test_ensembles_of_which_none_may_teach_are_not_enough_to_read():
     run = read(honest)
     seen = run.distillation[0].result
     dropped = Ensemble(seen.indices, seen.predictions, np.zeros(300, dtype=bool))
-    run.distillation[0] = replace(run.distillation[0], ensemble=dropped)
+    run.distillation[0] = replace(run.distillation[0], result=dropped)
     with pytest.raises(MissingCapabilityError, match="ensemble prediction that was kept"):
         ready()[0].run(server_view(run, public()), 0)
 
