@@ -40,7 +40,7 @@ from experiments.rows import (
 from experiments.study import Study, listed
 from secure_fd.data.image_sets import ImageSet, check_there, image_set
 from secure_fd.data.partition import Split, check_clients, parse_split
-from secure_fd.errors import ConfigurationError, MissingCapabilityError
+from secure_fd.errors import ConfigurationError
 from secure_fd.methods.min_voters import check_min_voters
 from secure_fd.privacy.guarantee import (
     GROUP_SIZES,
@@ -109,8 +109,6 @@ class Settings:
     min_voters: int = 1
     """Of Selective-FD: fewest clients that answer a proxy whose predictions are asked for, after a
     first sum that counts them; by default all predictions are asked for."""
-    require_pq: bool = False
-    """With --secure-agg: refuse to run where channels between clients would lack ML-KEM-768."""
     liars: bool = False
     """With --secure-agg: Selective-FD again, with one client that lies, at the bound of a vote and
     at three times it; accuracy is that of the honest clients. With prio3 these rows too."""
@@ -180,18 +178,6 @@ class Plan:
         return range(first, first + self.settings.seeds)
 
 
-def _check_quantum_safe(settings: Settings) -> None:
-    """Raises MissingCapabilityError where the library has no ML-KEM-768: no silent fallback."""
-    from secure_fd.crypto.keys import quantum_safe_available  # loads cryptography
-
-    if not settings.secure_agg:
-        raise ConfigurationError("require_pq", True, "it goes with --secure-agg")
-    if not quantum_safe_available():
-        raise MissingCapabilityError(
-            "--require-pq: this cryptography offers no ML-KEM-768; install 48 or newer"
-        )
-
-
 def plan(settings: Settings, environment_dir: str | None) -> Plan:
     """Check every setting. Raises ConfigurationError, one sentence, at the first that fails."""
     split, own = parse_split(settings.split), None
@@ -210,8 +196,10 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         raise ConfigurationError(
             "clients", settings.clients, "--secure-agg needs 3 or more: a sum of two hides neither"
         )
-    if settings.require_pq:
-        _check_quantum_safe(settings)
+    if settings.secure_agg:
+        from secure_fd.crypto.keys import check_capsules  # loads cryptography
+
+        check_capsules()
     _check_numbers(settings, known)
     recipe = paper_recipe(settings.dataset, split.kind)
     steps = recipe.schedule

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from secure_fd.crypto.keys import IdentityKey, quantum_safe_available
+from secure_fd.crypto.keys import IdentityKey
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import proxy_pixels
@@ -60,7 +60,7 @@ class World:
             shape=tuple(self.data.proxies.pixels.shape[1:]),
             proxies=proxy_commitment(proxy_pixels(self.data.proxies.pixels)),
             nonce=os.urandom(32),
-            hybrid=quantum_safe_available(),
+            hybrid=True,
             identity=server.identity,
             agreement=server.agreement,
             sites=tuple(

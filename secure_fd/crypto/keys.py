@@ -11,24 +11,30 @@ import struct
 from collections.abc import Callable
 from enum import StrEnum
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Final, NoReturn, Self, SupportsIndex
+from typing import Final, NoReturn, Self, SupportsIndex
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hpke import (
+    AEAD,
+    KDF,
+    KEM,
+    MLKEM768X25519PrivateKey,
+    MLKEM768X25519PublicKey,
+    Suite,
+)
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from secure_fd.errors import LocalError, MissingCapabilityError, PeerError
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.hpke import MLKEM768X25519PublicKey, Suite
 
 VERSION: Final = 4
 """Of the whole protocol: messages and contexts change together."""
@@ -380,17 +386,15 @@ _KEM_SEED_BYTES: Final = 64
 
 
 @cache
-def quantum_safe_available() -> bool:
-    """Whether `cryptography` and its back end offer HPKE with ML-KEM-768 and X25519 (48 or newer).
-
-    >>> isinstance(quantum_safe_available(), bool)
-    True
-    """
+def check_capsules() -> None:
+    """Raise MissingCapabilityError unless `cryptography` offers HPKE with ML-KEM-768 and X25519."""
     try:
-        CapsuleKey(os.urandom(_KEM_SEED_BYTES), os.urandom(_SEED_BYTES))
-    except (ImportError, AttributeError, UnsupportedAlgorithm):
-        return False
-    return True
+        CapsuleKey.generate(os.urandom)
+    except UnsupportedAlgorithm:
+        raise MissingCapabilityError(
+            "masked sums need HPKE with ML-KEM-768, which this installation of cryptography lacks: "
+            "install version 48 or newer with a back end that has it"
+        ) from None
 
 
 class CapsuleKey(SecretHolder):
@@ -403,9 +407,6 @@ class CapsuleKey(SecretHolder):
     __slots__ = ("_key", "public")
 
     def __init__(self, kem_seed: bytes, agreement_seed: bytes) -> None:
-        from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
-        from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
-
         kem = MLKEM768PrivateKey.from_seed_bytes(kem_seed)
         agreement = X25519PrivateKey.from_private_bytes(agreement_seed)
         self._key = MLKEM768X25519PrivateKey(kem, agreement)
@@ -415,11 +416,7 @@ class CapsuleKey(SecretHolder):
 
     @classmethod
     def generate(cls, random: RandomBytes) -> Self:
-        """A new key pair from 64 bytes of `random` (d || z of FIPS 203, 7.1) and 32 more.
-
-        MissingCapabilityError where the library does not offer it.
-        """
-        _require_quantum_safe()
+        """A new key pair from 64 bytes of `random` (d || z of FIPS 203, 7.1) and 32 more."""
         return cls(draw(random, _KEM_SEED_BYTES), draw(random, _SEED_BYTES))
 
     def open(self, capsule: bytes, info: bytes, what: str) -> bytes:
@@ -437,20 +434,15 @@ SealCapsule = Callable[[bytes, bytes, bytes], bytes]
 def seal_capsule(public: bytes, secret: bytes, info: bytes) -> bytes:
     """Seal a secret of 32 bytes to a CapsuleKey. info: the context, which must fit to open it.
 
-    PeerError for bytes that are no public key, MissingCapabilityError where the library does not
-    offer it. The library takes no randomness for this step: it is the operating system's, and a
-    seeded `random` does not make a run with capsules repeatable.
+    PeerError for bytes that are no public key. The library takes no randomness for this step: it is
+    the operating system's, and a seeded `random` does not make a run with capsules repeatable.
     """
-    key = capsule_public(public)  # first, since it says what is missing
+    key = capsule_public(public)
     return _suite().encrypt(secret, key, info=info)
 
 
-def capsule_public(public: bytes) -> "MLKEM768X25519PublicKey":
+def capsule_public(public: bytes) -> MLKEM768X25519PublicKey:
     """The library's key of 1,216 public bytes; PeerError for bytes that are none."""
-    _require_quantum_safe()
-    from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PublicKey
-    from cryptography.hazmat.primitives.hpke import MLKEM768X25519PublicKey
-
     kem, agreement = public[:-PUBLIC_BYTES], public[-PUBLIC_BYTES:]
     try:
         parts = (
@@ -467,15 +459,5 @@ def capsule_public(public: bytes) -> "MLKEM768X25519PublicKey":
     return MLKEM768X25519PublicKey(*parts)
 
 
-def _suite() -> "Suite":
-    from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
-
+def _suite() -> Suite:
     return Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
-
-
-def _require_quantum_safe() -> None:
-    if not quantum_safe_available():
-        raise MissingCapabilityError(
-            "HPKE with ML-KEM-768 is missing: it needs cryptography 48 or newer with a back end "
-            "that has it"
-        )

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.image_sets import own_name
 from secure_fd.deployment import keys
@@ -120,7 +119,7 @@ class RosterCommand:
             shape=shape,
             proxies=proxy_commitment(pixels),
             nonce=os.urandom(32),
-            hybrid=quantum_safe_available(),
+            hybrid=True,
             identity=server.identity,
             agreement=server.agreement,
             terms=Terms(**named),

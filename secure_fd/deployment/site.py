@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from secure_fd.crypto.keys import IdentityKey, IdentityPublic, quantum_safe_available
+from secure_fd.crypto.keys import IdentityKey, IdentityPublic
 from secure_fd.data.federated import ClientData
 from secure_fd.deployment import keys, site_network
 from secure_fd.deployment.envelope import (
@@ -31,7 +31,6 @@ from secure_fd.deployment.roster import RosterFile, proxies_of, read
 from secure_fd.errors import (
     ConfigurationError,
     LocalError,
-    MissingCapabilityError,
     PeerError,
     SecureFDError,
 )
@@ -234,19 +233,14 @@ class JoinCommand:
 
         Raises ConfigurationError where roster, records or proxy samples are not what was agreed
         on; LocalError where the server cannot be reached, and where the run ends before this site
-        trained a network; MissingCapabilityError without the extra, or without the key
-        encapsulation that the roster demands.
+        trained a network; MissingCapabilityError without the extra, or without the
+        ML-KEM-768 that the roster asks for.
         """
         with extra("flower"):
             from secure_fd.deployment.flower import attend
 
         roster, home = self.roster.resolve(), keys.home_of(self.home, self.data)
         agreed = read(roster)
-        if agreed.hybrid and not quantum_safe_available():
-            raise MissingCapabilityError(
-                "the roster asks for HPKE with ML-KEM-768, which this site's cryptography lacks: "
-                "install version 48 or newer with a back end that has it"
-            )
         with closing(keys.open_state(home)) as file:
             site = site_of(home, self.data, agreed, proxies_of(self.proxies, roster), file)
             certificate = home / "server.pem"

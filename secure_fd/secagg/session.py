@@ -20,6 +20,7 @@ from secure_fd.crypto.keys import (
     VERSION,
     IdentityPublic,
     Purpose,
+    check_capsules,
     context,
     fields,
     low_order,
@@ -190,7 +191,8 @@ class Session:
         proxies: A commitment to the proxy set.
         nonce: Makes the ids of two sessions differ.
         server: The server's X25519 key, under which inputs are authenticated to it.
-        hybrid: Whether channels add HPKE with ML-KEM-768 to X25519.
+        hybrid: Whether channels add HPKE with ML-KEM-768 to X25519; MissingCapabilityError where
+            the library does not offer it.
         epoch: Rounds that one set-up serves, those of equal index // epoch.
         id: The hash of all of it, with the protocol version.
     """
@@ -210,6 +212,8 @@ class Session:
             raise ConfigurationError("roster", len(self.roster), allowed)
         if self.epoch < 1:
             raise ConfigurationError("epoch", self.epoch, "use 1 round or more")
+        if self.hybrid:
+            check_capsules()
         if len(self.server) != PUBLIC_BYTES or low_order(self.server):
             allowed = f"use an X25519 key of {PUBLIC_BYTES} bytes"
             raise ConfigurationError("server", self.server.hex(), allowed)

@@ -10,7 +10,6 @@ from secure_fd.crypto.keys import (
     RandomBytes,
     SecretHolder,
     draw,
-    quantum_safe_available,
 )
 from secure_fd.crypto.public_draws import public_nonces
 from secure_fd.errors import ConfigurationError
@@ -121,8 +120,7 @@ class MaskedSum(SecureSum, SecretHolder):
         public_seed: Makes the clients' public choices (proxies of a round, graph) repeatable, and
             foreseeable by any party that knows it.
         configuration, proxies: What the session id commits to, beside the roster.
-        hybrid: ML-KEM-768 in the channels, by default wherever the library offers it; True refuses
-            to go without.
+        hybrid: Whether channels add ML-KEM-768 to X25519.
         epoch: Rounds after which clients set up anew.
 
     >>> sums = MaskedSum(3)
@@ -146,7 +144,7 @@ class MaskedSum(SecureSum, SecretHolder):
         public_seed: int | None = None,
         configuration: bytes = b"",
         proxies: bytes = b"",
-        hybrid: bool | None = None,
+        hybrid: bool = True,
         epoch: int = EPOCH_ROUNDS,
     ) -> None:
         if n_clients < MIN_CLIENTS:
@@ -158,7 +156,6 @@ class MaskedSum(SecureSum, SecretHolder):
         key = AgreementKey.generate(random)
         roster = PinnedRoster({k: identity.public.raw for k, identity in identities.items()})
         nonce = draw(random, SESSION_BYTES)
-        hybrid = quantum_safe_available() if hybrid is None else hybrid
         session = Session(
             roster, configuration, proxies, nonce, key.public, hybrid=hybrid, epoch=epoch
         )

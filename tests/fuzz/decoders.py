@@ -20,7 +20,6 @@ from secure_fd.crypto.keys import (
     capsule_public,
     insecure_bytes,
     low_order,
-    quantum_safe_available,
     seal_capsule,
 )
 from secure_fd.errors import PeerError
@@ -35,7 +34,6 @@ from tests.fuzz.honest import PLAIN, Honest
 from tests.secagg_cohort import verify_input
 
 Value = TypeVar("Value")
-SAFE = quantum_safe_available()
 LENGTH = 9
 
 
@@ -300,10 +298,11 @@ def plain_decoders() -> list[Target]:
 
 
 def decoders() -> list[Target]:
-    """All of them; hybrid ones where the library has HPKE with ML-KEM."""
+    """All of them."""
     return [
         *setup_decoders(PLAIN, "plain"),
-        *([*setup_decoders(Honest(hybrid=True), "hybrid"), *capsules()] if SAFE else []),
+        *setup_decoders(Honest(hybrid=True), "hybrid"),
+        *capsules(),
         *round_decoders(PLAIN),
         *plain_decoders(),
     ]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.errors import PeerError
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.machine import snapshot
@@ -163,6 +162,5 @@ def machines() -> list[Target]:
         (make, stop)
         for make, stops in ((client_state, CLIENT_STATES), (server_state, SERVER_STATES))
         for stop in stops
-        if quantum_safe_available() or not stop.hybrid
     ]
     return [make(stop) for make, stop in reached]

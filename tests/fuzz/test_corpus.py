@@ -9,7 +9,6 @@ import tracemalloc
 
 import pytest
 
-from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.machine import ClientState, ServerState
@@ -22,13 +21,8 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.run import CORPUS, Findings, fuzz, write_crashes
 from tests.fuzz.targets import targets
 
-SAFE = quantum_safe_available()
 TARGETS = {target.name: target for target in targets()}
-INPUTS: dict[str, dict[str, str]] = {
-    name: found
-    for name, found in json.loads(CORPUS.read_text()).items()
-    if SAFE or ("hybrid" not in name and "capsule" not in name)
-}
+INPUTS: dict[str, dict[str, str]] = json.loads(CORPUS.read_text())
 ROUNDS = 150
 LARGE = 1 << 20
 
@@ -36,7 +30,7 @@ LARGE = 1 << 20
 def test_the_corpus_is_small_and_covers_every_target_both_ways():
     assert CORPUS.stat().st_size < 150_000
     assert set(INPUTS) == set(TARGETS)
-    assert len(TARGETS) == (58 if SAFE else 47)
+    assert len(TARGETS) == 58
     for name, found in INPUTS.items():
         assert any(not outcome.startswith("accepted") for outcome in found), name
 

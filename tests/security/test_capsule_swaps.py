@@ -13,7 +13,6 @@ from secure_fd.crypto.keys import (
     PUBLIC_BYTES,
     SERVER,
     Purpose,
-    quantum_safe_available,
     seal_capsule,
 )
 from secure_fd.errors import PeerError
@@ -27,7 +26,6 @@ from tests.secagg_lying_server import LyingServer
 
 VICTIM, OTHERS = 3, (0, 1, 2)
 SECRET = bytes(range(32))
-pytestmark = pytest.mark.skipif(not quantum_safe_available(), reason="needs HPKE with ML-KEM-768")
 
 
 def public_info(group: Group, sender: int) -> bytes:

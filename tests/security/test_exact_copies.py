@@ -9,15 +9,13 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.errors import PeerError, SecureFDError
 from secure_fd.secagg.machine import Accepted, ClientState, ServerState
 from secure_fd.secagg.session import RoundTerms
 from tests.lossy_network import World
 from tests.secagg_cohort import Cohort, flip, reach, round_of
 
-HYBRID = [False, pytest.param(True, marks=pytest.mark.skipif(
-    not quantum_safe_available(), reason="no HPKE with ML-KEM-768 here"))]  # fmt: skip
+HYBRID = [False, True]
 
 
 class Repeating(World):

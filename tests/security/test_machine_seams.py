@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from secure_fd.crypto.keys import quantum_safe_available, seal_capsule
+from secure_fd.crypto.keys import seal_capsule
 from secure_fd.secagg.machine import digest, snapshot
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.masked import MaskedClient, MaskedServer
@@ -85,7 +85,6 @@ def test_a_digest_tells_every_state_of_a_set_up_and_a_round_apart():
     assert len(set(seen)) == len(seen)
 
 
-@pytest.mark.skipif(not quantum_safe_available(), reason="no HPKE with ML-KEM-768")
 def test_with_keys_and_capsules_given_a_hybrid_session_is_repeated_byte_for_byte():
     kept: dict[tuple[bytes, bytes, bytes], bytes] = {}
 

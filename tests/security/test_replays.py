@@ -5,7 +5,6 @@ of a stage that differs from the first. An exact copy has no effect; see test_ex
 
 import pytest
 
-from secure_fd.crypto.keys import quantum_safe_available
 from secure_fd.errors import PeerError
 from secure_fd.secagg.machine import ClientState, ServerState
 from secure_fd.secagg.session import MessageType
@@ -165,7 +164,6 @@ def setup_in(state: ClientState, setup: SetUp) -> dict[str, bytes]:
     return said
 
 
-@pytest.mark.skipif(not quantum_safe_available(), reason="no HPKE with ML-KEM-768 here")
 @pytest.mark.parametrize("state", SETUP_STATES)
 def test_a_set_up_takes_a_message_in_its_turn_and_once(state):
     due = {ClientState.JOINED: "MEMBERS", ClientState.REVEALED: "AGREED",

@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from secure_fd.crypto.keys import AgreementKey, Purpose, quantum_safe_available
+from secure_fd.crypto.keys import AgreementKey, Purpose
 from secure_fd.errors import MissingClientError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.client import ClientRound
@@ -27,7 +27,6 @@ from tests.secagg_cohort import (
     take_prepare,
 )
 
-needs_kem = pytest.mark.skipif(not quantum_safe_available(), reason="no HPKE with ML-KEM-768")
 N = 10
 STAGES = ["JOIN", "REVEAL", "AGREED"]
 HYBRID = [*STAGES[:2], "CAPSULES", "RELAYED"]
@@ -74,7 +73,6 @@ def test_a_set_up_goes_on_without_late_members(missing):
     assert_sums(cohort, enrolled, lost=5 if len(missing) < 2 else None)
 
 
-@needs_kem
 @pytest.mark.parametrize("stage", ["none", *HYBRID])
 def test_a_set_up_with_capsules_goes_on_without_late_members(stage):
     """Without capsules a member stays on the list, and nobody has a channel to it."""
@@ -106,7 +104,6 @@ def noise(size: int) -> bytes:
     return Random(size).randbytes(size)  # noqa: S311 - chooses a test, not a key
 
 
-@needs_kem
 @pytest.mark.parametrize("at", range(3), ids=["JOINS", "REVEALS", "CAPSULES"])
 def test_a_bad_message_costs_its_sender_in_every_stage_of_a_set_up(at):
     """A second one that differs costs nobody, nor does one of a stranger."""
@@ -169,7 +166,6 @@ def test_a_channel_key_of_low_order_costs_whoever_joins_with_it(point):
     assert setup.server.group.members == (0, 1, 3)
 
 
-@needs_kem
 @pytest.mark.parametrize("key", [bytes(1216), b"\xff" * 1216])
 def test_a_capsule_key_that_is_none_costs_whoever_joins_with_it(key):
     cohort = Cohort(4, enrolled=False, hybrid=True)

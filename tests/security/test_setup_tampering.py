@@ -12,7 +12,6 @@ from secure_fd.crypto.keys import (
     IdentityKey,
     IdentityPublic,
     insecure_bytes,
-    quantum_safe_available,
     seal_capsule,
 )
 from secure_fd.errors import PeerError
@@ -32,7 +31,6 @@ from tests.secagg_cohort import (
     forged_member,
 )
 
-needs_kem = pytest.mark.skipif(not quantum_safe_available(), reason="no HPKE with ML-KEM-768")
 EVERYBODY = (0, 1, 2, 3)
 
 
@@ -159,7 +157,6 @@ def test_a_client_refuses_an_agreement(change, sentence):
     assert_setup_dead(told.setup.clients[0])
 
 
-@needs_kem
 def test_a_client_refuses_another_capsule_key():
     told = Agreed.honest(hybrid=True)
     told.keys[0] = told.keys[0][:32] + CapsuleKey.generate(insecure_bytes(7)).public
@@ -209,7 +206,6 @@ def of_zeros(_: SetUp, capsule: bytes) -> bytes:
     return bytes(len(capsule))
 
 
-@needs_kem
 @pytest.mark.parametrize("replaced", [of_the_server, flipped, of_zeros])
 def test_a_capsule_of_the_server_gives_it_no_channel_and_costs_no_other(replaced):
     """It knows one of the two secrets at most, and not what the keys of X25519 agree on."""
@@ -224,14 +220,12 @@ def test_a_capsule_of_the_server_gives_it_no_channel_and_costs_no_other(replaced
     assert ends[3][1].open(1, ends[1][3].seal(1, b"shares", b""), b"", "it") == b"shares"
 
 
-@needs_kem
 def test_a_capsule_that_was_not_changed_makes_one_channel():
     setup = relayed_to_3(lambda _, capsule: capsule)
     ends = {k: machine.enrolment.channels for k, machine in setup.clients.items()}
     assert ends[0][3].pair_secret(1) == ends[3][0].pair_secret(1)
 
 
-@needs_kem
 def test_a_capsule_says_what_set_up_and_whom_it_is_for():
     """One of another set-up of the same clients, or of another receiver, does not open."""
     cohort, setup = fresh(hybrid=True)

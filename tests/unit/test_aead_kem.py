@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,16 +15,16 @@ from secure_fd.crypto.keys import (
     Sealer,
     SecretHolder,
     capsule_public,
+    check_capsules,
     insecure_bytes,
-    quantum_safe_available,
     seal_capsule,
 )
 from secure_fd.errors import LocalError, MissingCapabilityError, PeerError
+from secure_fd.secure_sum.masked import MaskedSum
 
 KEY = bytes(range(32))
 TEXT, CONTEXT = b"a share of a secret", b"round 3, from 1 to 2"
 H = bytes.fromhex
-needs_kem = pytest.mark.skipif(not quantum_safe_available(), reason="no HPKE with ML-KEM-768")
 
 
 def flips(data: bytes) -> Iterator[bytes]:
@@ -112,7 +111,6 @@ def test_a_sealer_shows_nothing_of_its_key():
     assert shows_nothing(Sealer(KEY), KEY)
 
 
-@needs_kem
 def test_a_capsule_carries_its_secret_to_the_keys_owner():
     key = CapsuleKey.generate(os.urandom)
     capsule = seal_capsule(key.public, KEY, CONTEXT)
@@ -121,7 +119,6 @@ def test_a_capsule_carries_its_secret_to_the_keys_owner():
     assert seal_capsule(key.public, KEY, CONTEXT) != capsule
 
 
-@needs_kem
 def test_a_key_is_made_of_64_and_32_bytes_of_its_source():
     asked: list[int] = []
     source = insecure_bytes(1)
@@ -137,7 +134,6 @@ def test_a_key_is_made_of_64_and_32_bytes_of_its_source():
     assert shows_nothing(one, seeds(64), seeds(32))
 
 
-@needs_kem
 def test_both_halves_of_the_key_are_needed():
     """Whoever broke one of the two opens nothing."""
     kem, agreement = bytes(range(64)), bytes(range(32))
@@ -148,7 +144,6 @@ def test_both_halves_of_the_key_are_needed():
             half.open(capsule, b"", "it")
 
 
-@needs_kem
 def test_a_changed_capsule_context_or_reader_is_refused():
     key, other = CapsuleKey.generate(os.urandom), CapsuleKey.generate(os.urandom)
     capsule = seal_capsule(key.public, KEY, CONTEXT)
@@ -166,14 +161,12 @@ def test_a_changed_capsule_context_or_reader_is_refused():
             reader.open(sealed, context, "it")
 
 
-@needs_kem
 @pytest.mark.parametrize("size", [0, 1, 1120, CAPSULE_BYTES - 1, CAPSULE_BYTES + 1])
 def test_a_capsule_of_another_length_is_refused(size):
     with pytest.raises(PeerError, match="it does not open"):
         CapsuleKey.generate(os.urandom).open(bytes(size), b"", "it")
 
 
-@needs_kem
 @pytest.mark.parametrize(
     "public",
     [
@@ -194,38 +187,23 @@ def test_bytes_that_are_no_public_key_are_refused(public):
 
 
 @pytest.fixture
-def asked_anew():
-    quantum_safe_available.cache_clear()
-    yield
-    quantum_safe_available.cache_clear()
-
-
-def everything_is_refused() -> bool:
-    assert not quantum_safe_available()
-    with pytest.raises(MissingCapabilityError, match="cryptography 48"):
-        CapsuleKey.generate(os.urandom)
-    with pytest.raises(MissingCapabilityError, match="cryptography 48"):
-        seal_capsule(bytes(CAPSULE_PUBLIC_BYTES), KEY, b"")
-    return True
-
-
-@pytest.mark.usefixtures("asked_anew")
-@pytest.mark.parametrize("module", ["asymmetric.mlkem", "hpke"])
-def test_a_release_without_the_module_says_so(module, monkeypatch):
-    monkeypatch.setitem(sys.modules, f"cryptography.hazmat.primitives.{module}", None)
-    assert everything_is_refused()
-
-
-@needs_kem
-@pytest.mark.usefixtures("asked_anew")
-def test_a_back_end_without_the_algorithm_says_so(monkeypatch):
-    from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+def no_kem(monkeypatch):
+    """A back end of `cryptography` without the algorithm."""
 
     def unsupported(_: bytes) -> None:
         raise UnsupportedAlgorithm("ML-KEM-768 is not supported by this backend.")
 
-    monkeypatch.setattr(MLKEM768PrivateKey, "from_seed_bytes", unsupported)
-    assert everything_is_refused()
+    check_capsules.cache_clear()
+    monkeypatch.setattr("secure_fd.crypto.keys.MLKEM768PrivateKey.from_seed_bytes", unsupported)
+    yield
+    check_capsules.cache_clear()
+
+
+@pytest.mark.usefixtures("no_kem")
+def test_without_the_algorithm_no_masked_sum_falls_back_to_x25519_alone():
+    with pytest.raises(MissingCapabilityError, match="version 48 or newer"):
+        MaskedSum(3)
+    assert MaskedSum(3, hybrid=False).hides
 
 
 # Tags.

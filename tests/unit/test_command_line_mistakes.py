@@ -101,7 +101,6 @@ COMPARE = {
         *("--min-voters 0", "--min-voters 11", "--min-voters 2 --liars --secure-agg"),
         "--min-voters 2 --secure-agg --aggregation prio3",
     ],
-    "--require-pq": ["--require-pq"],
     "--liars": ["--liars"],
     "--show-private": ["--show-private"],
     "--rows": ["--rows fedavgg"],

@@ -36,7 +36,7 @@ from secure_fd.deployment.roster import (
 )
 from secure_fd.deployment.serve import JOURNAL, ServeCommand
 from secure_fd.deployment.site import site_of
-from secure_fd.errors import ConfigurationError, LocalError, PeerError
+from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError, PeerError
 from secure_fd.wire import Sum
 from tests.flower_federation import CLASSES, image_folders
 
@@ -371,17 +371,22 @@ def joined(folder, roster, monkeypatch):
     path, records = folder / "roster.toml", folder / "c" / "records"
     path.write_text(render(replace(roster, hybrid=True)))
 
-    def join(attend: Callable[..., None], *, hybrid: bool) -> int:
+    def join(attend: Callable[..., None]) -> int:
         monkeypatch.setattr("secure_fd.deployment.flower.attend", attend)
-        monkeypatch.setattr("secure_fd.deployment.site.quantum_safe_available", lambda: hybrid)
         return main(["--data", str(records), "--roster", str(path)], "secure-fd join")
 
     return join
 
 
-def test_a_site_that_cannot_open_hybrid_channels_refuses_before_it_connects(joined, capsys):
+def test_a_site_that_cannot_open_hybrid_channels_refuses_before_it_connects(
+    joined, capsys, monkeypatch
+):
+    def lacking() -> None:
+        raise MissingCapabilityError("there is no ML-KEM-768")
+
     connected = []
-    assert joined(lambda *given: connected.append(given), hybrid=False) == USAGE_ERROR
+    monkeypatch.setattr("secure_fd.secagg.session.check_capsules", lacking)
+    assert joined(lambda *given: connected.append(given)) == USAGE_ERROR
     assert not connected
     assert len(capsys.readouterr().err.splitlines()) == 1
 
@@ -391,9 +396,9 @@ def test_a_site_that_the_run_leaves_without_a_network_ends_with_an_error(folder,
         answer(Push(PushKind.END).encode())
 
     network = folder / "c" / "home" / "network.pt"
-    assert joined(nothing_trained, hybrid=True) == USAGE_ERROR
+    assert joined(nothing_trained) == USAGE_ERROR
     assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
-    assert joined(lambda *_: network.touch(), hybrid=True) == 0
+    assert joined(lambda *_: network.touch()) == 0
 
 
 @pytest.mark.parametrize(("data", "read"), [(PUSH, Push.decode), (ANSWER, Answer.decode)])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from secure_fd.crypto.keys import KEY_BYTES, Purpose, quantum_safe_available
+from secure_fd.crypto.keys import KEY_BYTES, Purpose
 from secure_fd.secagg import graph
 from secure_fd.secagg.channel import Channel
 from tests.vectors import flow, independent, reader
@@ -25,7 +25,6 @@ CONTENT: dict[str, Any] = json.loads(FILE.read_text())
 FLOWS = {made["name"]: made for made in CONTENT["flows"]}
 READERS = ("independent", "records", "parties", "reader")
 OTHERS = {"numpy", "cryptography"}
-pytestmark = pytest.mark.skipif(not quantum_safe_available(), reason="needs HPKE with ML-KEM-768")
 use(CONTENT["flows"])
 
 
