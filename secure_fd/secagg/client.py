@@ -77,6 +77,7 @@ from secure_fd.secagg.session import (
     RoundTerms,
     Session,
     encode_set,
+    is_elsewhere,
 )
 from secure_fd.secagg.setup import ClientEnrolment, ClientSetup
 from secure_fd.votes.codec import UnitArray, WordArray
@@ -398,7 +399,10 @@ class MaskingClient(Party[ClientEnrolment]):
         return [first] if (first := opened.start()) else []
 
     def receive(self, data: bytes) -> list[bytes]:
-        """Answer one message; the end of a set-up enrols, and opens the round that waits."""
+        """Answer one message; the end of a set-up enrols, and opens the round that waits.
+
+        A message of another round, or of a set-up during a round, was late and has no effect.
+        """
         machine = self._machine
         # The CAPSULES of a client without lower neighbours are the same bytes in every set-up.
         if not isinstance(machine, ClientSetup) and self._earlier.has(SERVER, data):
@@ -407,6 +411,8 @@ class MaskingClient(Party[ClientEnrolment]):
             return self._accept_invitation()
         if machine is None:
             raise PeerError("a message of a sum came where none is open")
+        if is_elsewhere(data, machine.place):
+            return []
         due, self._due = self._due, None  # dropped where it is masked, or the machine refuses
         reply = machine.receive(data)
         if isinstance(machine, ClientSetup):

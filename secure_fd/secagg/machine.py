@@ -7,8 +7,10 @@ exact copy of an accepted message has no effect: a network may deliver a message
 """
 
 import hashlib
+import marshal
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
+from functools import cache
 from types import MethodType
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -16,12 +18,22 @@ import numpy as np
 from msgspec import Meta, Struct, field
 
 from secure_fd.codec import Codec, SecretText
-from secure_fd.crypto.keys import KEY_BYTES, SERVER, TAG_BYTES, SecretHolder, fields
+from secure_fd.crypto.keys import (
+    KEY_BYTES,
+    SERVER,
+    TAG_BYTES,
+    AgreementKey,
+    CapsuleKey,
+    IdentityKey,
+    IdentityPublic,
+    SecretHolder,
+)
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg.channel import STATE_BYTES
 from secure_fd.secagg.session import (
     Group,
     MessageType,
+    PinnedRoster,
     RoundCounter,
     RoundScope,
     RoundTerms,
@@ -204,7 +216,8 @@ class ServerMachine:
 
         Raises:
             PeerError: a message that the stage does not take; its sender is out. A different second
-                message of a stage is refused, and the first one stays.
+                message of a stage is refused, and the first one stays. A valid second JOIN
+                takes the place of the first: an earlier process or set-up sent that.
         """
         if self.accepted.has(sender, data):
             return
@@ -212,11 +225,15 @@ class ServerMachine:
             raise PeerError(f"no message is allowed in state {self.state.name}")
         if sender not in self._asked or sender in self.refused:
             raise PeerError(f"client {sender} was not asked in state {self.stage.name}")
-        if sender in self._spoke:
-            raise PeerError(f"client {sender} sent a second message in one stage")
+        repeated = PeerError(f"client {sender} sent a second message in one stage")
+        again = sender in self._spoke
+        if again and self.stage is not ServerState.JOINS:
+            raise repeated
         try:
             self._take(sender, data)
         except PeerError as error:
+            if again:
+                raise repeated from error
             self.refused[sender] = str(error)
             self._answered.discard(sender)
             raise
@@ -390,6 +407,13 @@ class Party(SecretHolder, Generic[Enrolled]):
 # Seams for tests that visit every schedule: a copy of a party, and a digest of its state.
 
 Value = TypeVar("Value")
+Digests = dict[int, tuple[object, bytes]]
+"""By identity, values that do not change, and their digests."""
+_ABSENT: Final = object()
+_OF_FIXED: Final = {"secure_fd.secagg.session", "secure_fd.secagg.messages"}
+"""Modules whose frozen values hold nothing that changes."""
+_PLAIN: Final = 2
+"""Version of `marshal` in which equal values give equal bytes."""
 
 
 def snapshot(value: Value) -> Value:
@@ -401,29 +425,51 @@ def snapshot(value: Value) -> Value:
     return copied
 
 
-def digest(value: object) -> bytes:
+def digest(value: object, kept: Digests | None = None) -> bytes:
     """Hash the state of a party or a machine: equal digests mean equal answers to all that follows.
 
-    Keys of the library are left out; what they were made from stands beside them.
+    Keys of the library are left out; what they were made from stands beside them. kept: digests of
+    values that do not change; a caller that asks for many digests passes the same one.
     """
-    return hashlib.sha256(_canonical(value, set())).digest()
+    found = _canonical(value, {}, {} if kept is None else kept)
+    return hashlib.sha256(marshal.dumps(found, _PLAIN)).digest()
 
 
-def _attributes(value: object) -> dict[str, Any]:
-    """Slots and attributes of an object of this package; none of any other."""
-    if not type(value).__module__.startswith("secure_fd.") or isinstance(value, Enum):
-        return {}
-    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
-    names = sorted({*slots, *getattr(value, "__dict__", {})})
-    return {name: getattr(value, name) for name in names if hasattr(value, name)}
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """Slots of a class of this package; none of any other."""
+    if not kind.__module__.startswith("secure_fd.") or issubclass(kind, Enum):
+        return ()
+    slots = {name for base in kind.__mro__ for name in getattr(base, "__slots__", ())}
+    return tuple(sorted(slots - {"__dict__", "__weakref__"}))
+
+
+@cache
+def _is_fixed(kind: type) -> bool:
+    """Whether values of this class do not change: keys, terms, a group, and messages."""
+    fixed = IdentityKey, IdentityPublic, AgreementKey, CapsuleKey, Group
+    frozen = getattr(getattr(kind, "__dataclass_params__", None), "frozen", False)
+    return issubclass(kind, fixed) or (frozen and kind.__module__ in _OF_FIXED)
+
+
+def _attributes(value: object) -> list[tuple[str, Any]]:
+    """Slots and attributes of an object of this package, by name; none of any other."""
+    kind: Any = type(value)
+    found = [(name, getattr(value, name, _ABSENT)) for name in _names(kind)]
+    if kind.__module__.startswith("secure_fd."):
+        found += sorted(getattr(value, "__dict__", {}).items())
+    return [pair for pair in found if pair[1] is not _ABSENT]
 
 
 def _copied(value: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401, PLR0911 - by type
+    kind: Any = type(value)
+    if kind in (bytes, int, str) or _is_fixed(kind):
+        return value
     if id(value) in known:
         return known[id(value)]
-    if isinstance(value, tuple):
+    if kind is tuple:
         return tuple(_copied(each, known) for each in value)
-    if isinstance(value, MethodType):
+    if kind is MethodType:
         return MethodType(value.__func__, _copied(value.__self__, known))
     if isinstance(value, dict):
         known[id(value)] = copied = dict[Any, Any]()
@@ -431,31 +477,45 @@ def _copied(value: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401, PLR0911 
         return copied
     if isinstance(value, list | set | np.ndarray):  # of values that do not change
         return known.setdefault(id(value), value.copy())
-    held = {} if isinstance(value, Session) else _attributes(value)
+    held = [] if isinstance(value, Enum) else _attributes(value)
     if not held:
         return value
-    known[id(value)] = made = object.__new__(type(value))
-    for name, each in held.items():
+    known[id(value)] = made = object.__new__(kind)
+    for name, each in held:
         object.__setattr__(made, name, _copied(each, known))
     return made
 
 
-def _canonical(value: Any, within: set[int]) -> bytes:  # noqa: ANN401, PLR0911 - by type
-    if id(value) in within:
-        return b"above"
-    if isinstance(value, Session):
-        return value.id
-    if isinstance(value, bytes | str | int | Enum | None):
-        return repr(value).encode()
-    if isinstance(value, np.ndarray):
-        return fields(value.dtype.str.encode(), value.tobytes())
-    below = within | {id(value)}
-    if isinstance(value, Mapping):
-        pairs = (fields(*(_canonical(one, below) for one in pair)) for pair in value.items())
-        return fields(*sorted(pairs))
-    if isinstance(value, set | frozenset):
-        return fields(*sorted(_canonical(each, below) for each in value))
+def _canonical(value: Any, known: dict[int, Any], kept: Digests) -> Any:  # noqa: ANN401
+    """Return nested tuples of plain values. known: by identity, what was read or is being read."""
+    kind: Any = type(value)
+    if kind in (bytes, int, str, bool) or value is None:
+        return value
+    if isinstance(value, Enum):
+        return str(value)
+    fixed = _is_fixed(kind)
+    if fixed and id(value) in kept:
+        return kept[id(value)][1]
+    if id(value) not in known:
+        known[id(value)] = "above"
+        found = known[id(value)] = (kind.__name__, *_parts(value, known, kept))
+        if fixed:
+            known[id(value)] = hashed = hashlib.sha256(marshal.dumps(found, _PLAIN)).digest()
+            kept[id(value)] = (value, hashed)
+    return known[id(value)]
+
+
+def _parts(value: Any, known: dict[int, Any], kept: Digests) -> Iterable[Any]:  # noqa: ANN401
     if isinstance(value, list | tuple):
-        return fields(*(_canonical(each, below) for each in value))
-    named = _attributes(value).items()
-    return fields(*(fields(name.encode(), _canonical(each, below)) for name, each in named))
+        return [_canonical(each, known, kept) for each in value]
+    if isinstance(value, dict | PinnedRoster):
+        keys = [(_canonical(key, known, kept), key) for key in value]
+        keys.sort()
+        return [(one, _canonical(value[key], known, kept)) for one, key in keys]
+    if isinstance(value, set | frozenset):
+        return sorted(_canonical(each, known, kept) for each in value)
+    if isinstance(value, np.ndarray):
+        return [value.dtype.str, value.tobytes()]
+    if isinstance(value, Session):
+        return [value.id]
+    return [(name, _canonical(each, known, kept)) for name, each in _attributes(value)]

@@ -45,6 +45,7 @@ from secure_fd.secagg.session import (
     RoundTerms,
     Session,
     encode_set,
+    is_elsewhere,
 )
 from secure_fd.secagg.setup import ServerSetup, input_authenticator
 from secure_fd.secagg.unmasking import Unmasking
@@ -367,21 +368,24 @@ class MaskingServer(Party[ServerEnrolment]):
         """Take a message of this stage; one that is not asked for any more is left unread.
 
         A client that was away cannot know that its last input brought what PREPARE brings, nor one
-        that begins a round that a set-up comes before it.
+        that begins a round that a set-up comes before it. A message of another round, or of
+        another stage of a set-up, was late.
 
         Raises:
             PeerError: a bad message, whose sender is out of the round.
         """
-        prepares = data[2:4] == _PREPARE
-        if self._setup is not None:
-            if not prepares:
-                self._setup.receive(sender, data)
+        prepares, setup = data[2:4] == _PREPARE, self._setup
+        if setup is not None:
+            due, _ = setup.takes[setup.stage]
+            if data[2:4] == due.to_bytes(2, "big"):
+                setup.receive(sender, data)
             return
         if self._earlier.has(sender, data) or self._asks(sender, data):
             return
         opened = self._opened_round()
         again = prepares and opened.state is not ServerState.PREPARE
-        if opened.waits_for(sender) and not again:
+        late = again or is_elsewhere(data, opened.place)
+        if opened.waits_for(sender) and not late:
             opened.receive(sender, data)
 
     def _asks(self, sender: int, data: bytes) -> bool:

@@ -69,6 +69,12 @@ def message_type(data: bytes, place: Place, sender: int) -> MessageType:
     return _TYPES[kind]
 
 
+def is_elsewhere(data: bytes, place: Place) -> bool:
+    """Whether a message of this session belongs to another round, or to the set-up: it was late."""
+    index = place.index.to_bytes(8, "big")
+    return data[16:HEADER_BYTES] == place.session and data[8:16] != index
+
+
 def encode_set(chosen: Iterable[int], members: Sequence[int]) -> bytes:
     """One bit a member, in order, the first in the lowest bit of the first byte."""
     wanted = set(chosen)
