@@ -239,7 +239,9 @@ class ClientRound(ClientMachine[_RoundHeld]):
     def _check_signatures(self, signatures: Mapping[int, bytes], held: _RoundHeld) -> None:
         """PeerError unless a threshold of the committee signed what this client saw.
 
-        The committee is one for all, so all that unmask agree; holders would differ by client.
+        The committee is one for all, so all that unmask agree on the cohort; holders would differ
+        by client. A lying server can have the whole cohort opened by some clients and one set of
+        survivors by others; even so, no threshold of both secrets of one client is given.
 
         One that does not verify is passed over: it is one corrupt client's, or the server's.
         """
