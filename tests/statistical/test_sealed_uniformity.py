@@ -15,6 +15,7 @@ import pytest
 
 from secure_fd.crypto import keys as aead
 from secure_fd.crypto.keys import TAG_BYTES, AgreementKey, Sealer
+from secure_fd.crypto.shamir import ELEMENT_BYTES
 from secure_fd.secagg import masks as secrets
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import RoundSecrets, prepare
@@ -36,7 +37,7 @@ def sealed_by_all(monkeypatch: pytest.MonkeyPatch, seal: object = SEAL) -> Seale
 
     def recorded(self: Sealer, counter: int, plaintext: bytes, context: bytes) -> bytes:
         result: bytes = seal(self, counter, plaintext, context)
-        seen["shares" if len(plaintext) == secrets.SHARES_BYTES else "vault"].append(
+        seen["shares" if len(plaintext) == 2 * ELEMENT_BYTES else "vault"].append(
             (plaintext, result)
         )
         return result
