@@ -94,9 +94,9 @@ class Client:
     def _recall(self, file: "Store") -> None:
         """What an earlier process of this client wrote, if there was one."""
         place, role = file.get("place"), file.get("role")
-        if place is None:
+        if place is None and file.get("told") is None:  # its name in an earlier version
             return
-        if len(place) != _PLACE.size:
+        if place is None or len(place) != _PLACE.size:
             raise LocalError("this state file is of an earlier version: make a new roster")
         session, digest, count, self._first, *known = _PLACE.unpack(place)
         if session != self._session:

@@ -99,3 +99,18 @@ def test_a_file_is_of_one_session_and_of_one_process(digits, tmp_path):
     with pytest.raises(LocalError, match="bytes"):
         half.recall(before[:-1600])
     assert np.array_equal(half.memory(), before)
+
+
+def test_a_file_of_an_earlier_version_is_not_taken_for_a_new_one(digits, tmp_path):
+    """A client would forget what it released, and answer a second story."""
+    made = federation(digits)
+    kept(made, 1, tmp_path / "client")
+    made.fit(1)
+    file = made.clients[1]._file
+    assert file is not None
+    place, role = file.get("place"), file.get("role")
+    assert place is not None
+    assert role is not None
+    file.put({"told": place, "half": role}, drop=("place", "role"))
+    with pytest.raises(LocalError, match="of an earlier version: make a new roster"):
+        reborn(made, 1, file)
