@@ -221,13 +221,16 @@ def _chained(before: bytes, body: bytes) -> bytes:
 
 
 def _connected(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"{path.as_uri()}?mode=rw",
-        timeout=_PATIENCE,
-        isolation_level=None,
-        check_same_thread=False,
-        uri=True,
-    )
+    try:
+        return sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=rw",
+            timeout=_PATIENCE,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=True,
+        )
+    except sqlite3.Error as failure:
+        raise _refusal(path, f"it cannot be opened: {failure}") from failure
 
 
 def _lock_of(path: Path) -> FileLock:

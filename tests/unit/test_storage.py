@@ -2,8 +2,10 @@
 
 import gc
 import os
+import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +40,20 @@ def test_nothing_is_opened_that_is_not_a_file_of_ones_own(tmp_path):
     path.chmod(0o644)
     with pytest.raises(ConfigurationError, match="others may open it"):
         Store.open(path, "state")
+
+
+def test_a_path_may_be_relative_and_a_file_that_does_not_open_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Store.create(Path("client"), "state").close()
+    Store.open(Path("client"), "state").close()
+
+    def refusing(*_: object, **__: object) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr(sqlite3, "connect", refusing)
+    for _ in range(2):  # the lock is given up
+        with pytest.raises(ConfigurationError, match="it cannot be opened: unable to open"):
+            Store.open(Path("client"), "state")
 
 
 def test_another_kind_of_file_and_damage_are_refused(tmp_path):
