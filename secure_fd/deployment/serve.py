@@ -27,7 +27,7 @@ from secure_fd.optional import extra
 JOURNAL: Final = "rounds.jsonl"
 """In the server's home: the lines of the ServerApp, one for each round."""
 _START: Final = 300.0
-"""Seconds in which the SuperLink must have begun."""
+"""Seconds in which the SuperLink, then the ServerApp, must have begun."""
 _GROUP: Final = """trap : TERM
 { trap : TERM; "$@"; kill -KILL 0; } &
 read -r _
@@ -136,10 +136,11 @@ def _flwr_run(roster: Path, home: Path, proxies: Path, port: int) -> str:
     app = str(Path(__file__).parent / "app")
     process = _started(home, "flwr", "run", app, "here", "--stream", "--run-config", given)
     seen, event, lives, running = len(lines_of(home)), "", True, {process.pid}
+    until = time.monotonic() + _START
     try:
         while lives and event not in ("ended", "failed"):
             time.sleep(0.2)
-            lives = process.poll() is None
+            lives = process.poll() is None and (event != "" or time.monotonic() < until)
             for line in lines_of(home)[seen:]:
                 print(json.dumps(line), flush=True)
                 seen, event = seen + 1, line["event"]

@@ -5,6 +5,7 @@ import math
 import os
 import re
 import stat
+import subprocess
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from secure_fd.cli import USAGE_ERROR
 from secure_fd.crypto.public_draws import proxy_commitment
-from secure_fd.deployment import keys
+from secure_fd.deployment import keys, serve
 from secure_fd.deployment.commands import main
 from secure_fd.deployment.enrol import InitCommand, RosterCommand
 from secure_fd.deployment.envelope import Answer, Push, PushKind
@@ -409,3 +410,13 @@ def test_envelopes_are_read_whole_or_refused(data, read):
     for wrong in (*cut, data + b"\0", *changed):
         with pytest.raises(PeerError):
             read(wrong)
+
+
+def test_a_server_app_that_never_begins_is_given_up(tmp_path, monkeypatch):
+    (tmp_path / "flower").mkdir()
+    hung = subprocess.Popen(["/bin/sleep", "60"])
+    monkeypatch.setattr(serve, "_started", lambda *_: hung)
+    monkeypatch.setattr(serve, "_START", 0.1)
+    with pytest.raises(LocalError, match="flwr run failed"):
+        serve._flwr_run(tmp_path / "roster.toml", tmp_path, tmp_path, 1)
+    assert hung.wait(5) != 0
