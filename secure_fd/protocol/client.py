@@ -186,12 +186,12 @@ class Client:
             return []
         if self._chain.has_read(data):
             return []
-        payload = self._read(kind, index, data)
         if kind == Kind.ROUND_START:
-            self._announcement = payload
+            self._announcement = payload = self._read(kind, index, data)
             return self._begin(self.role.round(payload))
-        if self._turn is None:
+        if self._turn is None:  # unread, so that it comes again
             raise PeerError("an answer came where nothing was asked")
+        payload = self._read(kind, index, data)
         if kind == Kind.ABORTED:
             self._note_aborted(payload)
             return self._go(partial(self._turn.throw, RoundAborted()))
