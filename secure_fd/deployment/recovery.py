@@ -12,6 +12,7 @@ once every site has read those broadcasts. A site that is away keeps what came s
 
 import hashlib
 import io
+import pickle
 from collections.abc import Mapping
 from typing import Final
 
@@ -121,8 +122,8 @@ class RepeatedSums(SumServer):
 class Recovery:
     """Files of a server's rounds: what it wrote, and how it comes back.
 
-    A server role whose class names no `checkpointed` attributes is repeated from its first round
-    on, and nothing is dropped.
+    A server role whose class names no `checkpointed` attributes, or whose values have no form in a
+    file, is repeated from its first round on, and nothing is dropped.
     """
 
     def __init__(self, server: Server, file: Store) -> None:
@@ -138,7 +139,7 @@ class Recovery:
                 found = saved.load(io.BytesIO(data))
                 saved.restore(server.role, found["role"])
                 server.go_on_from(*found["server"])
-            except (ConfigurationError, KeyError) as error:
+            except (ConfigurationError, KeyError, pickle.UnpicklingError) as error:
                 why = "this state file is of another version: make a new roster"
                 raise LocalError(why) from error
             self._first = server.place[1]
@@ -173,5 +174,10 @@ class Recovery:
         if not role:
             return None
         written = io.BytesIO()
-        torch.save({"role": role, "server": (rounds, sums, server.digest, count)}, written)
+        try:
+            torch.save({"role": role, "server": (rounds, sums, server.digest, count)}, written)
+            written.seek(0)
+            saved.load(written)
+        except (LocalError, pickle.PickleError, AttributeError, TypeError):
+            return None
         return sums, count, written.getvalue()

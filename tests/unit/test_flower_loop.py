@@ -1,5 +1,6 @@
 """The parties over a courier of pushes: rounds, a site that is away, a new process, a tamperer."""
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import ClassVar
@@ -8,9 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from secure_fd.crypto.keys import Sealer
 from secure_fd.deployment.envelope import Answer, Push, PushKind
 from secure_fd.deployment.loop import Rounds
 from secure_fd.deployment.roster import Terms
+from secure_fd.errors import LocalError
+from secure_fd.methods.fedavg import FedAvgServer
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.secure_sum.masked import RosterMasks
 from secure_fd.simulation.saved import state_of
@@ -205,6 +209,37 @@ def _comparable(value: object) -> object:
     if isinstance(value, dict):
         return [(key, _comparable(each)) for key, each in value.items()]
     return [_comparable(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+class Unknown:
+    """A class that no file of this package may hold."""
+
+
+@pytest.mark.parametrize("part", [Unknown(), Sealer(bytes(32)), lambda: None])
+def test_a_role_whose_state_has_no_form_in_a_file_is_repeated_from_the_first_round(
+    brief, part, monkeypatch
+):
+    monkeypatch.setattr(FedAvgServer, "checkpointed", ("part",))
+    monkeypatch.setattr(FedAvgServer, "part", part, raising=False)
+    world, courier = brief("fedavg")
+    rounds = world.serve(courier)
+    played = rounds.run(9)
+    for _ in range(3):
+        assert not next(played).aborted
+    digest = rounds.party.digest
+    again = world.serve(courier)
+    assert again.open() == 3
+    assert again.party.digest == digest
+
+
+def test_a_checkpoint_with_a_class_of_another_version_is_refused_in_one_sentence(brief):
+    world, courier = brief("fedavg")
+    next(world.serve(courier).run(9))
+    written = io.BytesIO()
+    torch.save({"role": Unknown()}, written)
+    world.files[-1].put({"checkpoint": written.getvalue()})
+    with pytest.raises(LocalError, match="of another version: make a new roster"):
+        world.serve(courier).open()
 
 
 def test_what_an_absent_site_lacks_is_kept_until_it_has_read_it(brief):
