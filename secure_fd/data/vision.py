@@ -56,6 +56,6 @@ def picture(path: Path, field: str) -> Iterator[Any]:
             yield opened
     except FileNotFoundError:
         raise ConfigurationError(field, str(path), "this file must exist") from None
-    except (OSError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         allowed = f"it is no image, or a damaged one ({error}): fetch it anew"
         raise ConfigurationError(field, str(path), allowed) from error

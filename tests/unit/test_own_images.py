@@ -17,7 +17,7 @@ from experiments.runs import data_of, run_row
 from secure_fd.data.federated import FederatedData, content_of
 from secure_fd.data.image_sets import image_set
 from secure_fd.data.images import Images
-from secure_fd.data.own_images import federation_in
+from secure_fd.data.own_images import federation_in, images_in
 from secure_fd.data.partition import Split, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.training import models
@@ -99,6 +99,34 @@ def test_too_little_is_refused(tmp_path, made, said):
         fill(tmp_path / name, "L", seed, count)
     with pytest.raises(ConfigurationError, match=f"^images: .*{said}"):
         federation_in(tmp_path, None, parse_split("iid"), 2, 16, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("ending", "place", "value"),
+    [
+        ("png", 16, 0),  # no width
+        ("png", 33, 20),  # fewer bytes of pixels than there are: a SyntaxError in Pillow
+        ("bmp", 46, 1000),  # colours of the palette: a ValueError in Pillow
+    ],
+)
+def test_a_damaged_image_is_named(tmp_path, ending, place, value):
+    (tmp_path / "ill").mkdir()
+    file = tmp_path / "ill" / f"0.{ending}"
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40), np.uint8)).save(file)
+    order, whole = "big" if ending == "png" else "little", file.read_bytes()
+    file.write_bytes(whole[:place] + value.to_bytes(4, order) + whole[place + 4 :])
+    with pytest.raises(ConfigurationError, match=r"^folder: .*it is no image, or a damaged one"):
+        images_in(tmp_path, 8)
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ConfigurationError, match=r"^folder: .*truncated.*fetch it anew"):
+        images_in(tmp_path, 8)
+
+
+def test_an_image_that_unpacks_to_far_too_many_pixels_is_named(tmp_path, monkeypatch):
+    fill(tmp_path / "ill", "L", 0, count=1)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # of twice as many, Pillow opens none
+    with pytest.raises(ConfigurationError, match=r"0\.png.*decompression bomb.*fetch it anew"):
+        images_in(tmp_path, 8)
 
 
 def test_cells_name_the_data_and_no_folder(hospitals):
