@@ -11,6 +11,7 @@ head, and its network learns them; clients answer with the mean of network and h
 numbers of a Gram matrix (AFL, He et al., CVPR 2025) a residual round uploads D C.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -272,7 +273,7 @@ class HeadClient(ClientRole):
             yield from self.learn()
 
     def missed(self, subject: bytes, message: bytes | None) -> None:
-        """Take the newest head, the known proxies, or the chosen predictor."""
+        """Take the newest head, or the known proxies."""
         read_index(subject)
         if message is not None:
             self.take(message)
@@ -280,23 +281,23 @@ class HeadClient(ClientRole):
     def memory(self) -> bytes:
         """Return both heads, whether the network learnt, surveys answered, and known proxies."""
         ratios = b"" if self._ratios is None else head_message(self._ratios)
-        counts = bytes([self.chosen != "head", min(self._surveys_answered, 255)])
+        counts = bytes([self.chosen != "head"]) + self._surveys_answered.to_bytes(4, "big")
         known = np.packbits(self.known).tobytes()
         return len(ratios).to_bytes(4, "big") + ratios + counts + known + head_message(self.head)
 
     def recall(self, memory: bytes) -> None:
         """Take them over; PeerError for another form."""
         ratios = 4 + int.from_bytes(memory[:4], "big")
-        rest, known = memory[ratios:], 2 + -(-len(self.known) // 8)
+        rest, known = memory[ratios:], 5 + -(-len(self.known) // 8)
         first: FloatArray | None = None
         if ratios > 4:
             self.take(memory[4:ratios])
             first = self.head
-        for message in (rest[known:], KNOWN + rest[2:known]):
+        for message in (rest[known:], KNOWN + rest[5:known]):
             self.take(message)
         self._ratios = first
         self.chosen = self.terms.method.predictor if rest[0] else "head"
-        self._surveys_answered = rest[1]
+        self._surveys_answered = int.from_bytes(rest[1:5], "big")
 
     def take(self, message: bytes) -> None:
         """Read a message of the server; PeerError for another form."""
@@ -369,7 +370,8 @@ class HeadClient(ClientRole):
         """Residual class sums in the form of the codec, under noise where there is a unit."""
         terms, noise = self.terms, self._mechanism
         if noise is not None:
-            asked = head_message(self.head)
+            proxies = hashlib.sha256(self._proxies.cpu().numpy().tobytes()).digest()
+            asked = fields(proxies, head_message(self.head))
             released = noise.release_sums(self._residuals(), terms.shape, asked, self._announced)
             if not self.head.any():  # the first sum counts records, a residual does not
                 released = noise.drop_insignificant(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 from secure_fd.data.federated import FederatedData
 from secure_fd.methods.base import Own
@@ -126,3 +127,32 @@ def test_a_request_without_index_and_announcement_sends_the_same_vectors_again(
     assert all(np.array_equal(one, two) for one, two in zip(first, second, strict=True))
     assert [len(ledger.bookings) for ledger in sites.ledgers.values()] == [1] * 4
     assert np.array_equal(sum(first) - sum(second[1:]), first[0])
+
+
+def test_class_sums_about_other_proxies_are_another_release(digits, tmp_path):
+    """Each client's own noise is enough: a later run is sent the vector of the same request."""
+    ledgers = {
+        k: BudgetLedger.create(tmp_path / str(k), f"site {k}", epsilon=9.0, delta=1e-5)
+        for k in range(4)
+    }
+
+    def sent(proxies: Tensor) -> list[UnitArray]:
+        unit = PooledRecordUnit(
+            4.0,
+            1e-5,
+            records=[len(client.train) for client in digits.clients],
+            n_proxies=len(proxies),
+            n_classes=digits.n_classes,
+            honest=1,
+            features=SMALL,
+            ledgers=ledgers,
+        )
+        parts = fresh_networks(digits, 0), digits.clients, proxies
+        run = Federation(*parts, PooledHeads(0), protection=unit, schedule=SCHEDULE)
+        run.fit(1)
+        return list((run.transcript.heads[0].uploads or {}).values())
+
+    first, again = (sent(digits.proxies.pixels) for _ in range(2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, sent(digits.proxies.pixels.flip(0)))
+    assert all(len(ledger.bookings) == 2 for ledger in ledgers.values())

@@ -85,6 +85,15 @@ def test_pooled_heads_make_as_many_surveys_as_releases_were_agreed(digits):
                 again._answer(again.terms.survey)
 
 
+def test_a_client_that_starts_again_knows_of_any_number_of_surveys(digits):
+    method = PooledHeads(0, features=SMALL)
+    old, new = (federation(digits, method, releases_per_pair=300).roles[0] for _ in range(2))
+    old._surveys_answered = 300
+    new.recall(old.memory())
+    with pytest.raises(BudgetError, match="300 surveys were answered"):
+        new._answer(new.terms.survey)
+
+
 def test_a_run_takes_what_is_left_and_then_ends_before_anything_is_sent(digits):
     made = federation(digits, releases_per_pair=1)
     rounds = made.rounds(9)
