@@ -239,10 +239,10 @@ def build_run(
             ledgers=ledgers,
             session=session,
         )
+    elif config.unit == "label" and method.shares_parameters:
+        allowed = "use record: this method shares no labels"
+        raise ConfigurationError("unit", config.unit, allowed)
     elif config.noisy and isinstance(method, AveragesParameters):
-        if config.unit != "record":
-            allowed = "use record: this method shares no labels"
-            raise ConfigurationError("unit", config.unit, allowed)
         plan = recipe.rounds, recipe.schedule
         method = method.trained_privately(config.epsilon, delta, *plan, ledgers=ledgers)
     elif config.unit == "record":

@@ -86,7 +86,8 @@ def state_of(part: object) -> dict[str, Any]:
 
 def restore(part: object, state: Mapping[str, Any]) -> None:
     """Put back what `state_of` returned, in place; ConfigurationError for anything else."""
-    if tuple(state) != vars(type(part)).get("checkpointed", ()):
+    names = vars(type(part)).get("checkpointed", ())
+    if not isinstance(state, Mapping) or tuple(state) != names:
         raise damaged(f"it has no state of a {type(part).__name__}")
     for name, value in state.items():
         try:

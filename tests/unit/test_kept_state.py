@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from secure_fd import simulate
+from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS
 from secure_fd.protocol.messages import ServerRole
 from secure_fd.simulation.saved import load, restore, state_of
@@ -31,3 +32,9 @@ def test_every_server_role_goes_on_from_its_state_in_a_file(name):
     kept = _written(role)
     restore(other, load(io.BytesIO(kept)))
     assert _written(other) == kept
+
+
+@pytest.mark.parametrize("state", [None, 5, ["_parameters", "_sent"], {}])
+def test_a_file_of_something_else_is_refused(state):
+    with pytest.raises(ConfigurationError, match="no state of a FedAvgServer"):
+        restore(_role("fedavg", seed=0), state)

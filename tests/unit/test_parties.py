@@ -175,6 +175,20 @@ def test_a_method_of_one_s_own_is_one_file(digits):
     assert not any(seen.result.kept.any() for seen in none.transcript.distillation)
 
 
+class Shares(Majority):
+    """A user-supplied method of shared parameters, which looks at no privacy unit."""
+
+    shares_parameters = True
+
+
+@pytest.mark.parametrize(
+    ("unit", "why"), [("label", "shares no labels"), ("record", "by DP-SGD fedavg")]
+)
+def test_a_method_that_would_add_no_noise_is_refused(unit, why):
+    with pytest.raises(ConfigurationError, match=f"^unit: .*{why}"):
+        simulate("digits", clients=3, method=Shares(), unit=unit, epsilon=4.0)
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
