@@ -19,7 +19,7 @@ LIMITS = {
     "experiments": 10_300,
     "benchmarks": 930,
     "examples": 150,
-    "tests": 29_950,
+    "tests": 30_050,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
