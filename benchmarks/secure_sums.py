@@ -38,7 +38,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES128
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from secure_fd.crypto.keys import AgreementKey, IdentityKey, insecure_bytes, quantum_safe_available
+from secure_fd.crypto.keys import AgreementKey, IdentityKey, insecure_bytes
 from secure_fd.crypto.shamir import combine, draw_element, split, weights_at_zero
 from secure_fd.errors import ConfigurationError
 from secure_fd.secagg.client import MaskingClient
@@ -268,11 +268,10 @@ def identities(cell: Cell) -> dict[int, IdentityKey]:
 
 
 def session(cell: Cell) -> Session:
-    """The cell's session, with ML-KEM-768 in the channels where the library offers it."""
+    """The cell's session, with ML-KEM-768 in the channels."""
     roster = PinnedRoster({number: key.public.raw for number, key in identities(cell).items()})
-    hybrid, server = quantum_safe_available(), server_key().public
-    agreed = roster, b"benchmark", b"", b"", server, hybrid
-    return CellSession(*agreed, degree=cell.neighbours)
+    agreed = roster, b"benchmark", b"", b"", server_key().public
+    return CellSession(*agreed, hybrid=True, degree=cell.neighbours)
 
 
 @dataclass(frozen=True, slots=True)
