@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.backends import cudnn
 from torch.nn.functional import cross_entropy
 
 from attacks.base import substream
 from attacks.view import Capability, LabelFunction, Public, View
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.training.models import flatten, load_flat
-from secure_fd.training.trainer import default_device
+from secure_fd.training.trainer import default_device, network_device, repeatable
 
 Factory = Callable[[int], nn.Module]
 """Seed -> a fresh network."""
@@ -44,11 +43,11 @@ def on_device(*models: nn.Module, device: torch.device | None = None) -> Iterato
     'cpu'
     """
     chosen = default_device() if device is None else device
-    homes = [device_of(model) for model in models]
+    homes = [network_device(model) for model in models]
     for model in models:
         model.to(chosen)
     try:
-        with cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
+        with repeatable():
             yield chosen
     finally:
         for model, home in zip(models, homes, strict=True):
@@ -57,11 +56,6 @@ def on_device(*models: nn.Module, device: torch.device | None = None) -> Iterato
 
 def _forked(device: torch.device) -> AbstractContextManager[None]:
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where a model's parameters are; the CPU for one without any."""
-    return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def fit(
@@ -115,7 +109,7 @@ def network(public: Public, parameters: Tensor) -> nn.Module:
 def predict(model: nn.Module, images: Tensor) -> Tensor:
     """Logits [N, C] of images [N, 1, H, W], in evaluation mode, by the model where it is."""
     model.eval()
-    on = device_of(model)
+    on = network_device(model)
     return torch.cat([model(batch.to(on)).cpu() for batch in torch.split(images, 1024)])
 
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from attacks.base import seeded, substream
-from attacks.fit import device_of, on_device
+from attacks.fit import on_device
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
+from secure_fd.training.trainer import network_device
 
 SMALLEST_SIDE = 16
 """Below it the critic's instance norm would see single pixels."""
@@ -195,7 +196,7 @@ class _Trainer:
     def step_critic(self, picks: Tensor) -> None:
         """Raise realism of public images over generated ones, with slope one between them."""
         n = len(picks)
-        real = self._images[picks].to(device_of(self.critic))
+        real = self._images[picks].to(network_device(self.critic))
         with torch.no_grad():
             fake = self.generator(self._codes(n))
         judged = self.critic(torch.cat([fake, real]))
@@ -215,7 +216,7 @@ class _Trainer:
 
     def _codes(self, n: int) -> Tensor:
         codes = torch.randn(n, self._settings.latent, generator=self._random)
-        return codes.to(device_of(self.generator))
+        return codes.to(network_device(self.generator))
 
 
 def slope_penalty(critic: nn.Module, real: Tensor, fake: Tensor, share: Tensor) -> Tensor:

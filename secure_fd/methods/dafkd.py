@@ -52,7 +52,7 @@ from secure_fd.protocol.transcript import (
     Transcript,
 )
 from secure_fd.training.recipes import Recipe, Schedule, few_rounds
-from secure_fd.training.trainer import Steps, Trainer, predict
+from secure_fd.training.trainer import Steps, Trainer, network_device, predict
 from secure_fd.votes.codec import SOFT_LEVELS, Contribution, Ensemble, KnowledgeCodec, Released
 from secure_fd.votes.fixed_point import record_shares
 from secure_fd.wire import Sum
@@ -230,7 +230,7 @@ class DaFKDServer(ServerRole):
 
     def __init__(self, terms: DaFKDTerms, initial: nn.Module) -> None:
         self._terms, self._sent = terms, False
-        self._network, device = deepcopy(initial), next(initial.parameters()).device
+        self._network, device = deepcopy(initial), network_device(initial)
         self._generator, self._averaged = (deepcopy(terms.first).to(device) for _ in range(2))
         self._ensemble: Ensemble | None = None
 

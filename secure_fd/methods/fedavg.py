@@ -78,8 +78,7 @@ def parameters_of(network: nn.Module) -> Float32Array:
 
 def fill(network: nn.Module, parameters: FloatArray | Float32Array) -> None:
     """Load parameters [m] into a network."""
-    device = next(network.parameters()).device
-    load_flat(network, torch.from_numpy(parameters.astype(np.float32)).to(device))
+    load_flat(network, torch.from_numpy(parameters.astype(np.float32)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.dp_sgd import PrivateBudget
 from secure_fd.training.dp_sgd import PrivateGradient
 from secure_fd.training.models import Standardise
-from secure_fd.training.trainer import LocalTrainer
+from secure_fd.training.trainer import LocalTrainer, network_device
 
 BETAS = (0.5, 0.999)
 _LATENT: Final = 32
@@ -96,8 +96,7 @@ class Generator(nn.Module):
     def forward(self, z: Tensor, classes: Tensor) -> Tensor:
         """Generate x, on the device of the network."""
         asked = functional.one_hot(classes.to(z.device), self.n_classes).to(z.dtype)
-        device = next(self.parameters()).device
-        made: Tensor = self.layers(torch.cat([z, asked], dim=1).to(device))
+        made: Tensor = self.layers(torch.cat([z, asked], dim=1).to(network_device(self)))
         return made.view(-1, *self.shape)
 
     def draw(self, count: int, seed: bytes, index: int) -> tuple[Tensor, Tensor]:
@@ -168,7 +167,7 @@ class AdversarialTrainer(LocalTrainer):
         budget: PrivateBudget | None = None,
     ) -> None:
         self.model, self.learning_rate = generator, _RATE
-        device = next(generator.parameters()).device
+        device = network_device(generator)
         self.discriminator = discriminator(generator.shape, settings, seed).to(device)
         self._generator, self._classifier = generator, classifier
         self._train, self._device, self._blur = train.to(device), device, _BLUR * settings.spread

@@ -139,7 +139,7 @@ def flatten(model: nn.Module) -> Tensor:
 
 
 def load_flat(model: nn.Module, parameters: Tensor) -> None:
-    """Overwrite all parameters from one vector, in the order of `flatten`; the vector is copied.
+    """Overwrite all parameters from one vector, in the order of `flatten`, from any device.
 
     Raises LocalError where the vector's length is not the model's.
     """

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -151,6 +152,15 @@ _SMALL_NETWORK = 10_000_000
 _SMALL_RECORD = 3 * 64 * 64
 
 
+repeatable = partial(cudnn.flags, enabled=True, deterministic=True, allow_tf32=False)
+"""Context in which cuDNN uses its deterministic kernels, in full precision."""
+
+
+def network_device(model: nn.Module) -> torch.device:
+    """Return where a network's parameters are; the CPU for one without any."""
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
 @contextmanager
 def torch_settings_for(
     networks: Sequence[nn.Module], shape: Sequence[int], device: torch.device
@@ -176,7 +186,7 @@ def torch_settings_for(
     small = device.type == "cpu" and largest <= _SMALL_NETWORK and values <= _SMALL_RECORD
     torch.set_num_threads(1 if small else before)
     try:
-        with cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
+        with repeatable():
             yield
     finally:
         torch.set_num_threads(before)
@@ -221,7 +231,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 @torch.inference_mode()
 def logits(model: nn.Module, pixels: Tensor) -> Tensor:
     """Return logits [N, C] on the device of the pixels, computed on that of the network."""
-    device = next((p.device for p in model.parameters()), pixels.device)
+    device = network_device(model)
     with evaluating(model):
         answers = [model(part.to(device)) for part in torch.split(pixels, _PREDICT_BATCH)]
         return torch.cat(answers).to(pixels.device)

@@ -11,9 +11,10 @@ from torch import nn
 from attacks import inversion, members, updates
 from attacks import prior as priors
 from attacks.base import Labelled
-from attacks.fit import QUICK, device_of, fit, on_device, predict
+from attacks.fit import QUICK, fit, on_device, predict
 from attacks.updates import Mismatch, Recipe, Search
 from secure_fd.training import models
+from secure_fd.training.trainer import network_device
 
 META = torch.device("meta")
 IMAGES, LABELS = torch.rand(4, 1, 28, 28), torch.zeros(4, dtype=torch.int64)
@@ -30,10 +31,10 @@ def parameters(model: nn.Module) -> int:
 def test_models_are_back_where_they_were():
     model = shared()
     with pytest.raises(ZeroDivisionError), on_device(model, device=torch.device("cpu")) as on:
-        assert on == torch.device("cpu") == device_of(model)
+        assert on == torch.device("cpu") == network_device(model)
         raise ZeroDivisionError
-    assert device_of(model) == torch.device("cpu")
-    assert device_of(nn.Flatten()) == torch.device("cpu")
+    assert network_device(model) == torch.device("cpu")
+    assert network_device(nn.Flatten()) == torch.device("cpu")
 
 
 def test_mixed_devices_are_refused_in_another_way():
