@@ -7,40 +7,40 @@ from typing import TYPE_CHECKING, Any, cast
 from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from attacks.base import Attack
+    from attacks.core.base import Attack
 
 ATTACKS: Mapping[str, str] = {
-    "label-distribution": "attacks.label_distribution:LabelDistribution",
-    "differencing": "attacks.rounds:Differencing",
-    "participation": "attacks.label_distribution:Participation",
-    "inversion": "attacks.inversion:ModelInversion",
-    "ideal-k1": "attacks.ideal:IdealK1",
-    "ideal-k2": "attacks.ideal:IdealK2",
-    "ideal-k3": "attacks.ideal:IdealK3",
-    "update-inversion": "attacks.updates_attack:UpdateInversion",
-    "update-inversion-8": "attacks.updates_attack:UpdateInversionOfEight",
-    "update-inversion-cnn": "attacks.updates_attack:UpdateMatching",
-    "gradient-analytic": "attacks.updates_attack:AnalyticInversion",
-    "gradient-mean": "attacks.updates_attack:MeanInversion",
-    "gradient-optimised": "attacks.updates_attack:OptimisedInversion",
-    "imprint": "attacks.imprint:Imprint",
-    "selector-membership": "attacks.selector:FlipRadius",
-    "lira": "attacks.membership:LiRA",
-    "loss-threshold": "attacks.membership:LossThreshold",
-    "rmia": "attacks.membership:RMIA",
-    "lira-upload": "attacks.membership:UploadLiRA",
-    "indirect": "attacks.membership:IndirectMembership",
-    "server-members": "attacks.members:ServerMembers",
-    "label-only-gap": "attacks.label_only:LabelOnlyGap",
-    "label-only-shadows": "attacks.label_shadows:ShadowedLabels",
-    "tracing": "attacks.tracing:Tracing",
-    "generator-membership": "attacks.generator:GeneratorMembership",
+    "label-distribution": "attacks.server.label_distribution:LabelDistribution",
+    "differencing": "attacks.server.differencing:Differencing",
+    "participation": "attacks.server.label_distribution:Participation",
+    "inversion": "attacks.inversion.gmi:ModelInversion",
+    "ideal-k1": "attacks.inversion.ideal:IdealK1",
+    "ideal-k2": "attacks.inversion.ideal:IdealK2",
+    "ideal-k3": "attacks.inversion.ideal:IdealK3",
+    "update-inversion": "attacks.inversion.updates_attack:UpdateInversion",
+    "update-inversion-8": "attacks.inversion.updates_attack:UpdateInversionOfEight",
+    "update-inversion-cnn": "attacks.inversion.updates_attack:UpdateMatching",
+    "gradient-analytic": "attacks.inversion.updates_attack:AnalyticInversion",
+    "gradient-mean": "attacks.inversion.updates_attack:MeanInversion",
+    "gradient-optimised": "attacks.inversion.updates_attack:OptimisedInversion",
+    "imprint": "attacks.inversion.imprint:Imprint",
+    "selector-membership": "attacks.server.selector:FlipRadius",
+    "lira": "attacks.membership.shadows:LiRA",
+    "loss-threshold": "attacks.membership.shadows:LossThreshold",
+    "rmia": "attacks.membership.shadows:RMIA",
+    "lira-upload": "attacks.membership.shadows:UploadLiRA",
+    "indirect": "attacks.membership.shadows:IndirectMembership",
+    "server-members": "attacks.membership.server_members:ServerMembers",
+    "label-only-gap": "attacks.membership.label_only:LabelOnlyGap",
+    "label-only-shadows": "attacks.membership.label_shadows:ShadowedLabels",
+    "tracing": "attacks.server.tracing:Tracing",
+    "generator-membership": "attacks.server.generator:GeneratorMembership",
 }
 """Name -> module:Class. The comparison runs those of `COMPARED`, the suite all but the generator's,
 which has a study of its own; those of class sums in scenes that are named."""
 
 OF_UPDATES = ("update-inversion", "update-inversion-8", "update-inversion-cnn")
-"""Attacks on one update, each with a set-up of its own (`attacks.one_update`)."""
+"""Attacks on one update, each with a set-up of its own (`attacks.inversion.one_update`)."""
 
 COMPARED = ("label-distribution", *OF_UPDATES, "inversion", "tracing")
 """Attacks that the comparison runs on each of its rows, in the order of its columns."""

@@ -16,17 +16,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from attacks import (
-    OF_UPDATES,
-    ON_A_RUN,
-    fit,
-    load,
-    overfitted,
-)
-from attacks import generator as generators
-from attacks import inversion as gmi
-from attacks import prior as priors
-from attacks.base import (
+from attacks import OF_UPDATES, ON_A_RUN, load
+from attacks.core import fit
+from attacks.core.base import (
     Attack,
     AttackResult,
     BoolArray,
@@ -36,20 +28,24 @@ from attacks.base import (
     match_classes,
     seeded,
 )
-from attacks.class_sums import SumNoise
-from attacks.inversion import (
+from attacks.core.scoring import score_scores
+from attacks.core.view import Public, server_view
+from attacks.inversion import gmi
+from attacks.inversion import prior as priors
+from attacks.inversion.gmi import (
     REFERENCES,
     InversionTruth,
     ModelInversion,
     inversion_truth,
 )
-from attacks.label_distribution import LabelDistribution
-from attacks.members import CLASS_SUMS, IN_CLEAR, UPDATES, ServerMembers
-from attacks.one_update import SET_UPS, one_update
-from attacks.scoring import score_scores
-from attacks.tracing import Blocks, Tracing
-from attacks.view import Public, server_view
-from attacks.votes import undoing
+from attacks.inversion.one_update import SET_UPS, one_update
+from attacks.membership import overfitted
+from attacks.membership.server_members import CLASS_SUMS, IN_CLEAR, UPDATES, ServerMembers
+from attacks.server import generator as generators
+from attacks.server.class_sums import SumNoise
+from attacks.server.label_distribution import LabelDistribution
+from attacks.server.tracing import Blocks, Tracing
+from attacks.server.votes import undoing
 from secure_fd.cache import freed_with_owner
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import image_set, own_shape

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from attacks.base import Attack, AttackResult, Distributions
+from attacks.core.base import Attack, AttackResult, Distributions
+from attacks.core.scoring import score_distributions
+from attacks.core.view import Capability, View
 from attacks.on_run import Truth
-from attacks.scoring import score_distributions
-from attacks.view import Capability, View
-from attacks.votes import in_votes
+from attacks.server.votes import in_votes
 
 
 @dataclass(frozen=True, slots=True)

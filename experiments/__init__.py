@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from secure_fd.data.image_sets import IMAGE_SETS, TABLE_4, Tuned
 
-_HOME = "experiments.features"
+_HOME = "experiments.core.features"
 # Features come from one backbone, so only the heads of Table 4 differ.
 _HEADS = tuple(f"mlp-{name[3:]}@1280x1x1:0.036:0.072" for name in TABLE_4 for _ in range(2))
 IMAGE_SETS["cifar10_features"] = replace(

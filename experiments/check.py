@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, cast
 
 import tyro
 
-from experiments.rows import own_function
+from experiments.core.rows import own_function
 from secure_fd.cli import exit_status
 from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from attacks.budgets import Factory
+    from attacks.membership.budgets import Factory
 
 _CONDITION = re.compile(r"members\s*>\s*(0?\.\d{1,6}|1(?:\.0{1,6})?)")
 EXCEEDED = 1
@@ -63,8 +63,8 @@ def check(settings: Settings) -> int:
     place = settings.factory
     own = cast("Factory", own_function("factory", place)) if place else None
 
-    from attacks.budgets import LeakageBudget, LeakageError
-    from experiments import leakage_rows as rows
+    from attacks.membership.budgets import LeakageBudget, LeakageError
+    from experiments.compare import leakage_rows as rows
 
     name = place or ""
     if own is None:

@@ -19,12 +19,12 @@ from typing import Annotated, Literal
 import tyro
 
 from attacks import COMPARED, ON_REQUEST, PLAYED, load
-from experiments import study
 from experiments.cli import data_folder
-from experiments.comparison import INVERSION, WARM_UP, Cell, Part, measured, needs, prepared
-from experiments.grid import later, paper_recipe
-from experiments.provenance import PRIVACY_LIBRARIES
-from experiments.rows import (
+from experiments.compare.comparison import INVERSION, WARM_UP, Cell, Part, measured, needs, prepared
+from experiments.core import study
+from experiments.core.grid import later, paper_recipe
+from experiments.core.provenance import PRIVACY_LIBRARIES
+from experiments.core.rows import (
     HEADS,
     IMAGES_PER_PERSON,
     REPORTED_SEED,
@@ -37,7 +37,7 @@ from experiments.rows import (
     method_class,
     working_folder,
 )
-from experiments.study import Study, listed
+from experiments.core.study import Study, listed
 from secure_fd.data.image_sets import ImageSet, check_there, image_set
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
@@ -253,7 +253,7 @@ def _check_own(settings: Settings) -> None:
 
 def _with_own(settings: Settings, split: Split) -> tuple[Settings, OwnData, Split]:
     """The settings that follow from data of one's own, which is read for it."""
-    from experiments.own_data import described  # loads tensors
+    from experiments.core.own_data import described  # loads tensors
     from secure_fd.data.own_images import client_folders
 
     images = None if settings.images is None else settings.images.absolute()
@@ -481,7 +481,7 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
 
 def _with_delta(made: Plan) -> Plan:
     """The plan with the delta that its records ask for, where none was given."""
-    from experiments.runs import check_data, data_of  # heavy: other mistakes answer at once
+    from experiments.core.runs import check_data, data_of  # heavy: other mistakes answer at once
     from secure_fd.simulation.build import default_delta
 
     terms, seed = made.terms, made.seeds[0]
@@ -520,6 +520,7 @@ def _part_cost(part: Part) -> int:
 
 STUDY = Study(
     name="privacy_compare",
+    folder="",
     about=cleandoc(Settings.__doc__ or ""),
     settings=Settings,
     cell=Cell,
@@ -527,12 +528,12 @@ STUDY = Study(
     group=lambda cell: cell.seed,
     prepare=prepared,
     measure=measured,
-    shown=later("experiments.report:shown"),  # plots and pages are slow to import
+    shown=later("experiments.report.report:shown"),  # plots and pages are slow to import
     image_set=lambda cell: None if cell.terms.own else cell.terms.dataset,
     cost=_cost,
     part_cost=_part_cost,
     out=lambda settings: settings.out or _default_out(settings),
-    report=later("experiments.report:write_report"),
+    report=later("experiments.report.report:write_report"),
     libraries=PRIVACY_LIBRARIES,
     needs=needs,
     alone=True,

@@ -24,8 +24,8 @@ TERMINATED: Final = 143
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "compare": ("experiments.privacy_compare", "accuracy, bytes and leakage of methods in one run"),
-    "audit": ("experiments.privacy_audit", "test what is promised of privacy"),
-    "suite": ("experiments.attack_suite", "every attack against every protocol"),
+    "audit": ("experiments.privacy.privacy_audit", "test what is promised of privacy"),
+    "suite": ("experiments.suite.attack_suite", "every attack against every protocol"),
     "study": ("experiments.studies", "a table or figure: study --help lists them"),
     "check": ("experiments.check", "leakage against limits, or against a stored baseline"),
     "site": ("secure_fd.deployment.commands", "keys of a site, and the roster of a federation"),
@@ -69,7 +69,7 @@ def _run(module: str, arguments: Sequence[str], prog: str) -> int:
         print(f"error: {error}", file=sys.stderr)
         return USAGE_ERROR
     if hasattr(loaded, "STUDY"):
-        return int(import_ours("experiments.study").main(module, arguments, prog))
+        return int(import_ours("experiments.core.study").main(module, arguments, prog))
     return int(loaded.main(arguments, prog))
 
 

@@ -20,13 +20,13 @@ from secure_fd.optional import import_ours
 class BudgetFixture:
     """Run each factory once a session, for any number of tests."""
 
-    def __init__(self, game: Any) -> None:  # noqa: ANN401 - an `attacks.budgets.LeakageGame`
+    def __init__(self, game: Any) -> None:  # noqa: ANN401 - an `attacks.membership.budgets.LeakageGame`
         self.game = game
         self._found: dict[Callable[..., Any], Any] = {}
 
     def __call__(
         self, factory: Callable[..., Any], *, members: float, tolerance: float = 0.0, row: str = ""
-    ) -> Any:  # noqa: ANN401 - an `attacks.base.AttackResult`
+    ) -> Any:  # noqa: ANN401 - an `attacks.core.base.AttackResult`
         """Fail the test where membership inference has an AUC above members + tolerance.
 
         A factory whose runs show nothing to attack fails too, and so does a limit that chance would
@@ -50,9 +50,9 @@ class BudgetFixture:
 
 
 def _budgets() -> ModuleType:
-    """The module `attacks.budgets`; the test fails where another `attacks` comes first."""
+    """The leakage budgets; the test fails where another package `attacks` comes first."""
     try:
-        return import_ours("attacks.budgets")
+        return import_ours("attacks.membership.budgets")
     except SecureFDError as error:
         pytest.fail(str(error), pytrace=False)
 
@@ -63,7 +63,7 @@ def _name(factory: object) -> str:
 
 
 @pytest.fixture(scope="session")
-def leakage_game() -> Any:  # noqa: ANN401 - an `attacks.budgets.LeakageGame`
+def leakage_game() -> Any:  # noqa: ANN401 - an `attacks.membership.budgets.LeakageGame`
     """Eight runs on scikit-learn's digits; override it in conftest.py to use other records."""
     budgets = _budgets()
     return budgets.LeakageGame.of(budgets.bundled_digits().clients)

@@ -8,11 +8,11 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.functional import interpolate
 
-from attacks.base import Labelled, seeded
-from attacks.fit import Fit, fit
-from attacks.inversion import InversionTruth, inversion_truth
-from attacks.prior import Prior, PriorSettings, train_prior
-from attacks.view import Public
+from attacks.core.base import Labelled, seeded
+from attacks.core.fit import Fit, fit
+from attacks.core.view import Public
+from attacks.inversion.gmi import InversionTruth, inversion_truth
+from attacks.inversion.prior import Prior, PriorSettings, train_prior
 from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.votes.codec import Ensemble, IntArray, UnitArray
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from attacks.audit.setting import replaced
-from attacks.one_update import Lie, Story
+from attacks.inversion.one_update import Lie, Story
 from secure_fd.crypto.keys import SERVER
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.protocol.broadcasts import BROADCAST_BYTES, BroadcastChain, BroadcastSigner

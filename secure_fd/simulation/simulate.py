@@ -84,7 +84,7 @@ class Simulation:
         sums = "sums in clear" if kind == "plain" else kind
         return f"{run.method.name}, {sums}, {privacy}, accuracy {self.accuracy:.3f}"
 
-    def attack(self, name: str) -> Any:  # noqa: ANN401 - an `attacks.base.AttackResult`
+    def attack(self, name: str) -> Any:  # noqa: ANN401 - an `attacks.core.base.AttackResult`
         """The result of an attack on the run as it is; `attacks.ON_A_RUN` has the names.
 
         Raises ConfigurationError for another name, MissingCapabilityError where the attacker sees

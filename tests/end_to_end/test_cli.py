@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.results_page import MODULES
+from experiments.report.results_page import MODULES
 from tests.programs import ROOT, ended, environment
 
 SCRIPT = ROOT / "experiments" / "privacy_compare.py"
@@ -59,7 +59,7 @@ def test_a_disk_that_takes_nothing_ends_a_run_before_it_works(tmp_path):
 
 STUDIES = (
     f"import importlib, sys; [importlib.import_module(name) for name in {MODULES!r}];"
-    "from experiments.study import main; main('experiments.accuracy_table', ['--help'])"
+    "from experiments.core.study import main; main('experiments.paper.accuracy', ['--help'])"
 )
 
 

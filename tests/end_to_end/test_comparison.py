@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from experiments import study
-from experiments.comparison import SUM_SECONDS, SURVIVORS, VOID
-from experiments.leakage import AttackFigure
-from experiments.measures import BYTES_UP
+from experiments.compare.comparison import SUM_SECONDS, SURVIVORS, VOID
+from experiments.compare.leakage import AttackFigure
+from experiments.core import study
+from experiments.core.measures import BYTES_UP
+from experiments.core.study import Result, read_results
 from experiments.privacy_compare import STUDY, main
-from experiments.study import Result, read_results
 from secure_fd.wire import Stage
 from tests.programs import ROOT, ended
 

@@ -1,7 +1,7 @@
 """The attack suite's command line as a user meets it, in a process of its own."""
 
-from experiments.attack_suite import STUDY
-from experiments.study import read_results
+from experiments.core.study import read_results
+from experiments.suite.attack_suite import STUDY
 from tests.programs import ROOT, ended
 
 SCRIPT = ROOT / "experiments" / "attack_suite.py"

@@ -14,14 +14,14 @@ import torch
 from scipy.stats import binom, norm
 from torch import nn
 
-from attacks.base import AttackResult, Labelled, match_classes
-from attacks.class_sums import (
+from attacks.core.base import AttackResult, Labelled, match_classes
+from attacks.core.statistics import Claim, gaussian_auc
+from attacks.core.view import View, client_view, server_view
+from attacks.on_run import Run, attack, histograms, labelled, public_of
+from attacks.server.class_sums import (
     SumNoise,
 )
-from attacks.on_run import Run, attack, histograms, labelled, public_of
-from attacks.statistics import Claim, gaussian_auc
-from attacks.tracing import ONE_HOLDER, Blocks, Tracing
-from attacks.view import View, client_view, server_view
+from attacks.server.tracing import ONE_HOLDER, Blocks, Tracing
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import concatenate

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from attacks.one_update import SetUp, one_update
-from attacks.updates_attack import AnalyticInversion, MeanInversion, OptimisedInversion
-from experiments import scenes
-from experiments.scenes import Job, Turn
-from experiments.scenes.updates import SCENE
+from attacks.inversion.one_update import SetUp, one_update
+from attacks.inversion.updates_attack import AnalyticInversion, MeanInversion, OptimisedInversion
+from experiments.suite import scenes
+from experiments.suite.scenes import Job, Turn
+from experiments.suite.scenes.updates import SCENE
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.privacy import dp_sgd
 

@@ -11,12 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from attacks.base import Images
-from attacks.fit import label_function, predict
-from attacks.ideal import IdealK1, IdealK2, IdealK3, IdealSettings
-from attacks.inversion import InversionSettings
-from attacks.prior import PriorSettings, train_prior
-from attacks.view import (
+from attacks.core.base import Images
+from attacks.core.fit import label_function, predict
+from attacks.core.view import (
     AnswerFunction,
     Capability,
     Oracle,
@@ -25,10 +22,13 @@ from attacks.view import (
     outsider_view,
     server_view,
 )
+from attacks.inversion.gmi import InversionSettings
+from attacks.inversion.ideal import IdealK1, IdealK2, IdealK3, IdealSettings
+from attacks.inversion.prior import PriorSettings, train_prior
+from experiments.core.rows import RowSpec, Terms
+from experiments.core.runs import RowRun, data_of, protection_of, run_row, warm_up
 from experiments.privacy_compare import Settings, plan
-from experiments.rows import RowSpec, Terms
-from experiments.runs import RowRun, data_of, protection_of, run_row, warm_up
-from experiments.scenes.extraction import choice_oracle, injection_oracle
+from experiments.suite.scenes.extraction import choice_oracle, injection_oracle
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.privacy.base import PrivacyMechanism

@@ -4,12 +4,12 @@ from functools import cache, partial
 
 import pytest
 
-from attacks.base import AttackResult
-from attacks.imprint import Imprint, imprinted, lying
+from attacks.core.base import AttackResult
+from attacks.core.view import Capability, Public
+from attacks.inversion.imprint import Imprint, imprinted, lying
+from attacks.inversion.one_update import MLP, OneUpdate, SetUp, one_update
+from attacks.inversion.updates_attack import UpdateInversion
 from attacks.on_run import public_of
-from attacks.one_update import MLP, OneUpdate, SetUp, one_update
-from attacks.updates_attack import UpdateInversion
-from attacks.view import Capability, Public
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import Split

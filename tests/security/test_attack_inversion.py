@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from attacks.base import Images
-from attacks.fit import distil_student, predict
-from attacks.inversion import (
+from attacks.core.base import Images
+from attacks.core.fit import distil_student, predict
+from attacks.core.view import Public, client_view, outsider_view, server_view
+from attacks.inversion.gmi import (
     PUBLIC_TARGET,
     RANDOM_TARGET,
     InversionSettings,
@@ -18,8 +19,7 @@ from attacks.inversion import (
     inversion_controls,
     inversion_truth,
 )
-from attacks.prior import PriorSettings, train_prior
-from attacks.view import Public, client_view, outsider_view, server_view
+from attacks.inversion.prior import PriorSettings, train_prior
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.votes.codec import Ensemble, one_hot

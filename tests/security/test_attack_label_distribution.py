@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from attacks.label_distribution import UNREADABLE, LabelDistribution
-from attacks.view import Public, View, client_view, server_view
+from attacks.core.view import Public, View, client_view, server_view
+from attacks.server.label_distribution import UNREADABLE, LabelDistribution
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError, MissingCapabilityError

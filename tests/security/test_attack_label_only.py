@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.base import Challenge, Labelled, Scores, draw_challenge, match_classes
-from attacks.fit import Fit, fit, label_function
-from attacks.label_only import LabelOnlyGap
-from attacks.view import Capability, LabelFunction, LabelOracle, Public, outsider_view
+from attacks.core.base import Challenge, Labelled, Scores, draw_challenge, match_classes
+from attacks.core.fit import Fit, fit, label_function
+from attacks.core.view import Capability, LabelFunction, LabelOracle, Public, outsider_view
+from attacks.membership.label_only import LabelOnlyGap
 from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError
 from secure_fd.protocol.transcript import Transcript
 from tests import attack_games as games

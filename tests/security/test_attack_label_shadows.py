@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.label_shadows import ProbeSettings, ShadowedLabels
-from attacks.view import Capability, LabelOracle, View, outsider_view
+from attacks.core.view import Capability, LabelOracle, View, outsider_view
+from attacks.membership.label_shadows import ProbeSettings, ShadowedLabels
 from secure_fd.errors import BudgetError, ConfigurationError, MissingCapabilityError
 from secure_fd.protocol.transcript import Transcript
 from tests.security.test_attack_membership import (

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from attacks import overfitted
-from attacks.base import AttackResult, Challenge
-from attacks.members import (
+from attacks.core.base import AttackResult, Challenge
+from attacks.core.statistics import auc_bound
+from attacks.core.view import Public, View
+from attacks.membership import overfitted
+from attacks.membership.server_members import (
     SUMMED_UPDATES,
     SUMMED_VOTES,
     UPDATES,
@@ -24,8 +26,6 @@ from attacks.members import (
     deviations,
 )
 from attacks.on_run import POSITIVE, Run, attack
-from attacks.statistics import auc_bound
-from attacks.view import Public, View
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split

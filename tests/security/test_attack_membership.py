@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.base import AttackResult, FloatArray, Labelled, Scores
-from attacks.membership import (
+from attacks.core.base import AttackResult, FloatArray, Labelled, Scores
+from attacks.core.scoring import score_scores
+from attacks.core.view import Capability, Oracle, Public, View, outsider_view, server_view
+from attacks.membership.shadows import (
     RMIA,
     Game,
     IndirectMembership,
@@ -23,8 +25,6 @@ from attacks.membership import (
     gather,
     play_all,
 )
-from attacks.scoring import score_scores
-from attacks.view import Capability, Oracle, Public, View, outsider_view, server_view
 from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.votes.codec import Ensemble

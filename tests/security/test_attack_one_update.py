@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.base import AttackResult
-from attacks.one_update import SET_UPS, OneUpdate, one_update
-from attacks.updates import Recipe, Search, check_explained, readable_updates
-from attacks.updates_attack import UpdateInversion, UpdateMatching
-from attacks.view import View, client_view, outsider_view
+from attacks.core.base import AttackResult
+from attacks.core.view import View, client_view, outsider_view
+from attacks.inversion.one_update import SET_UPS, OneUpdate, one_update
+from attacks.inversion.updates import Recipe, Search, check_explained, readable_updates
+from attacks.inversion.updates_attack import UpdateInversion, UpdateMatching
+from experiments.core.runs import data_of
 from experiments.privacy_compare import Settings, plan
-from experiments.runs import data_of
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.protocol.transcript import Transcript

@@ -14,14 +14,14 @@ import torch
 from torch import nn
 
 from attacks.audit.bounds import symbol_bound
-from attacks.base import AttackResult, draw_challenge
-from attacks.selector import (
+from attacks.core.base import AttackResult, draw_challenge
+from attacks.core.view import Capability, Oracle, Public, View, server_view
+from attacks.server.selector import (
     Answers,
     FlipRadius,
     Victim,
     behind,
 )
-from attacks.view import Capability, Oracle, Public, View, server_view
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError, MissingCapabilityError

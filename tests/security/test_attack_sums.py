@@ -14,12 +14,12 @@ import torch
 from scipy.stats import beta
 from torch import nn
 
-from attacks.base import ABSTAIN, NEVER, AttackResult, FloatArray
-from attacks.label_distribution import Distributions, Participation
+from attacks.core.base import ABSTAIN, NEVER, AttackResult, FloatArray
+from attacks.core.view import Public, client_view, server_view
 from attacks.on_run import public_of
-from attacks.rounds import Differencing
-from attacks.view import Public, client_view, server_view
-from attacks.votes import WHOLE, RecordedClear, RecordedLabels, Said, named, statements
+from attacks.server.differencing import Differencing
+from attacks.server.label_distribution import Distributions, Participation
+from attacks.server.votes import WHOLE, RecordedClear, RecordedLabels, Said, named, statements
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError, MissingCapabilityError, MissingClientError, PeerError
 from secure_fd.privacy.label import LabelUnit

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from attacks.view import Capability, Public, View, server_view
+from attacks.core.view import Capability, Public, View, server_view
 from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError, PeerError

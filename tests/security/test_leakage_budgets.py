@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from attacks.base import AttackResult, Labelled
-from attacks.budgets import LeakageBudget, LeakageError
-from attacks.statistics import auc_bound
-from attacks.view import View
-from experiments import leakage_rows
-from experiments.leakage_rows import DELTA, Row, factory, game
+from attacks.core.base import AttackResult, Labelled
+from attacks.core.statistics import auc_bound
+from attacks.core.view import View
+from attacks.membership.budgets import LeakageBudget, LeakageError
+from experiments.compare import leakage_rows
+from experiments.compare.leakage_rows import DELTA, Row, factory, game
 from secure_fd.methods.selective_fd import SelectiveFD
 
 HARD = leakage_rows.ROWS["selective-fd-hard"]

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from attacks.liars import LIAR, LenientSum, Lie, Poisoned, honest
+from attacks.protocol.liars import LIAR, LenientSum, Lie, Poisoned, honest
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split

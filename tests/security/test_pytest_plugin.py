@@ -49,8 +49,8 @@ def test_two(leakage_budget): leakage_budget(counted, members=0.60); assert len(
 """
 OWN_GAME = """
 import pytest, torch
-from attacks.base import Labelled
-from attacks.budgets import LeakageGame
+from attacks.core.base import Labelled
+from attacks.membership.budgets import LeakageGame
 
 @pytest.fixture(scope="session")
 def leakage_game():

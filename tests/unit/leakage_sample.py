@@ -4,9 +4,9 @@ from functools import cache
 
 import numpy as np
 
-from attacks.base import AttackResult
-from attacks.statistics import auc, rank, roc_curve, tpr_at_fpr
-from experiments.leakage import Leakage, stored
+from attacks.core.base import AttackResult
+from attacks.core.statistics import auc, rank, roc_curve, tpr_at_fpr
+from experiments.compare.leakage import Leakage, stored
 
 ROWS = {"fedavg": "FedAvg", "hard": "Selective-FD hard", "masked": "Selective-FD hard + masks"}
 MISSING = "not applicable: missing clients' uploads in clear"

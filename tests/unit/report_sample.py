@@ -5,10 +5,10 @@ from functools import cache
 
 import numpy as np
 
-from experiments.leakage import AttackFigure
+from experiments.compare.leakage import AttackFigure
+from experiments.core.provenance import ROOT
+from experiments.core.study import Results, read_results
 from experiments.privacy_compare import STUDY
-from experiments.provenance import ROOT
-from experiments.study import Results, read_results
 
 BLOBS = np.linspace(0, 1, 2 * 8 * 8, dtype=np.float32).reshape(2, 8, 8)
 PICTURES = {f"inversion/{name}": BLOBS for name in ("originals", "attack", "public mean")}

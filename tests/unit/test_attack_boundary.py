@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.base import FloatArray, Labelled
-from attacks.hop_skip_jump import NOISE_STARTS, HopSkipJump, boundary_distances
+from attacks.core.base import FloatArray, Labelled
+from attacks.membership.hop_skip_jump import NOISE_STARTS, HopSkipJump, boundary_distances
 from secure_fd.errors import ConfigurationError, LocalError
 
 SIDE, CLASSES, N = 8, 4, 30

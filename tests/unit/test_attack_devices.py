@@ -8,11 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from attacks import inversion, members, updates
-from attacks import prior as priors
-from attacks.base import Labelled
-from attacks.fit import QUICK, fit, on_device, predict
-from attacks.updates import Mismatch, Recipe, Search
+from attacks.core.base import Labelled
+from attacks.core.fit import QUICK, fit, on_device, predict
+from attacks.inversion import gmi as inversion
+from attacks.inversion import prior as priors
+from attacks.inversion import updates
+from attacks.inversion.updates import Mismatch, Recipe, Search
+from attacks.membership import server_members as members
 from secure_fd.training import models
 from secure_fd.training.trainer import network_device
 

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attacks import on_run
-from attacks.base import AttackResult, Challenge, Labelled, draw_challenge, match_classes
-from attacks.generator import (
+from attacks.core.base import AttackResult, Challenge, Labelled, draw_challenge, match_classes
+from attacks.core.view import Public, client_view, outsider_view, server_view
+from attacks.server.generator import (
     GeneratorMembership,
     Search,
 )
-from attacks.view import Public, client_view, outsider_view, server_view
-from experiments.features import as_records, seen_through
+from experiments.core.features import as_records, seen_through
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.patches import PatchMap
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from attacks.base import Images, Labelled, seeded
-from attacks.images import compare
-from attacks.inversion import RAW_PSNR, InversionSettings, InversionTruth, invert, raw_psnr
-from attacks.prior import Prior
+from attacks.core.base import Images, Labelled, seeded
+from attacks.core.images import compare
+from attacks.inversion.gmi import RAW_PSNR, InversionSettings, InversionTruth, invert, raw_psnr
+from attacks.inversion.prior import Prior
 
 
 def toy() -> tuple[Prior, nn.Module]:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.ideal import (
+from attacks.core.view import Oracle, Public, server_view
+from attacks.inversion.ideal import (
     IdealSettings,
     NearestProxies,
     empty_pool,
@@ -16,7 +17,6 @@ from attacks.ideal import (
     from_votes,
     steal,
 )
-from attacks.view import Oracle, Public, server_view
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.votes.codec import Ensemble
 from tests.attack_games import answered, linear

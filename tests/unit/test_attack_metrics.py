@@ -10,8 +10,8 @@ from sklearn.metrics import roc_auc_score
 from sklearn.metrics import roc_curve as reference_curve
 
 from attacks.audit.bounds import gaussian_epsilon
-from attacks.base import Scores
-from attacks.statistics import (
+from attacks.core.base import Scores
+from attacks.core.statistics import (
     GRID,
     auc,
     auc_bound,

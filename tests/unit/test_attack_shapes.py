@@ -8,19 +8,19 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from attacks.base import Labelled
-from attacks.fit import Fit
-from attacks.hop_skip_jump import HopSkipJump
-from attacks.inversion import InversionSettings as Search
-from attacks.inversion import ModelInversion
-from attacks.label_only import LabelOnlyGap, still_right
-from attacks.label_shadows import ProbeSettings, ShadowedLabels
-from attacks.membership import UploadLiRA
-from attacks.prior import PriorSettings, train_prior
-from attacks.selector import FlipRadius
-from attacks.updates import Recipe
-from attacks.updates_attack import AnalyticInversion, OptimisedInversion
-from attacks.view import Capability, LabelOracle, Public, outsider_view, server_view
+from attacks.core.base import Labelled
+from attacks.core.fit import Fit
+from attacks.core.view import Capability, LabelOracle, Public, outsider_view, server_view
+from attacks.inversion.gmi import InversionSettings as Search
+from attacks.inversion.gmi import ModelInversion
+from attacks.inversion.prior import PriorSettings, train_prior
+from attacks.inversion.updates import Recipe
+from attacks.inversion.updates_attack import AnalyticInversion, OptimisedInversion
+from attacks.membership.hop_skip_jump import HopSkipJump
+from attacks.membership.label_only import LabelOnlyGap, still_right
+from attacks.membership.label_shadows import ProbeSettings, ShadowedLabels
+from attacks.membership.shadows import UploadLiRA
+from attacks.server.selector import FlipRadius
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.training.models import flatten

@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.base import AttackResult, Labelled, seeded
-from attacks.base import Images as Guesses
-from attacks.fit import network
-from attacks.images import CEILING, match
-from attacks.updates import (
+from attacks.core.base import AttackResult, Labelled, seeded
+from attacks.core.base import Images as Guesses
+from attacks.core.fit import network
+from attacks.core.images import CEILING, match
+from attacks.core.view import Public, View, server_view
+from attacks.inversion.updates import (
     Mismatch,
     Recipe,
     Search,
@@ -27,12 +28,11 @@ from attacks.updates import (
     scaling_before,
     split_fixed,
 )
-from attacks.updates_attack import (
+from attacks.inversion.updates_attack import (
     AnalyticInversion,
     UpdateTruth,
     references,
 )
-from attacks.view import Public, View, server_view
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError

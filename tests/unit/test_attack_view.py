@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from attacks import ATTACKS, load
-from attacks.base import AttackResult
-from attacks.view import (
+from attacks.core.base import AttackResult
+from attacks.core.view import (
     Capability,
     LabelOracle,
     Oracle,
@@ -20,7 +20,7 @@ from attacks.view import (
     outsider_view,
     server_view,
 )
-from experiments.results_page import attack_list
+from experiments.report.results_page import attack_list
 from secure_fd.errors import (
     BudgetError,
     ConfigurationError,
@@ -163,14 +163,14 @@ def test_an_unknown_attack_is_refused():
     ("own", "words"),
     [
         ("no.such.module:Mine", "use a class that exists"),
-        ("attacks.base:NoSuchClass", "use a class that exists"),
-        ("attacks.base:Labelled", "give the class prepare, run, score, name, title, needs"),
+        ("attacks.core.base:NoSuchClass", "use a class that exists"),
+        ("attacks.core.base:Labelled", "give the class prepare, run, score, name, title, needs"),
     ],
 )
 def test_an_attack_of_ones_own_needs_every_part(own, words):
     with pytest.raises(ConfigurationError, match=words):
         load(own)
-    assert load("attacks.rounds:Differencing") is load("differencing")
+    assert load("attacks.server.differencing:Differencing") is load("differencing")
 
 
 def test_a_server_that_acts_on_the_protocol_is_malicious():

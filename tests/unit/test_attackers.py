@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from attacks import COMPARED, OF_UPDATES, ON_REQUEST, PLAYED
-from experiments.attackers import attack_notes, by_attacker, kinds, verdict
-from experiments.leakage import AttackFigure, Found, Leakage
+from experiments.compare.attackers import attack_notes, by_attacker, kinds, verdict
+from experiments.compare.leakage import AttackFigure, Found, Leakage
 
 ROWS = {"a": "Alpha", "b": "Beta", "c": "Gamma"}
 

@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from experiments import backbone
-from experiments.backbone import efficientnet_lite0
+from experiments.core import backbone
+from experiments.core.backbone import efficientnet_lite0
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 
 Bytes = NDArray[np.uint8]

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments import check
-from experiments.leakage_rows import asked
+from experiments.compare.leakage_rows import asked
 from secure_fd.errors import ConfigurationError
 
 TOY = """

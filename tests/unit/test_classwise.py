@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from attacks.view import Capability, Public, server_view
-from experiments.measures import diagnose
+from attacks.core.view import Capability, Public, server_view
+from experiments.core.measures import diagnose
 from secure_fd.data.federated import ClientData
 from secure_fd.errors import PeerError
 from secure_fd.methods.class_means import (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments import study
+from experiments.core import study
 from secure_fd import cli
 
 USAGE = 2

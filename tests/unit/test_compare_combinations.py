@@ -15,15 +15,15 @@ import pytest
 from PIL import Image
 
 from attacks import OF_UPDATES, PLAYED
-from attacks.budgets import Digits, bundled_digits
-from experiments import games
-from experiments import leakage_rows as small
-from experiments.comparison import Cell, Part, measured, needs, prepared
-from experiments.leakage import AttackFigure
+from attacks.membership.budgets import Digits, bundled_digits
+from experiments.compare import games
+from experiments.compare import leakage_rows as small
+from experiments.compare.comparison import Cell, Part, measured, needs, prepared
+from experiments.compare.leakage import AttackFigure
+from experiments.core.rows import RowSpec
+from experiments.core.study import SCHEMA, Result, Results
 from experiments.privacy_compare import STUDY, Settings, cells
-from experiments.rows import RowSpec
-from experiments.study import SCHEMA, Result, Results
-from experiments.tables import Table
+from experiments.report.tables import Table
 from secure_fd.data.sources import load
 from secure_fd.training.recipes import SGD, Schedule
 

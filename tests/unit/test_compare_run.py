@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from attacks import COMPARED, ON_REQUEST, on_run
-from attacks import inversion as gmi
-from attacks import prior as priors
-from attacks.base import AttackResult
+from attacks.core.base import AttackResult
+from attacks.inversion import gmi
+from attacks.inversion import prior as priors
 from attacks.on_run import Arsenal
-from experiments import comparison, runs
-from experiments import leakage_rows as small
-from experiments.comparison import (
+from experiments.compare import comparison
+from experiments.compare import leakage_rows as small
+from experiments.compare.comparison import (
     SUM_SECONDS,
     SURVIVORS,
     VOID,
@@ -30,12 +30,13 @@ from experiments.comparison import (
     prepared,
     run_of,
 )
-from experiments.leakage import AttackFigure
-from experiments.measures import diagnose
+from experiments.compare.leakage import AttackFigure
+from experiments.core import runs
+from experiments.core.measures import diagnose
+from experiments.core.rows import SEEDED_NOISE, Attacks, RowSpec, Terms
+from experiments.core.runs import RowRun
+from experiments.core.study import Result
 from experiments.privacy_compare import Settings, cells, plan
-from experiments.rows import SEEDED_NOISE, Attacks, RowSpec, Terms
-from experiments.runs import RowRun
-from experiments.study import Result
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.images import Images, proxy_pixels
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError

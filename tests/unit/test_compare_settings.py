@@ -10,11 +10,11 @@ import tyro
 
 from attacks import COMPARED, PLAYED
 from experiments.cli import command
-from experiments.comparison import WARM_UP, needs
+from experiments.compare.comparison import WARM_UP, needs
+from experiments.core.rows import RowSpec
+from experiments.core.runs import selective
+from experiments.core.study import Store
 from experiments.privacy_compare import STUDY, Plan, Settings, cells, plan, row_specs
-from experiments.rows import RowSpec
-from experiments.runs import selective
-from experiments.study import Store
 from secure_fd.errors import ConfigurationError
 
 CLEAR_ROWS = ["fedavg", "independent", "fedmd-soft", "selective-fd-soft", "selective-fd-hard"]

@@ -8,11 +8,11 @@ import tyro
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments import study
-from experiments.config import RUN, written
+from experiments.core import study
+from experiments.core.config import RUN, written
+from experiments.core.provenance import Code, code
+from experiments.core.study import check_same, claim_folder
 from experiments.privacy_compare import STUDY, Settings, main
-from experiments.provenance import Code, code
-from experiments.study import check_same, claim_folder
 from secure_fd import cli
 from secure_fd.cli import FAILED, INTERRUPTED, USAGE_ERROR, exit_status, expanded
 from secure_fd.errors import ConfigurationError

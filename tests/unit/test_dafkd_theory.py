@@ -5,7 +5,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from experiments.dafkd_theory import (
+from experiments.paper.dafkd_theory import (
     AWAY,
     BOUND,
     LOSSES,

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from experiments import backbone
+from experiments.core import backbone
 from secure_fd.data import sources
 from secure_fd.data.federated import federate
 from secure_fd.data.image_sets import Sizes, image_set

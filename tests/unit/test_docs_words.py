@@ -4,8 +4,8 @@ How words are counted. A word is what stands between two spaces and has two lett
 "a": numbers, signs and one-letter symbols of formulas are none. Prose, headings, lists and tables
 of every page of docs/ count; blocks of code and comments that a reader does not see do not.
 
-Two kinds of pages are left out because no hand writes them, experiments/results_page.py does: the
-tables of a study, docs/results/NAME.md beside its NAME.json, and the list of attacks,
+Two kinds of pages are left out because no hand writes them, results_page.py does: the tables of a
+study, docs/results/NAME.md beside its NAME.json, and the list of attacks,
 docs/attacks/all.md. That they are what the program writes is tested with the program
 (test_results_page.py, test_attack_view.py); here, that nothing else stands among them. README,
 CHANGELOG, SECURITY and CONTRIBUTING are no pages of docs/.
@@ -56,7 +56,7 @@ def test_the_pages_are_short_enough_to_be_read():
 
 def test_pages_of_tables_lie_beside_their_data_and_say_who_wrote_them():
     for page in sorted(WRITTEN_BY_CODE):
-        assert "by `experiments/results_page.py` alone" in first_paragraph(page), page
+        assert "by `experiments/report/results_page.py` alone" in first_paragraph(page), page
         assert page.name == "all.md" or page.with_suffix(".json").is_file(), page
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from experiments.dp_utility import measure, prepare
-from experiments.fleets import fleet_votes
-from experiments.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
-from experiments.rows import FLEET, Cell, Privacy
-from experiments.study import Result
+from experiments.core.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
+from experiments.core.rows import FLEET, Cell, Privacy
+from experiments.core.study import Result
+from experiments.privacy.dp_utility import measure, prepare
+from experiments.rivals.fleets import fleet_votes
 from secure_fd.errors import LocalError
 from secure_fd.training.recipes import Schedule
 

@@ -5,19 +5,19 @@ from dataclasses import replace
 import pytest
 import torch
 
-from experiments import equal_terms, tuning
-from experiments.equal_rows import (
+from experiments.core.grid import HOSPITALS
+from experiments.core.measures import ACCURACY, NETWORK_VALIDATION, VALIDATION
+from experiments.core.rows import Cell
+from experiments.core.study import SCHEMA, Result, Results, write_results
+from experiments.core.variants import centralised
+from experiments.rivals import equal_terms, tuning
+from experiments.rivals.equal_rows import (
     ROWS,
     STEPS,
     cell_of,
     row_of,
     setting_of,
 )
-from experiments.grid import HOSPITALS
-from experiments.measures import ACCURACY, NETWORK_VALIDATION, VALIDATION
-from experiments.rows import Cell
-from experiments.study import SCHEMA, Result, Results, write_results
-from experiments.variants import centralised
 from secure_fd.errors import ConfigurationError
 from secure_fd.training.recipes import Schedule
 

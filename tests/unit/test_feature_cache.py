@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from experiments import backbone as feature_cache
-from experiments.backbone import cached_features
+from experiments.core import backbone as feature_cache
+from experiments.core.backbone import cached_features
 from secure_fd.data.sources import cache_folder
 
 Bytes = NDArray[np.uint8]

@@ -2,8 +2,16 @@
 
 import pytest
 
-from experiments.foreign_proxies import FIGURES, ROWS, TROUBLES, Cell, Settings, cells, prepare
-from experiments.foreign_proxies import measure as measured
+from experiments.rivals.foreign_proxies import (
+    FIGURES,
+    ROWS,
+    TROUBLES,
+    Cell,
+    Settings,
+    cells,
+    prepare,
+)
+from experiments.rivals.foreign_proxies import measure as measured
 from secure_fd.errors import ConfigurationError
 
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from attacks import PLAYED
-from attacks.base import AttackResult
+from attacks.core.base import AttackResult
 from attacks.on_run import POSITIVE
-from experiments import games
-from experiments import leakage_rows as small
-from experiments.comparison import GAMES
-from experiments.games import BY_LABELS, BY_PROBABILITIES, SERVER, Baselines
-from experiments.rows import RowSpec, Terms
+from experiments.compare import games
+from experiments.compare import leakage_rows as small
+from experiments.compare.comparison import GAMES
+from experiments.compare.games import BY_LABELS, BY_PROBABILITIES, SERVER, Baselines
+from experiments.core.rows import RowSpec, Terms
 from secure_fd.data.partition import Split
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.training.recipes import Schedule

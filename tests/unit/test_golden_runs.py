@@ -15,7 +15,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from experiments.variants import EvenClasses, WithoutSurvey
+from experiments.core.variants import EvenClasses, WithoutSurvey
 from secure_fd.data.federated import FederatedData
 from secure_fd.methods.base import Method
 from secure_fd.methods.ds_fl import DSFL

@@ -6,8 +6,8 @@ import torch
 from skimage.metrics import peak_signal_noise_ratio
 from torch import Tensor
 
-from attacks.base import Images
-from attacks.images import (
+from attacks.core.base import Images
+from attacks.core.images import (
     CEILING,
     Originals,
     closeness,

@@ -8,11 +8,19 @@ import pytest
 from leakage_sample import FEW, MISSING, ROWS, findings, inversion, leakage, membership
 from scipy.stats import ttest_rel
 
-from attacks.base import AttackResult
-from attacks.images import SHUFFLES
-from attacks.statistics import mean
-from experiments.leakage import AttackFigure, Found, Leakage, Measured, holm, stored, together
-from experiments.study import Result, Store, load
+from attacks.core.base import AttackResult
+from attacks.core.images import SHUFFLES
+from attacks.core.statistics import mean
+from experiments.compare.leakage import (
+    AttackFigure,
+    Found,
+    Leakage,
+    Measured,
+    holm,
+    stored,
+    together,
+)
+from experiments.core.study import Result, Store, load
 from secure_fd.errors import ConfigurationError
 
 SEEDS = (10, 11, 12)
@@ -180,7 +188,7 @@ def test_further_figures_over_seeds_and_of_one():
 
 # In cells.
 
-STUDY = load("experiments.heterogeneity")
+STUDY = load("experiments.paper.heterogeneity")
 CELL = STUDY.cells(STUDY.settings(quick=True))[0]
 
 

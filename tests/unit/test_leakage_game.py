@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.base import AttackResult, Labelled
-from attacks.budgets import (
+from attacks.core.base import AttackResult, Labelled
+from attacks.core.view import View
+from attacks.membership.budgets import (
     Factory,
     LeakageBudget,
     LeakageError,
@@ -16,7 +17,6 @@ from attacks.budgets import (
     bundled_digits,
     server_sees,
 )
-from attacks.view import View
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from tests.small_federation import federation
 

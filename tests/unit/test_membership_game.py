@@ -5,8 +5,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.base import AttackResult, BoolArray, FloatArray, Labelled, Scores
-from attacks.membership import (
+from attacks.core.base import AttackResult, BoolArray, FloatArray, Labelled, Scores
+from attacks.core.scoring import score_scores
+from attacks.core.view import Capability, Oracle, Public, client_view, outsider_view, server_view
+from attacks.membership.shadows import (
     RMIA,
     Game,
     LiRA,
@@ -17,8 +19,6 @@ from attacks.membership import (
     likelihood_ratio,
     mean_votes,
 )
-from attacks.scoring import score_scores
-from attacks.view import Capability, Oracle, Public, client_view, outsider_view, server_view
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.votes.codec import Ensemble, WordArray

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from experiments.variants import NetworkNamesClasses
+from experiments.core.variants import NetworkNamesClasses
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError

@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 from attacks import on_run
-from attacks.base import AttackResult
-from experiments import runs
-from experiments.comparison import attacked, run_of
+from attacks.core.base import AttackResult
+from experiments.compare.comparison import attacked, run_of
+from experiments.core import runs
 from experiments.privacy_compare import Settings, plan, row_specs
 from secure_fd import cli
 from secure_fd.cli import USAGE_ERROR

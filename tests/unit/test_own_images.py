@@ -10,10 +10,10 @@ import tyro
 from PIL import Image
 
 from attacks.on_run import public_of
-from experiments.codec import encode
+from experiments.core.codec import encode
+from experiments.core.rows import RowSpec
+from experiments.core.runs import data_of, run_row
 from experiments.privacy_compare import STUDY, Settings, cells, plan
-from experiments.rows import RowSpec
-from experiments.runs import data_of, run_row
 from secure_fd.data.federated import FederatedData, content_of
 from secure_fd.data.image_sets import image_set
 from secure_fd.data.images import Images

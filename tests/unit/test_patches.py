@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.linear_model import RidgeClassifier
 
-from experiments.features import SPREAD, as_records, seen_through
+from experiments.core.features import SPREAD, as_records, seen_through
 from secure_fd.data.federated import federate
 from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split

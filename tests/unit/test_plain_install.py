@@ -78,7 +78,12 @@ def test_what_the_readme_and_the_comparison_need_is_installed():
         """
         import sys
         import secure_fd as fd
-        from experiments import comparison, page, plots, report, runs, workers
+        from experiments.compare import comparison
+        from experiments.report import page
+        from experiments.report import plots
+        from experiments.report import report
+        from experiments.core import runs
+        from experiments.core import workers
         from secure_fd import cli, data
         from secure_fd.training import dp_sgd as private_training
         from secure_fd.data import vision

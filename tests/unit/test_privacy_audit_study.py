@@ -7,7 +7,8 @@ import pytest
 
 from attacks.audit.bounds import Finding, Kind, Verdict
 from attacks.audit.catalogue import AUDITS, MUTATIONS
-from experiments.privacy_audit import (
+from experiments.core.study import Results, gathered, read_results, write_results
+from experiments.privacy.privacy_audit import (
     STUDY,
     Cell,
     Settings,
@@ -18,8 +19,7 @@ from experiments.privacy_audit import (
     result_of,
     verdicts,
 )
-from experiments.study import Results, gathered, read_results, write_results
-from experiments.tables import rendered
+from experiments.report.tables import rendered
 from secure_fd.privacy.guarantee import PrivacyUnit
 
 

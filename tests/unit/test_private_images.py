@@ -22,16 +22,16 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.signal import fftconvolve
 
-from attacks import inversion as gmi
-from attacks import prior as priors
-from attacks.base import Attack, AttackResult, Distributions
+from attacks.core.base import Attack, AttackResult, Distributions
+from attacks.core.scoring import score_distributions
+from attacks.core.view import Capability, View
+from attacks.inversion import gmi
+from attacks.inversion import prior as priors
 from attacks.on_run import Truth
-from attacks.scoring import score_distributions
-from attacks.view import Capability, View
-from experiments import study
-from experiments.compared import NOT_SHOWN, SHOWN_PRIVATE
-from experiments.comparison import measured, needs, prepared
-from experiments.leakage import AttackFigure
+from experiments.compare.compared import NOT_SHOWN, SHOWN_PRIVATE
+from experiments.compare.comparison import measured, needs, prepared
+from experiments.compare.leakage import AttackFigure
+from experiments.core import study
 from experiments.privacy_compare import STUDY, Settings
 
 Plane = NDArray[np.float64]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 from torch.nn import functional
 
-from experiments.private_rivals import (
+from experiments.privacy.private_rivals import (
     DELTA,
     EPSILONS,
     NUMBERS,
@@ -22,7 +22,7 @@ from experiments.private_rivals import (
     measure,
     prepare,
 )
-from experiments.rival_heads import (
+from experiments.privacy.rival_heads import (
     Budget,
     CentredFeatures,
     Descent,

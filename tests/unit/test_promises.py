@@ -1,7 +1,7 @@
 """One line a row: epsilon by what neighbours differ in, and warnings where nothing holds."""
 
-from experiments.promises import privacy, promised, voids
-from experiments.tables import rendered
+from experiments.compare.promises import privacy, promised, voids
+from experiments.report.tables import rendered
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.label import RandomizedResponse
 from secure_fd.privacy.record import PooledPlan

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from pages import HOSTILE, harmless, whole
 from report_sample import figure, sample, with_row
 
-from experiments import attackers, compared, report, tables
-from experiments.compared import Shown
-from experiments.comparison import BYTES_DOWN, VOID
-from experiments.measures import ACCURACY, BYTES_UP
-from experiments.plots import spread
-from experiments.report import write_report
-from experiments.results import SINGLE
-from experiments.rows import OwnData
+from experiments.compare import attackers, compared
+from experiments.compare.compared import Shown
+from experiments.compare.comparison import BYTES_DOWN, VOID
+from experiments.core.measures import ACCURACY, BYTES_UP
+from experiments.core.results import SINGLE
+from experiments.core.rows import OwnData
+from experiments.report import report, tables
+from experiments.report.plots import spread
+from experiments.report.report import write_report
 
 HARD, MASKED = 5, 6
 """Rows of the sample."""

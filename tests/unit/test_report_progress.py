@@ -9,8 +9,8 @@ import time
 import pytest
 from rich.console import Console
 
-from experiments import progress
-from experiments.progress import Event, board
+from experiments.core import progress
+from experiments.core.progress import Event, board
 
 
 def _console(*, terminal: bool = False) -> tuple[Console, io.StringIO]:

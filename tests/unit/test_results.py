@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from report_sample import sample, with_row
 
-from experiments.comparison import rows
+from experiments.compare.comparison import rows
+from experiments.core.study import read_results, write_results
 from experiments.privacy_compare import STUDY
-from experiments.study import read_results, write_results
 from secure_fd import files
 from secure_fd.errors import ConfigurationError
 

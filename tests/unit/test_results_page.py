@@ -1,7 +1,7 @@
 """The pages of tables are those that the committed results give."""
 
-from experiments.provenance import ROOT
-from experiments.results_page import table_pages
+from experiments.core.provenance import ROOT
+from experiments.report.results_page import table_pages
 
 COMMITTED = ROOT / "docs" / "results"
 

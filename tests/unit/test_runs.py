@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.accuracy_table import METHODS
-from experiments.fixed_labels import (
-    FixedLabels,
-)
-from experiments.grid import default_cell
-from experiments.measures import (
+from experiments.core.grid import default_cell
+from experiments.core.measures import (
     AUROC_CLASS,
     AUROC_RIGHT,
     BOUND,
@@ -22,9 +18,13 @@ from experiments.measures import (
     TEST_LOSS,
     VALIDATION,
 )
-from experiments.rows import Cell, unlabelled
-from experiments.runs import Prepared, prepare, run_cell, runner_of
-from experiments.study import Result
+from experiments.core.rows import Cell, unlabelled
+from experiments.core.runs import Prepared, prepare, run_cell, runner_of
+from experiments.core.study import Result
+from experiments.paper.accuracy import METHODS
+from experiments.paper.fixed_labels import (
+    FixedLabels,
+)
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.training.models import flatten
@@ -57,7 +57,7 @@ def usual(made):
 
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
-    monkeypatch.setattr("experiments.fixed_labels._STEPS", 5)
+    monkeypatch.setattr("experiments.paper.fixed_labels._STEPS", 5)
     yield
 
 
@@ -108,7 +108,7 @@ def test_training_that_diverges_is_a_figure_and_not_the_end(made, monkeypatch):
     wild = replace(cell.schedule, sgd=replace(cell.schedule.sgd, learning_rate=1e30))
     assert run(replace(cell, schedule=wild), made).figures[DIVERGED] == 2
     assert DIVERGED not in run(cell, made).figures
-    monkeypatch.setattr("experiments.runs.lost", lambda _: set())
+    monkeypatch.setattr("experiments.core.runs.lost", lambda _: set())
     with pytest.raises(LocalError, match="refused"):
         run(replace(cell, schedule=wild), made)
 

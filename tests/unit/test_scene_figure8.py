@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from attacks.base import Labelled, require_disjoint
-from experiments.scenes.figure8 import FIRST_PRIVATE, _direct, digits, some
+from attacks.core.base import Labelled, require_disjoint
+from experiments.suite.scenes.figure8 import FIRST_PRIVATE, _direct, digits, some
 from secure_fd.data.images import concatenate
 from secure_fd.training import models
 from secure_fd.training.trainer import predict

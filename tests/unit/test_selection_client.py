@@ -9,7 +9,7 @@ from scipy.linalg import cho_factor
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
-from experiments.variants import AllClasses
+from experiments.core.variants import AllClasses
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import secure_fd
-from experiments.leakage import AttackFigure
-from experiments.study import SCHEMA, Result, Results
+from experiments.compare.leakage import AttackFigure
+from experiments.core.study import SCHEMA, Result, Results
 from tests.programs import printed
 
 ROOT = Path(__file__).parents[2]

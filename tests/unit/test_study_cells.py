@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from experiments.grid import Settings, default_cell
-from experiments.provenance import ROOT
-from experiments.results_page import MODULES
-from experiments.rows import Cell
-from experiments.study import Store, load, read_results
+from experiments.core.grid import Settings, default_cell
+from experiments.core.provenance import ROOT
+from experiments.core.rows import Cell
+from experiments.core.study import Store, load, read_results
+from experiments.report.results_page import MODULES
 from secure_fd.errors import ConfigurationError
 
 STUDIES = tuple(map(load, MODULES))

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments import provenance
-from experiments import study as engine
-from experiments.grid import default_cell
-from experiments.provenance import Code
-from experiments.results import write
-from experiments.results_page import MODULES
-from experiments.rows import VARIANTS, Cell, Privacy
-from experiments.study import (
+from experiments.core import provenance
+from experiments.core import study as engine
+from experiments.core.grid import default_cell
+from experiments.core.provenance import Code
+from experiments.core.results import write
+from experiments.core.rows import VARIANTS, Cell, Privacy
+from experiments.core.study import (
     CODE,
     Job,
     Point,
@@ -30,10 +29,11 @@ from experiments.study import (
     run_group,
     write_results,
 )
+from experiments.report.results_page import MODULES
 from secure_fd.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[2]
-ACCURACY = load("experiments.accuracy_table")
+ACCURACY = load("experiments.paper.accuracy")
 CELL = default_cell("digits", "strong", 10)
 
 
@@ -110,7 +110,7 @@ def test_results_survive_the_disk_and_other_schemas_do_not(tmp_path):
     with pytest.raises(ConfigurationError, match="each once"):
         Results(made.schema, "x", "", cells=(*made.cells, made.cells[0]))
     with pytest.raises(ConfigurationError, match="the reader of alpha"):
-        read_results(load("experiments.alpha"), path)
+        read_results(load("experiments.paper.alpha"), path)
 
 
 def test_groups_share_a_warm_up_and_the_largest_comes_first(tmp_path):
@@ -259,14 +259,14 @@ def test_the_script_of_a_study_runs_it(module):
 
 def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "150")  # the file's width
-    study, out = load("experiments.heterogeneity"), tmp_path / "made"
+    study, out = load("experiments.paper.heterogeneity"), tmp_path / "made"
     store = Store(out / "cells", study)
     expected = [some_result(cell) for cell in study.cells(study.settings(quick=True))]
     for result in expected:
         store.save(result)
     write(out / CODE, provenance.code(), "code")
     asked = ["--quick", "--out", str(out), "--data-dir", str(tmp_path)]
-    assert engine.main("experiments.heterogeneity", asked) == 0
+    assert engine.main("experiments.paper.heterogeneity", asked) == 0
     found = read_results(study, out / "heterogeneity.json")
     assert found.cells == tuple(expected)
     assert found.command[-4:] == ["--out", "OUT", "--data-dir", "DATA_DIR"]

@@ -7,14 +7,14 @@ import pytest
 from leakage_sample import MISSING, findings, membership
 from pages import HOSTILE, harmless, whole
 
-from experiments import exhibits
-from experiments import suite_page as text
-from experiments.attack_suite import STUDY, Cell, Settings, cells, group
-from experiments.leakage import AttackFigure, Measured, stored, together
-from experiments.scenes import OWN, SCENES
-from experiments.study import Result, Results, gathered
-from experiments.suite_page import drawings, render, seen, write_report
-from experiments.tables import rendered
+from experiments.compare.leakage import AttackFigure, Measured, stored, together
+from experiments.core.study import Result, Results, gathered
+from experiments.report import exhibits
+from experiments.report.tables import rendered
+from experiments.suite import suite_page as text
+from experiments.suite.attack_suite import STUDY, Cell, Settings, cells, group
+from experiments.suite.scenes import OWN, SCENES
+from experiments.suite.suite_page import drawings, render, seen, write_report
 from secure_fd.errors import ConfigurationError
 
 SEEDS = (10, 11, 12)
@@ -34,7 +34,7 @@ def sample(seeds: tuple[int, ...] = SEEDS) -> Results:
     return replace(
         gathered(STUDY, made, Settings()),
         created="2025-01-31T12:00:00+00:00",
-        command=["python", "experiments/attack_suite.py", "--scenes", "all"],
+        command=["python", "experiments/suite/attack_suite.py", "--scenes", "all"],
         versions={"secure-fd": "0.1.0", "torch": "2.13.0"},
         machine={"cpus": 2},
     )

@@ -1,0 +1,1 @@
+"""Interface of attacks: views, estimates, scores, statistics."""

@@ -1,0 +1,384 @@
+"""What an attack reports, and the interface that every attack has."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from attacks.core.view import Capability, Public, View
+from secure_fd.errors import LocalError, MissingCapabilityError
+from secure_fd.votes.codec import IntArray
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+ImageArray = NDArray[np.float32]
+
+EstimateT = TypeVar("EstimateT", bound="Estimate")
+TruthT = TypeVar("TruthT")
+ScalarT = TypeVar("ScalarT", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RocCurve:
+    """A receiver operating characteristic: rates in [0, 1], both rising."""
+
+    fpr: FloatArray
+    tpr: FloatArray
+
+    def sums(self) -> dict[str, float]:
+        """Of either side: not finite where one of its rates is not."""
+        return {"roc.fpr": float(self.fpr.sum()), "roc.tpr": float(self.tpr.sum())}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttackResult:
+    """One attack's figure beside the same figure without access.
+
+    figure, control, interval: in `unit`; interval is (low, high) at 95 %. queries: to the
+    oracle. n_members, n_non_members: how many private and held-out records scored it.
+    details: further figures by name. roc, images (name -> [n, H, W] in [0, 1]): for plots.
+    Raises LocalError where a number is not finite.
+
+    >>> print(AttackResult("a", "Who was a member", .8, "AUC", "", (.7, .9), .5, "a coin"))
+    Who was a member: AUC 0.8 [0.7, 0.9]; a coin: 0.5
+    """
+
+    name: str
+    title: str
+    figure: float
+    figure_name: str
+    unit: str
+    interval: tuple[float, float]
+    control: float
+    control_name: str
+    queries: int = 0
+    n_members: int = 0
+    n_non_members: int = 0
+    caveats: tuple[str, ...] = ()
+    details: Mapping[str, float] = field(default_factory=dict)
+    roc: RocCurve | None = field(default=None, repr=False)
+    images: Mapping[str, ImageArray] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        numbers = {
+            "figure": self.figure,
+            "interval": sum(self.interval),
+            "control": self.control,
+            **self.details,
+            **({} if self.roc is None else self.roc.sums()),
+        }
+        for name, value in numbers.items():
+            if not math.isfinite(value):
+                raise LocalError(f"{self.name}: {name} is {value}, which no report can show")
+
+    def __str__(self) -> str:
+        """Figure, interval and control in one line."""
+        low, high = (f"{end:.3g}" for end in self.interval)
+        found = f"{self.figure_name} {self.figure:.3g} [{low}, {high}] {self.unit}".rstrip()
+        return f"{self.title}: {found}; {self.control_name}: {self.control:.3g}"
+
+
+ABSTAIN: Final = -1
+"""In place of a class: no vote."""
+NEVER: Final = -2
+"""In place of a class: unknown, or not claimed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Estimate:
+    """What the three kinds of estimate share; all of it is known without the truth.
+
+    queries: to oracles. target: words that a report appends to the title. details, caveats: of
+    this run, for the report. control_name: in place of the attack's own.
+    """
+
+    queries: int = 0
+    target: str = ""
+    details: Mapping[str, float] = field(default_factory=dict)
+    caveats: tuple[str, ...] = ()
+    control_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Images(Estimate):
+    """Reconstructions. images: [n, C, H, W] in [0, 1], or feature vectors [n, D].
+
+    groups: [n] the class, the update or the record that each is about, as the truth is keyed.
+    others: the same by other routes, by name. network, asked: what was stolen on the way, and the
+    images [q, ...] that were asked about for it. sure: [n] which ones the attacker knows to be
+    exact.
+
+    >>> Images(torch.zeros(2, 1, 8, 8), torch.tensor([3, 7])).of(7).images.shape
+    torch.Size([1, 1, 8, 8])
+    """
+
+    images: Tensor = field(repr=False)
+    groups: Tensor = field(repr=False)
+    others: "Mapping[str, Images]" = field(default_factory=dict, repr=False, kw_only=True)
+    network: nn.Module | None = field(default=None, repr=False, kw_only=True)
+    asked: Tensor = field(default_factory=lambda: torch.empty(0), repr=False, kw_only=True)
+    sure: Tensor | None = field(default=None, repr=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.groups.shape != self.images.shape[:1] or len(self.images) == 0:
+            raise LocalError(f"{len(self.groups)} classes for {len(self.images)} reconstructions")
+
+    def of(self, group: int) -> "Images":
+        """Those about one group. LocalError where there are none."""
+        chosen = self.groups == group
+        return Images(self.images[chosen], self.groups[chosen])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores(Estimate):
+    """One number a candidate; larger: a member. values: [N], or [R, N] of N candidates in R runs.
+
+    control: [N] the same without access; None stands for a coin. right: whether a candidate got
+    its own label, where labels were seen. chosen: [M] which of M candidates were scored; None for
+    all. threshold: from here on the guess is "member".
+
+    >>> Scores(np.array([0.1, 2.0]), threshold=1.0).taken(np.array([True, False])).values
+    array([0.1])
+    """
+
+    values: FloatArray = field(repr=False)
+    control: FloatArray | None = field(default=None, repr=False, kw_only=True)
+    right: BoolArray | None = field(default=None, repr=False, kw_only=True)
+    chosen: BoolArray | None = field(default=None, repr=False, kw_only=True)
+    threshold: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.values.ndim not in (1, 2) or not self.values.size:
+            raise LocalError(f"scores: {self.values.shape} is not allowed; use [N] or [R, N]")
+        if not np.isfinite(self.values).all():
+            raise LocalError("scores: one is not finite")
+
+    @property
+    def mask(self) -> BoolArray:
+        """[M] which candidates were scored."""
+        every = np.ones(self.values.shape[-1], np.bool_)
+        return every if self.chosen is None else self.chosen
+
+    def taken(self, candidates: BoolArray) -> "Scores":
+        """About some of the candidates [N] alone; queries stay those of the whole attack."""
+        return replace(
+            self,
+            values=self.values[..., candidates],
+            control=None if self.control is None else self.control[candidates],
+            right=None if self.right is None else self.right[..., candidates],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distributions(Estimate):
+    """Rows in the simplex. rows: [K, C] shares of classes; or class ids [n] or [G, ...].
+
+    A row that is certain of one class is written as its id: ABSTAIN, or NEVER where nothing is
+    claimed. guess: [C], or as `rows`, what no access gives. read: [K] which rows rest on what was
+    read of that client; the others are the guess. others: further estimates, by name.
+
+    >>> Distributions(np.array([[0.5, 0.5]]), np.array([1.0, 0.0])).rows.shape
+    (1, 2)
+    """
+
+    rows: FloatArray | IntArray = field(repr=False)
+    guess: FloatArray | IntArray = field(repr=False)
+    read: BoolArray | None = field(default=None, repr=False, kw_only=True)
+    others: "Mapping[str, Distributions]" = field(default_factory=dict, repr=False, kw_only=True)
+
+
+def pooled(estimates: Sequence[Scores]) -> Scores:
+    """Several runs of one attack, each on a target and candidates of its own, scored as one.
+
+    The truths concatenate in the same order. Details are means, caveats those of all runs.
+
+    >>> pooled([Scores(np.array([1.0])), Scores(np.array([2.0]))]).values
+    array([1., 2.])
+    """
+    first = estimates[0]
+    return replace(
+        first,
+        values=np.concatenate([e.values for e in estimates]),
+        control=_joined([e.control for e in estimates]),
+        right=_joined([e.right for e in estimates]),
+        chosen=np.concatenate([e.mask for e in estimates]),
+        queries=sum(e.queries for e in estimates),
+        details={name: _weighed(estimates, name) for name in first.details},
+        caveats=tuple(c for c in first.caveats if all(c in e.caveats for e in estimates)),
+    )
+
+
+def _weighed(estimates: Sequence[Scores], name: str) -> float:
+    sizes = [e.values.size for e in estimates]
+    return float(np.average([e.details[name] for e in estimates], weights=sizes))
+
+
+def _joined(parts: Sequence[NDArray[ScalarT] | None]) -> NDArray[ScalarT] | None:
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if len(known) == len(parts) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Name and title of a form of an attack.
+
+    >>> Words("x-canaries", "X, mislabelled", "AUC", "a coin").name
+    'x-canaries'
+    """
+
+    name: str
+    title: str
+    figure_name: str
+    control_name: str
+
+
+class Attack(ABC, Generic[EstimateT, TruthT]):
+    """An attack: prepare once, run on a view of a transcript, score against the truth.
+
+    name: the word of the command line and the report. title: a few words for a table. needs:
+    alternative sets of capabilities, one of which suffices. figure_name, control_name: what it
+    reports, and the same figure without access. An attack of one's own is a subclass:
+    examples/own_attack.py.
+    """
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    needs: ClassVar[tuple[frozenset[Capability], ...]]
+    figure_name: ClassVar[str]
+    control_name: ClassVar[str]
+
+    @classmethod
+    def prepare(cls, public: Public, *settings: Any, **named: Any) -> Self:  # noqa: ANN401, ARG003 - each attack's own
+        """Do once what needs no transcript: priors, shadows, controls. Here nothing."""
+        return cls(*settings, **named)
+
+    @abstractmethod
+    def run(self, view: View, seed: int) -> EstimateT:
+        """The attacker's estimate; MissingCapabilityError where the view has too little."""
+
+    @abstractmethod
+    def score(self, estimate: EstimateT, truth: TruthT, seed: int) -> AttackResult:
+        """The figure beside its control: the only place that meets the truth."""
+
+
+Titled = Words | Attack[Any, Any]
+"""What a report says of an attack beside its figures: the attack's words, or those of a form."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labelled:
+    """Records. images: [N, C, H, W] float32 in [0, 1], or feature vectors [N, D]. labels: [N].
+
+    >>> len(Labelled(torch.zeros(3, 3, 8, 8), torch.tensor([0, 1, 1])))
+    3
+    """
+
+    images: Tensor = field(repr=False)
+    labels: Tensor = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.images.ndim not in (2, 4) or self.labels.shape != self.images.shape[:1]:
+            raise LocalError(
+                f"images {tuple(self.images.shape)} and labels {tuple(self.labels.shape)} are not "
+                "allowed; use [N, C, H, W] or [N, D], and [N]"
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def pixels(self) -> Tensor:
+        """The images [N, C, H, W]; MissingCapabilityError where the records are vectors."""
+        if self.images.ndim != 4:
+            raise MissingCapabilityError("missing records that are images: these are vectors")
+        return self.images
+
+    def take(self, indices: Tensor) -> "Labelled":
+        """The records at [n] indices, or where a [N] mask is True."""
+        return Labelled(self.images[indices], self.labels[indices])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Challenge:
+    """candidates: what the attacker gets, shuffled. is_member: [N] bool, for scoring only."""
+
+    candidates: Labelled
+    is_member: NDArray[np.bool_] = field(repr=False)
+
+
+def match_classes(
+    members: Labelled, held_out: Labelled, seed: int, most: int | None = None
+) -> tuple[Labelled, Labelled]:
+    """Equally many records of every class from both sides, drawn by `seed`.
+
+    most: the largest number a class. Raises LocalError where no class is on both sides.
+    """
+    random = torch.Generator().manual_seed(seed)
+    inside: list[Tensor] = []
+    outside: list[Tensor] = []
+    for c in torch.unique(members.labels).tolist():
+        ours, theirs = (_shuffled_class(side, c, random) for side in (members, held_out))
+        n = min(len(ours), len(theirs), len(ours) if most is None else most)
+        inside.append(ours[:n])
+        outside.append(theirs[:n])
+    if sum(map(len, inside)) == 0:
+        raise LocalError("members and held-out records share no class")
+    return members.take(torch.cat(inside)), held_out.take(torch.cat(outside))
+
+
+def draw_challenge(members: Labelled, held_out: Labelled, seed: int) -> Challenge:
+    """Members and held-out records in random order.
+
+    Raises LocalError unless they are class by class equally many, and no image is on both sides:
+    otherwise a guess from the label alone would score.
+    """
+    classes = int(max(members.labels.max(), held_out.labels.max())) + 1
+    counts = [torch.bincount(side.labels, minlength=classes) for side in (members, held_out)]
+    if not torch.equal(counts[0], counts[1]):
+        raise LocalError(
+            f"members {counts[0].tolist()} and held-out records {counts[1].tolist()} a class are "
+            "not allowed; use equal numbers (match_classes)"
+        )
+    require_disjoint(members, held_out)
+    order = torch.randperm(
+        len(members) + len(held_out), generator=torch.Generator().manual_seed(seed)
+    )
+    both = Labelled(
+        torch.cat([members.images, held_out.images]), torch.cat([members.labels, held_out.labels])
+    )
+    return Challenge(both.take(order), (order < len(members)).numpy())
+
+
+def require_disjoint(members: Labelled, held_out: Labelled) -> None:
+    """Raise LocalError where one image is both a member and held out."""
+    inside = {image.numpy().tobytes() for image in members.images}
+    shared = sum(image.numpy().tobytes() in inside for image in held_out.images)
+    if shared:
+        raise LocalError(f"{shared} held-out images are members too; the two must be disjoint")
+
+
+def _shuffled_class(side: Labelled, label: int, random: torch.Generator) -> Tensor:
+    found = (side.labels == label).nonzero()[:, 0]
+    return found[torch.randperm(len(found), generator=random)]
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def substream(seed: int, purpose: str) -> int:
+    """A 32-bit seed of its own for one purpose, so that no two draws of an attack share one."""
+    return int(np.random.SeedSequence([seed, *purpose.encode()]).generate_state(1)[0])
+
+
+def seeded(factory: Callable[[], Module], seed: int) -> Module:
+    """A module initialised from `seed`, with torch's global generator left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return factory()

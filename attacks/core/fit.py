@@ -1,0 +1,162 @@
+"""Networks as an attacker trains them: hard or soft targets, students, evaluators; seeded."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from attacks.core.base import substream
+from attacks.core.view import Capability, LabelFunction, Public, View
+from secure_fd.errors import LocalError, MissingCapabilityError
+from secure_fd.training.models import flatten, load_flat
+from secure_fd.training.trainer import default_device, network_device, repeatable
+
+Factory = Callable[[int], nn.Module]
+"""Seed -> a fresh network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How to train: Adam over shuffled batches. learning_rate: per step."""
+
+    epochs: int = 20
+    batch: int = 32
+    learning_rate: float = 2e-3
+
+
+QUICK = Fit(epochs=8)
+
+
+@contextmanager
+def on_device(*models: nn.Module, device: torch.device | None = None) -> Iterator[torch.device]:
+    """Inside, models are on a device, by default a GPU where there is one; after, where they were.
+
+    On a GPU cuDNN uses its deterministic kernels in full precision.
+
+    >>> layer = nn.Linear(1, 1)
+    >>> with on_device(layer, device=torch.device("cpu")) as chosen:
+    ...     str(chosen)
+    'cpu'
+    """
+    chosen = default_device() if device is None else device
+    homes = [network_device(model) for model in models]
+    for model in models:
+        model.to(chosen)
+    try:
+        with repeatable():
+            yield chosen
+    finally:
+        for model, home in zip(models, homes, strict=True):
+            model.to(home)
+
+
+def _forked(device: torch.device) -> AbstractContextManager[None]:
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+def fit(
+    factory: Factory,
+    images: Tensor,
+    targets: Tensor,
+    settings: Fit,
+    seed: int,
+    device: torch.device | None = None,
+) -> nn.Module:
+    """A fresh network trained by cross-entropy, in evaluation mode and on the CPU.
+
+    images: [N, 1, H, W]. targets: class ids [N], or distributions [N, C]. device: where it trains,
+    by default a GPU where there is one.
+    """
+    if len(images) != len(targets) or len(images) == 0:
+        raise LocalError(f"training needs a target an image, not {len(targets)} for {len(images)}")
+    model = factory(substream(seed, "initial weights"))
+    optimizer = torch.optim.Adam(model.parameters(), settings.learning_rate)
+    shuffle = torch.Generator().manual_seed(substream(seed, "batches"))
+    # Dropout draws from the global generators: fork them, so that callers keep theirs.
+    with on_device(model, device=device) as on, _forked(on):
+        torch.manual_seed(substream(seed, "dropout"))
+        model.train()
+        for _ in range(settings.epochs):
+            order = torch.randperm(len(images), generator=shuffle)
+            for batch in torch.split(order, settings.batch):
+                optimizer.zero_grad()
+                loss = cross_entropy(model(images[batch].to(on)), targets[batch].to(on))
+                torch.autograd.backward(loss)
+                optimizer.step()
+    return model.eval()
+
+
+def network(public: Public, parameters: Tensor) -> nn.Module:
+    """The shared architecture at parameters [m], in evaluation mode.
+
+    Raises LocalError where their number is not the architecture's.
+    """
+    model = public.architecture(0)  # every weight is overwritten
+    expected = flatten(model).numel()
+    if parameters.numel() != expected:
+        raise LocalError(
+            f"parameters: {parameters.numel()} values, but the architecture has {expected}"
+        )
+    load_flat(model, parameters)
+    return model.eval()
+
+
+@torch.no_grad()
+def predict(model: nn.Module, images: Tensor) -> Tensor:
+    """Logits [N, C] of images [N, 1, H, W], in evaluation mode, by the model where it is."""
+    model.eval()
+    on = network_device(model)
+    return torch.cat([model(batch.to(on)).cpu() for batch in torch.split(images, 1024)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labeller:
+    """What an oracle or an evaluator wraps: images -> the class ids of largest logit."""
+
+    model: nn.Module
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """[N] class ids of images [N, 1, H, W]."""
+        return predict(self.model, images).argmax(dim=1)
+
+
+def label_function(model: nn.Module) -> LabelFunction:
+    """A network that answers with labels alone."""
+    return Labeller(model)
+
+
+UNTAUGHT = "missing an ensemble prediction that was kept for teaching"
+
+
+def distil_student(view: View, settings: Fit, seed: int) -> nn.Module:
+    """A network images -> logits trained on what the ensembles say of public proxies.
+
+    A reader of ensembles can do what a client does with them: the student is a white-box stand-in
+    for the clients' knowledge.
+
+    Raises MissingCapabilityError where the view has no ensembles, or none that may teach.
+    """
+    view.require(Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES)
+    indices, targets = kept_answers(view)
+    if not len(indices):
+        raise MissingCapabilityError(UNTAUGHT)
+    return fit(view.public.architecture, view.public.proxies[indices], targets, settings, seed)
+
+
+def kept_answers(view: View) -> tuple[Tensor, Tensor]:
+    """Proxy indices [n], ascending, and distributions [n, C]: each proxy's newest kept answer.
+
+    LocalError where an ensemble is about a proxy that does not exist.
+    """
+    newest_first = view.ensembles()[::-1]
+    indices = np.concatenate([e.indices[e.kept] for e in newest_first])
+    answers = np.concatenate([e.predictions[e.kept] for e in newest_first])
+    proxies = len(view.public.proxies)
+    if len(indices) and indices.max() >= proxies:
+        raise LocalError(f"proxy index {indices.max()} is not allowed; {proxies} proxies exist")
+    once, first = np.unique(indices, return_index=True)
+    return torch.from_numpy(once), torch.tensor(answers[first], dtype=torch.float32)

@@ -1,0 +1,374 @@
+"""Rates with intervals, curves, means over seeds, and what differential privacy allows.
+
+Scores: larger means "more likely a member".
+
+ROC and TPR at a low FPR as asked for by Carlini et al. 2022 ("Membership Inference Attacks From
+First Principles"). Intervals are 95 % percentile bootstraps, or exact where counts allow; over
+seeds they are Student's.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binomtest, norm, t
+
+from attacks.core.base import FloatArray, RocCurve
+from secure_fd.errors import ConfigurationError, LocalError
+
+Interval = tuple[float, float]
+RESAMPLES = 1000
+LEVEL = 0.95
+GRID = np.geomspace(1e-4, 1, 81)
+"""False-positive rates, twenty a decade, at which curves of several seeds are averaged."""
+_ROUNDING = 1e-9
+"""Differences below are of floating point, not of attacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A figure and its 95 % interval.
+
+    >>> proportion(3, 4).value
+    0.75
+    """
+
+    value: float
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class OverSeeds:
+    """A mean over seeds and its 95 % interval, which is None for one seed: that has no spread."""
+
+    value: float
+    interval: Interval | None
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 where the whole interval lies above or below 0, else 0."""
+        low, high = self.interval or (0.0, 0.0)
+        return int(low > _ROUNDING) - int(high < -_ROUNDING)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranks:
+    """Members' and non-members' scores as ranks without ties; built by `rank`."""
+
+    members: NDArray[np.int64]
+    non_members: NDArray[np.int64]
+
+
+def rank(members: ArrayLike, non_members: ArrayLike, seed: int) -> Ranks:
+    """Scores [n], [k] as ranks from 0 up; equal scores are ordered at random by `seed`.
+
+    A score with ties would otherwise give an attacker the better, or the worse, of a coin toss.
+    """
+    inside = np.asarray(members, dtype=np.float64)
+    outside = np.asarray(non_members, dtype=np.float64)
+    both = np.concatenate([inside, outside])
+    if not inside.size or not outside.size or not np.isfinite(both).all():
+        raise LocalError(
+            f"scores: {inside.size} members and {outside.size} non-members are not allowed; "
+            "both sides need finite scores"
+        )
+    order = np.lexsort((np.random.default_rng(seed).random(both.size), both))
+    ranks = np.empty(both.size, dtype=np.int64)
+    ranks[order] = np.arange(both.size)
+    return Ranks(ranks[: inside.size], ranks[inside.size :])
+
+
+def roc_curve(scores: Ranks) -> RocCurve:
+    """The curve through every threshold, from (0, 0) to (1, 1)."""
+    ranks = np.concatenate([scores.members, scores.non_members])
+    is_member = np.arange(ranks.size) < scores.members.size
+    falling = is_member[np.argsort(-ranks)]
+    tpr = np.concatenate([[0.0], np.cumsum(falling) / scores.members.size])
+    fpr = np.concatenate([[0.0], np.cumsum(~falling) / scores.non_members.size])
+    return RocCurve(fpr, tpr)
+
+
+def auc(scores: Ranks, seed: int) -> Rate:
+    """Area under the curve: the chance that a member outranks a non-member."""
+    outranked = np.searchsorted(np.sort(scores.non_members), scores.members)
+    value = float(outranked.mean() / scores.non_members.size)
+    inside, outside = _resample(scores, seed)
+    areas = np.array([_area(a, b) for a, b in zip(inside, outside, strict=True)])
+    return Rate(value, _percentiles(areas))
+
+
+def shuffled_auc(scores: Ranks, seed: int) -> FloatArray:
+    """[RESAMPLES] areas with membership shuffled: what chance alone makes of these scores."""
+    ranks = np.tile(np.concatenate([scores.members, scores.non_members]), (RESAMPLES, 1))
+    n = scores.members.size
+    chosen = np.random.default_rng(seed).permuted(ranks, axis=1)[:, :n]
+    # Mann-Whitney: ranks count from 0, so n chosen ones outrank each other n (n - 1) / 2 times.
+    outranked = chosen.sum(axis=1) - n * (n - 1) / 2
+    return np.asarray(outranked / (n * scores.non_members.size))
+
+
+def tpr_at_fpr(scores: Ranks, fpr: float, seed: int) -> Rate | None:
+    """Members found at the strictest threshold with at most `fpr` of non-members flagged.
+
+    None, "not resolvable", where fewer than 1 / fpr non-members exist: then one false positive
+    is already too many and the figure would describe a single record.
+    """
+    allowed = int(np.floor(fpr * scores.non_members.size + 1e-9))
+    if allowed < 1:
+        return None
+    inside, outside = _resample(scores, seed)
+    cut = np.sort(outside, axis=1)[:, -allowed - 1]
+    found = (inside > cut[:, None]).mean(axis=1)
+    threshold = np.sort(scores.non_members)[-allowed - 1]
+    return Rate(float((scores.members > threshold).mean()), _percentiles(found))
+
+
+def advantage(members: ArrayLike, non_members: ArrayLike, threshold: float, seed: int) -> Rate:
+    """TPR - FPR at a threshold chosen beforehand, in [-1, 1]; 0 is a coin.
+
+    The best threshold in hindsight would be above 0 even for a coin (Yeom et al. 2018, def. 4).
+    """
+    inside = np.asarray(members) >= threshold
+    outside = np.asarray(non_members) >= threshold
+    rng = np.random.default_rng(seed)
+    spread = rng.binomial(inside.size, inside.mean(), RESAMPLES) / inside.size
+    spread = spread - rng.binomial(outside.size, outside.mean(), RESAMPLES) / outside.size
+    return Rate(float(inside.mean() - outside.mean()), _percentiles(spread))
+
+
+def mean(values: ArrayLike, seed: int) -> Rate:
+    """The mean of [n] values with a bootstrap interval over them.
+
+    >>> mean([1.0, 1.0], seed=0)
+    Rate(value=1.0, interval=(1.0, 1.0))
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    picks = np.random.default_rng(seed).integers(0, sample.size, (RESAMPLES, sample.size))
+    return Rate(float(sample.mean()), _percentiles(sample[picks].mean(axis=1)))
+
+
+def proportion(hits: int, trials: int) -> Rate:
+    """hits / trials with the exact interval of Clopper and Pearson (1934)."""
+    bounds = binomtest(hits, trials).proportion_ci(LEVEL, method="exact")
+    return Rate(hits / trials, (float(bounds.low), float(bounds.high)))
+
+
+def total_variation(p: ArrayLike, q: ArrayLike) -> FloatArray:
+    """Half the L1 distance of distributions [..., C]: 0 for equal ones, 1 for disjoint ones.
+
+    >>> float(total_variation([1.0, 0.0], [0.5, 0.5]))
+    0.5
+    """
+    gap = np.abs(np.asarray(p, dtype=np.float64) - np.asarray(q, dtype=np.float64))
+    return np.asarray(gap.sum(axis=-1) / 2)
+
+
+def over_seeds(values: ArrayLike) -> OverSeeds:
+    """The mean of one figure a seed [s], with Student's interval: mean ± t(s - 1) · sd / √s.
+
+    It covers all that a seed draws (split, training, attack, choice of records) where figures are
+    about normal; two or three seeds make it wide. Raises LocalError without a finite figure.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.ndim != 1 or not sample.size or not np.isfinite(sample).all():
+        raise LocalError(f"figures: {sample.tolist()} is not allowed; use a finite one a seed")
+    center = float(sample.mean())
+    if sample.size == 1:
+        return OverSeeds(center, None)
+    quantile = t.ppf((1 + LEVEL) / 2, sample.size - 1)
+    half = float(quantile * sample.std(ddof=1) / np.sqrt(sample.size))
+    return OverSeeds(center, (center - half, center + half))
+
+
+def paired(figures: ArrayLike, controls: ArrayLike) -> OverSeeds:
+    """Figure minus control, seed by seed: what both owe to the seed's records cancels."""
+    a, b = np.asarray(figures, dtype=np.float64), np.asarray(controls, dtype=np.float64)
+    if a.shape != b.shape:
+        raise LocalError(f"controls: {b.size} for {a.size} figures; use one a seed")
+    return over_seeds(a - b)
+
+
+def paired_p_value(figures: ArrayLike, controls: ArrayLike) -> float:
+    """Student's paired test, two-sided, over two seeds or more; differences of rounding are none.
+
+    >>> round(paired_p_value([0.7, 0.8, 0.9], [0.5, 0.5, 0.5]), 3)
+    0.035
+    """
+    gap = np.asarray(figures, dtype=np.float64) - np.asarray(controls, dtype=np.float64)
+    error = float(gap.std(ddof=1) / np.sqrt(gap.size))
+    return _two_sided(float(gap.mean()), error, gap.size - 1)
+
+
+def differs_by_chance(gap: float, half: float, count: int) -> float:
+    """The p-value, two-sided, of a gap between a mean of `count` records and its control.
+
+    half: of the mean's 95 % bootstrap interval. The control is about as uncertain as the mean.
+    count: 0 where it is unknown, which is taken for many; of a single record nothing is known.
+
+    >>> round(differs_by_chance(0.2, half=0.1, count=0), 4), differs_by_chance(0.2, 0.1, count=1)
+    (0.0056, 1.0)
+    """
+    if count == 1:
+        return 1.0
+    unbiased = math.sqrt(count / (count - 1)) if count else 1.0
+    error = math.sqrt(2) * half * unbiased / float(norm.ppf((1 + LEVEL) / 2))
+    return _two_sided(gap, error, count - 1 if count else math.inf)
+
+
+def _two_sided(gap: float, error: float, freedom: float) -> float:
+    if abs(gap) <= _ROUNDING:
+        return 1.0
+    return float(2 * t.sf(abs(gap) / error, freedom)) if error > 0 else 0.0
+
+
+def mean_roc(curves: Sequence[RocCurve]) -> RocCurve:
+    """The mean of TPRs at each rate of GRID: vertical averaging (Fawcett 2006, section 7.1).
+
+    A curve's TPR there is that of its strictest threshold with at most so many false positives.
+    The mean starts at the first rate at which every curve can afford one false positive.
+    """
+    if not curves:
+        raise LocalError("curves: 0 have no mean; use one or more")
+    finest = max(float(curve.fpr[curve.fpr > 0][0]) for curve in curves)
+    grid = GRID[np.searchsorted(GRID, finest * (1 - _ROUNDING)) :]
+    rates = [
+        curve.tpr[np.searchsorted(curve.fpr, grid * (1 + _ROUNDING), side="right") - 1]
+        for curve in curves
+    ]
+    return RocCurve(grid, np.mean(rates, axis=0))
+
+
+def _resample(scores: Ranks, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """[RESAMPLES, n] members and non-members, each drawn with replacement from its own side."""
+    rng = np.random.default_rng(seed)
+    n, k = scores.members.size, scores.non_members.size
+    return (
+        scores.members[rng.integers(0, n, (RESAMPLES, n))],
+        scores.non_members[rng.integers(0, k, (RESAMPLES, k))],
+    )
+
+
+def _area(members: NDArray[np.int64], non_members: NDArray[np.int64]) -> float:
+    """A side's repeats are equal to themselves only: ranks of the two sides never tie."""
+    return float(np.searchsorted(np.sort(non_members), members).mean() / non_members.size)
+
+
+def _percentiles(values: FloatArray) -> Interval:
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def distribution(counts: FloatArray, otherwise: FloatArray) -> FloatArray:
+    """Counts [C], negative ones as zero, rescaled to total one; `otherwise` without any."""
+    clipped = np.clip(counts, 0.0, None)
+    total = clipped.sum()
+    return np.asarray(clipped / total) if total > 0 else otherwise
+
+
+def distributions(rows: FloatArray, otherwise: FloatArray) -> FloatArray:
+    """The same of every row of [K, C]."""
+    return np.stack([distribution(row, otherwise) for row in rows])
+
+
+def auc_bound(epsilon: float, delta: float) -> float:
+    """The largest area under the curve that (epsilon, delta) allows; infinite epsilon gives 1.
+
+    In the claim's game, one record in or out with all else fixed, the miss rate of every test of
+    false-positive rate a is at least
+
+        f(a) = max(0, 1 - delta - e^eps a, e^-eps (1 - delta - a))
+
+    (Wasserman and Zhou, 2010; Kairouz, Oh and Viswanath, 2015), which some mechanism attains. Its
+    lines meet at a* = (1 - delta) / (1 + e^eps); the two trapezoids below them add up to
+    (1 - delta)^2 / (1 + e^eps). Bounds are of probabilities: an estimate may exceed them by its
+    own error.
+
+    >>> round(auc_bound(1.0, 0.0), 3)
+    0.731
+    """
+    _check(epsilon, delta)
+    odds = math.exp(-epsilon) / (1.0 + math.exp(-epsilon))  # 1 / (1 + e^eps) without overflow
+    return 1.0 - (1.0 - delta) ** 2 * odds
+
+
+def tpr_bound(fpr: float, epsilon: float, delta: float) -> float:
+    """The largest true-positive rate at a false-positive rate: 1 - f(fpr)."""
+    _check(epsilon, delta)
+    _check_rate(fpr)
+    if math.isinf(epsilon):
+        return 1.0
+    # Beyond 700 the exponential overflows; at any false-positive rate above 0 it allows all.
+    grown = math.exp(min(epsilon, 700.0)) * fpr
+    missed = max(0.0, 1 - delta - grown, math.exp(-epsilon) * (1 - delta - fpr))
+    return 1.0 - missed
+
+
+def gaussian_auc(noise_multiplier: float) -> float:
+    """The largest area under Gaussian noise: Phi(mu / sqrt 2), mu = 1 / z.
+
+    noise_multiplier: z, the noise's standard deviation over the L2 sensitivity; 0 is no noise.
+    Sharper than `auc_bound` at the epsilon of the same noise (Dong, Roth and Su, 2019).
+    """
+    mu = _mu(noise_multiplier)
+    return float(norm.cdf(mu / math.sqrt(2)))
+
+
+def gaussian_tpr(fpr: float, noise_multiplier: float) -> float:
+    """The largest true-positive rate under Gaussian noise: Phi(mu + Phi^-1(fpr))."""
+    _check_rate(fpr)
+    mu = _mu(noise_multiplier)
+    if math.isinf(mu):
+        return 1.0
+    return float(norm.cdf(mu + norm.ppf(fpr)))
+
+
+def _mu(noise_multiplier: float) -> float:
+    if not noise_multiplier >= 0:
+        raise ConfigurationError("noise_multiplier", noise_multiplier, "use 0 or more")
+    return math.inf if noise_multiplier == 0 else 1.0 / noise_multiplier
+
+
+def _check(epsilon: float, delta: float) -> None:
+    if not epsilon >= 0:
+        raise ConfigurationError("epsilon", epsilon, "use 0 or more, or inf")
+    if not 0 <= delta <= 1:
+        raise ConfigurationError("delta", delta, "use a number from 0 to 1")
+
+
+def _check_rate(fpr: float) -> None:
+    if not 0 <= fpr <= 1:
+        raise ConfigurationError("fpr", fpr, "use a number from 0 to 1")
+
+
+LOW_FPR = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A record's (epsilon, delta) in the game that is played.
+
+    noise_multiplier: z, of Gaussian noise; None where the noise has another shape.
+
+    >>> round(Claim(0.0, 0.0).bounds()["auc_bound"], 2)
+    0.5
+    """
+
+    epsilon: float
+    delta: float
+    noise_multiplier: float | None = None
+
+    def bounds(self) -> dict[str, float]:
+        """What it allows at most, by name for a report."""
+        found = {
+            "claimed_epsilon": self.epsilon,
+            "auc_bound": auc_bound(self.epsilon, self.delta),
+            "tpr_at_0.01_fpr_bound": tpr_bound(LOW_FPR, self.epsilon, self.delta),
+        }
+        if self.noise_multiplier is not None:
+            found["auc_bound_of_the_noise"] = gaussian_auc(self.noise_multiplier)
+            found["tpr_at_0.01_fpr_bound_of_the_noise"] = gaussian_tpr(
+                LOW_FPR, self.noise_multiplier
+            )
+        return found

@@ -1,0 +1,410 @@
+"""What an attacker can see or do, as words that a report prints."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from secure_fd.errors import (
+    BudgetError,
+    ConfigurationError,
+    LocalError,
+    MissingCapabilityError,
+    PeerError,
+)
+from secure_fd.protocol.transcript import (
+    Float32Array,
+    ObservedParameters,
+    ObservedRound,
+    ObservedVotes,
+    Transcript,
+)
+from secure_fd.votes.codec import Ensemble, UnitArray, WordArray
+from secure_fd.votes.packing import LaneLayout
+
+if TYPE_CHECKING:
+    from secure_fd.selection.density_ratio import ReferenceSettings
+
+
+class Capability(Enum):
+    """What an attacker sees or may do; the value is how a report names it."""
+
+    READ_UPLOADS = "clients' uploads in clear"
+    READ_PAYLOADS = "clients' payloads as sent"
+    READ_SUMS = "sums over clients"
+    READ_ENSEMBLES = "ensemble predictions"
+    GLOBAL_PARAMETERS = "global model parameters"
+    CLIENT_PARAMETERS = "client model parameters in clear"
+    HOLD_GENERATOR = "the generator that makes distilled samples"
+    READ_GENERATED = "votes on generated samples, or their sums"
+    HOLD_HEAD = "heads on public features"
+    READ_STATISTICS = "clients' sums of features in clear"
+    QUERY_FINAL_MODEL = "label queries to the final model"
+    QUERY_SCORES = "probability queries to the final model"
+    PUBLIC_PROXIES = "public proxy images"
+    LABELLED_PUBLIC = "labels of public proxy images"
+    CHOOSE_INDICES = "choice of proxy indices"
+    INJECT_PROXIES = "injection of proxy images"
+    OWN_BROADCAST = "a model of the server's own for all clients"
+
+
+ACTIVE = frozenset(
+    {
+        Capability.QUERY_FINAL_MODEL,
+        Capability.QUERY_SCORES,
+        Capability.CHOOSE_INDICES,
+        Capability.INJECT_PROXIES,
+    }
+)
+"""Capabilities that act through an oracle: the attacker asks and the run answers.
+
+Answers, by capability: class ids [N] of the final model; its probabilities [N, C]; for chosen
+and injected proxies the votes [N, R, C] that the server reads, where R is the number of
+clients whose uploads are readable, or 1 where it sees the sum alone. An abstention is a row of
+zeros. Chosen proxies must be among the public ones.
+"""
+
+
+_PUBLIC = frozenset({Capability.PUBLIC_PROXIES, Capability.LABELLED_PUBLIC})
+_QUERIES = frozenset({Capability.QUERY_FINAL_MODEL, Capability.QUERY_SCORES})
+_SENT_BACK = frozenset(
+    {
+        Capability.READ_ENSEMBLES,
+        Capability.GLOBAL_PARAMETERS,
+        Capability.HOLD_GENERATOR,
+        Capability.HOLD_HEAD,
+    }
+)
+_MASKED = _SENT_BACK | {
+    Capability.READ_SUMS,
+    Capability.READ_PAYLOADS,
+    Capability.READ_GENERATED,
+}
+_CLEAR = _MASKED | {
+    Capability.READ_UPLOADS,
+    Capability.CLIENT_PARAMETERS,
+    Capability.READ_STATISTICS,
+}
+_DEVIATIONS = frozenset(
+    {
+        Capability.CHOOSE_INDICES,
+        Capability.INJECT_PROXIES,
+        Capability.OWN_BROADCAST,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Threat:
+    """An attacker. most: the capabilities that it can have in any run."""
+
+    name: str
+    most: frozenset[Capability]
+
+    def check(self, held: frozenset[Capability]) -> None:
+        """Raise LocalError where an attacker would hold what is not its to hold."""
+        beyond = sorted(capability.value for capability in held - self.most)
+        if beyond:
+            raise LocalError(f"{self.name}: {', '.join(beyond)} is not this attacker's to have")
+
+
+SERVER = Threat("server", _PUBLIC | _QUERIES | _CLEAR)
+"""Honest but curious; under masks the uploads are simply not in its view."""
+MALICIOUS_SERVER = Threat("malicious server", SERVER.most | _DEVIATIONS)
+"""Chooses or injects proxies, sends clients different ones, or has clients on its side."""
+CLIENT = Threat("client", _PUBLIC | _QUERIES | _SENT_BACK)
+"""Follows the protocol and keeps what is sent to everybody."""
+OUTSIDER = Threat("outsider", _PUBLIC | _QUERIES | {Capability.GLOBAL_PARAMETERS})
+"""No part in the run: asks the deployed model, or holds it where it was published."""
+
+THREATS = (SERVER, MALICIOUS_SERVER, CLIENT, OUTSIDER)
+
+
+AnswerFunction = Callable[[Tensor], Tensor]
+"""Images [N, C, H, W] or vectors [N, D] -> answers [N, ...]: class ids, probabilities, votes."""
+LabelFunction = Callable[[Tensor], Tensor]
+"""Images [N, C, H, W], or vectors [N, D], -> class ids [N]."""
+
+
+class Oracle:
+    """Answers about images; a repeated image is answered from memory and costs nothing."""
+
+    def __init__(self, answer: AnswerFunction, budget: int) -> None:
+        if budget < 1:
+            raise ConfigurationError("budget", budget, "use 1 query or more")
+        self._answer = answer
+        self._rows: dict[bytes, int] = {}
+        self._answers: list[Tensor] = []
+        self.budget = budget
+
+    @property
+    def queries(self) -> int:
+        """Distinct images answered so far."""
+        return len(self._rows)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Answers [N, ...] about images [N, 1, H, W].
+
+        Raises BudgetError, before anything is asked, where the batch would exceed the budget.
+        """
+        keys = [_key(image) for image in images]
+        new = {key: i for i, key in enumerate(keys) if key not in self._rows}
+        if self.queries + len(new) > self.budget:
+            raise BudgetError(
+                f"{len(new)} new queries after {self.queries} exceed the budget of {self.budget}"
+            )
+        if new:
+            answers = self._answer(images[list(new.values())])
+            self._check(answers, len(new))
+            self._rows.update(zip(new, range(self.queries, self.queries + len(new)), strict=True))
+            self._answers.extend(answers.detach().cpu().unbind())
+        return torch.stack([self._answers[self._rows[key]] for key in keys])
+
+    def _check(self, answers: Tensor, asked: int) -> None:
+        if answers.ndim < 1 or len(answers) != asked:
+            raise LocalError("an oracle gives one answer an image")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(queries={self.queries}, budget={self.budget})"
+
+
+class LabelOracle(Oracle):
+    """Answers with class ids [N] int64 alone."""
+
+    def __init__(self, predict: LabelFunction, budget: int) -> None:
+        super().__init__(predict, budget)
+
+    def _check(self, answers: Tensor, asked: int) -> None:
+        if answers.shape != (asked,) or answers.is_floating_point():
+            raise LocalError("a label oracle answers with one class id an image")
+
+
+def _key(image: Tensor) -> bytes:
+    raw = image.detach().cpu().contiguous().numpy().tobytes()
+    return blake2b(raw, digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Public:
+    """What every attacker knows before the run.
+
+    proxies: [P, C, H, W] float32 in [0, 1], grey or colour, or feature vectors [P, D]. labels: [P]
+    int64 where there are labels.
+    architecture: seed -> a fresh network of the shared architecture, images -> logits [N, C].
+    """
+
+    proxies: Tensor = field(repr=False)
+    n_clients: int
+    n_classes: int
+    architecture: Callable[[int], nn.Module] = field(repr=False)
+    labels: Tensor | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        images = self.proxies.ndim == 4 and self.proxies.shape[1] in (1, 3)
+        if not (images or self.proxies.ndim == 2) or self.proxies.numel() == 0:
+            shape = tuple(self.proxies.shape)
+            raise LocalError(f"proxies: {shape} is not allowed; use [P, 1 or 3, H, W] or [P, D]")
+        if images and (self.proxies.min() < 0 or self.proxies.max() > 1):
+            raise LocalError("proxies: a pixel is outside [0, 1]")
+        if self.labels is not None and self.labels.shape != self.proxies.shape[:1]:
+            raise LocalError(f"labels: {len(self.labels)} labels for {len(self.proxies)} proxies")
+
+    def pixels(self) -> Tensor:
+        """The proxies as images [P, C, H, W]; MissingCapabilityError for feature vectors."""
+        if self.proxies.ndim != 4:
+            raise MissingCapabilityError("missing proxies that are images: these are vectors")
+        return self.proxies
+
+    def require_labels(self) -> Tensor:
+        """[P] labels of the proxies; MissingCapabilityError where there are none."""
+        if self.labels is None:
+            raise MissingCapabilityError(f"missing {Capability.LABELLED_PUBLIC.value}")
+        return self.labels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """One attacker's knowledge of one run; `server_view` and its siblings build it.
+
+    It holds nothing that the transcript lacks. A capability follows from what the transcript, the
+    public knowledge or an oracle holds; an accessor whose capability is missing raises
+    MissingCapabilityError.
+
+    >>> from secure_fd.protocol.transcript import Transcript
+    >>> known = Public(torch.zeros(2, 1, 8, 8), 2, 10, lambda seed: nn.Linear(1, 1))
+    >>> sorted(c.value for c in client_view(Transcript(2), known).capabilities)
+    ['public proxy images']
+    """
+
+    public: Public
+    rounds: tuple[ObservedVotes, ...] = field(repr=False)
+    models: tuple[ObservedParameters, ...] = field(repr=False)
+    oracles: Mapping[Capability, Oracle] = field(repr=False)
+    generator: ObservedParameters | None = field(default=None, repr=False)
+    generated: tuple[ObservedVotes, ...] = field(default=(), repr=False)
+    """Votes about generated samples, of which no ensemble was sent back."""
+    heads: tuple[ObservedParameters, ...] = field(default=(), repr=False)
+    """Sums of statistics: uploads where they were readable, and the heads that came of them."""
+    features: "ReferenceSettings | None" = None
+    """Of the public map that these heads are on."""
+    survey: ObservedRound[None] | None = field(default=None, repr=False)
+    """What clients said they know, where votes were asked for after that."""
+    attacker: str = ""
+    capabilities: frozenset[Capability] = frozenset()
+
+    def require(self, *needed: Capability) -> None:
+        """Raise MissingCapabilityError, naming every capability that this attacker lacks."""
+        missing = [capability.value for capability in needed if capability not in self.capabilities]
+        if missing:
+            raise MissingCapabilityError(f"missing {', '.join(missing)} ({self.attacker})")
+
+    def require_any(self, *alternatives: frozenset[Capability]) -> None:
+        """Raise MissingCapabilityError unless one whole set of capabilities is held."""
+        if not any(needed <= self.capabilities for needed in alternatives):
+            words = (
+                " and ".join(sorted(c.value for c in needed - self.capabilities))
+                for needed in alternatives
+            )
+            raise MissingCapabilityError(f"missing {', or '.join(words)} ({self.attacker})")
+
+    def ensembles(self) -> tuple[Ensemble, ...]:
+        """The ensembles of all rounds, oldest first."""
+        self.require(Capability.READ_ENSEMBLES)
+        return tuple(seen.result for seen in self.rounds)
+
+    def global_parameters(self) -> Float32Array:
+        """The newest global parameters, flattened."""
+        self.require(Capability.GLOBAL_PARAMETERS)
+        return self.models[-1].result
+
+    def uploads_by_round(self, client: int) -> tuple[Float32Array, ...]:
+        """What a client shared in each round that was kept readable, oldest first.
+
+        The global parameters that the round gave stand in where the client was away from it.
+        """
+        self.require(Capability.CLIENT_PARAMETERS)
+        return tuple(
+            seen.uploads.get(client, seen.result)
+            for seen in self.models
+            if seen.uploads is not None
+        )
+
+    def generator_parameters(self) -> Float32Array:
+        """Those of the generator that made the newest round's x, flattened."""
+        if self.generator is None:
+            raise MissingCapabilityError(
+                f"missing {Capability.HOLD_GENERATOR.value} ({self.attacker})"
+            )
+        return self.generator.result
+
+    def oracle(self, capability: Capability) -> Oracle:
+        """The oracle behind an active capability."""
+        self.require(capability)
+        if capability not in ACTIVE:
+            raise LocalError(f"capability: {capability.value!r} is passive and has no oracle")
+        return self.oracles[capability]
+
+
+def server_view(
+    transcript: Transcript,
+    public: Public,
+    oracles: Mapping[Capability, Oracle] | None = None,
+    *,
+    told_its_own: bool = False,
+) -> View:
+    """The server: everything that crossed the boundary, uploads only where it could read them.
+
+    Honest but curious as long as it only reads; one that acts on the protocol through an oracle
+    is malicious. told_its_own: whether the server of this run told all clients a model that is no
+    mean of theirs.
+    """
+    does = {Capability.OWN_BROADCAST} if told_its_own else set()
+    acts = does or not SERVER.most.issuperset(oracles or {})
+    seen = View(
+        public,
+        tuple(transcript.distillation),
+        tuple(transcript.parameters),
+        oracles or {},
+        generator=transcript.generator,
+        generated=tuple(transcript.generated),
+        heads=tuple(transcript.heads),
+        features=transcript.features,
+        survey=transcript.survey,
+    )
+    return _able(MALICIOUS_SERVER if acts else SERVER, seen, does)
+
+
+def client_view(transcript: Transcript, public: Public) -> View:
+    """A curious client: what the server sent back to all clients, and no upload."""
+    made = transcript.generator
+    seen = View(
+        public,
+        tuple(r.broadcast() for r in transcript.distillation),
+        tuple(r.broadcast() for r in transcript.parameters),
+        {},
+        generator=None if made is None else made.broadcast(),
+        heads=tuple(r.broadcast() for r in transcript.heads),
+        features=transcript.features,
+    )
+    return _able(CLIENT, seen)
+
+
+def outsider_view(
+    transcript: Transcript,
+    public: Public,
+    oracles: Mapping[Capability, Oracle] | None = None,
+    *,
+    holds_model: bool = False,
+) -> View:
+    """Someone outside the run: the final model by queries, or whole where it was published.
+
+    holds_model: the outsider has the final global parameters, where the method makes any.
+    """
+    final = transcript.parameters[-1:] if holds_model else []
+    models = tuple(r.broadcast() for r in final)
+    return _able(OUTSIDER, View(public, (), models, oracles or {}))
+
+
+def _able(attacker: Threat, seen: View, does: Collection[Capability] = ()) -> View:
+    """With the capabilities that the observations and oracles of a view give, and what it does."""
+    passive = [capability.value for capability in seen.oracles if capability not in ACTIVE]
+    if passive:
+        raise LocalError(f"oracles: {passive} is not allowed; a passive capability is observed")
+    rounds, models = seen.rounds, seen.models
+    evidence = {
+        Capability.PUBLIC_PROXIES: True,
+        Capability.LABELLED_PUBLIC: seen.public.labels is not None,
+        Capability.READ_UPLOADS: any(r.uploads is not None for r in rounds),
+        Capability.READ_PAYLOADS: any(r.payloads is not None for r in rounds)
+        or any(m.payloads for m in models),
+        Capability.READ_SUMS: any(r.total is not None for r in rounds),
+        Capability.READ_ENSEMBLES: any(not r.result.of_classes for r in rounds),
+        Capability.GLOBAL_PARAMETERS: bool(models),
+        Capability.CLIENT_PARAMETERS: any(m.uploads is not None for m in models),
+        Capability.HOLD_GENERATOR: seen.generator is not None,
+        Capability.READ_GENERATED: bool(seen.generated),
+        Capability.HOLD_HEAD: bool(seen.heads),
+        Capability.READ_STATISTICS: any(sent.uploads is not None for sent in seen.heads),
+    }
+    observed = (capability for capability, there in evidence.items() if there)
+    held = frozenset((*observed, *seen.oracles, *does))
+    attacker.check(held)
+    return replace(seen, attacker=attacker.name, capabilities=held)
+
+
+def read_unmasked(words: WordArray, n_clients: int, bound: int, length: int) -> UnitArray | None:
+    """The [length] integers of a payload in clear; None where one is above `bound`.
+
+    A lane has room for the sum over all clients, so a masked integer is within `bound` with a
+    chance of less than one half, and all of a payload with less than 2 ** -length.
+    """
+    try:
+        values = LaneLayout(n_clients, bound).unpack(words, length)
+    except PeerError:
+        return None
+    return values if values.size and int(np.max(values)) <= bound else None

@@ -1,0 +1,101 @@
+"""Label-only membership, each candidate by shadow runs of its own: four probes as one score."""
+
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from torch import Tensor
+
+from attacks.core.base import FloatArray, Labelled, substream
+from attacks.core.view import Capability, Public, View
+from attacks.membership.hop_skip_jump import HopSkipJump, boundary_distances
+from attacks.membership.label_only import noise_robustness, still_right
+from attacks.membership.shadows import ShadowAttack, Shadows, discriminant
+from secure_fd.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSettings:
+    """rotation, shift: as in `augmentations`. sigmas: of noise, each with `samples` copies.
+
+    boundary: of the distance. starts: public images that it starts from. Raises ConfigurationError
+    for no sigma, or a number below 1.
+
+    >>> ProbeSettings().boundary.budget
+    40
+    """
+
+    rotation: int = 9
+    shift: int = 1
+    sigmas: tuple[float, ...] = (0.2, 0.3, 0.5)
+    samples: int = 3
+    boundary: HopSkipJump = field(
+        default_factory=lambda: HopSkipJump(budget=40, evaluations=10, halvings=2)
+    )
+    starts: int = 200
+
+    def __post_init__(self) -> None:
+        if not self.sigmas or min(self.sigmas) <= 0:
+            raise ConfigurationError("sigmas", self.sigmas, "use one or more numbers above 0")
+        if min(self.samples, self.starts) < 1:
+            raise ConfigurationError("samples", self.samples, "use 1 or more, and so of starts")
+
+
+QUICK = ProbeSettings(
+    rotation=3,
+    sigmas=(0.3,),
+    samples=2,
+    boundary=HopSkipJump(budget=25, evaluations=6, halvings=2),
+    starts=60,
+)
+"""Half the queries: all four probes, the distance by one step."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShadowedLabels(ShadowAttack):
+    """Four label-only probes (Choquette-Choo et al. 2021), calibrated on whole shadow runs.
+
+    A record that any network gets wrong, or right however it is moved, says nothing; a threshold
+    for all records takes the one for an outsider and the other for a member. So each candidate is
+    compared with its own answers in runs with it and without it, as in LiRA, and Fisher's
+    discriminant weighs the probes: one direction for all candidates. starts: [S, C, H, W].
+
+    >>> ShadowedLabels.name
+    'label-only-shadows'
+    """
+
+    name = "label-only-shadows"
+    title = "Label-only membership: calibrated per candidate"
+    needs = (frozenset({Capability.QUERY_FINAL_MODEL, Capability.PUBLIC_PROXIES}),)
+
+    settings: ProbeSettings = field(default_factory=ProbeSettings, kw_only=True)
+    starts: Tensor = field(kw_only=True, repr=False)
+
+    @classmethod
+    def prepare(
+        cls,
+        public: Public,
+        candidates: Labelled,
+        client: int | None = None,
+        settings: ProbeSettings | None = None,
+    ) -> Self:
+        """The attack on one client's candidates; distances start from the first proxies."""
+        known = settings or ProbeSettings()
+        starts = public.pixels()[: known.starts]
+        return cls(candidates, client, settings=known, starts=starts)
+
+    def observe(self, view: View, seed: int) -> FloatArray:
+        """[N, 4] right or wrong, shares of copies that stay right, and the distance."""
+        view.require_any(*self.needs)
+        ask, records = view.oracle(Capability.QUERY_FINAL_MODEL), self.candidates
+        known, own = self.settings, substream(seed, "noisy copies")
+        right = (ask(records.images) == records.labels).double().numpy()
+        moved = still_right(ask, records, known.rotation, known.shift).mean(axis=1)
+        noise = [noise_robustness(ask, records, s, known.samples, own) for s in known.sigmas]
+        noisy, walks = np.mean(noise, axis=0), substream(seed, "walks")
+        far = boundary_distances(ask, records, self.starts, known.boundary, walks)
+        return np.stack([right, moved, noisy, far], axis=1)
+
+    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
+        """[N] along the direction in which runs with a candidate differ from those without it."""
+        return discriminant(seen, shadows)

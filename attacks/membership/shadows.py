@@ -1,0 +1,569 @@
+"""Membership inference with shadow runs: game, shadows, LiRA, RMIA, loss, votes on neighbours."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+import torch
+from scipy.linalg import solve
+from torch import Tensor
+
+from attacks.core.base import Attack, AttackResult, BoolArray, FloatArray, Labelled, Scores
+from attacks.core.fit import network
+from attacks.core.scoring import score_scores
+from attacks.core.view import Capability, Public, View
+from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.methods.survey import BOUND
+from secure_fd.protocol.transcript import Float32Array, ObservedVotes
+from secure_fd.selection.density_ratio import ReferenceSettings, shared_reference
+from secure_fd.training.trainer import predict
+from secure_fd.votes.codec import IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """Who may take part, each at one client only.
+
+    candidates: [N], labelled as they would be trained on. owner: [N] client. mislabelled: [N] the
+    canaries, whose label is wrong on purpose.
+    """
+
+    candidates: Labelled = field(repr=False)
+    owner: IntArray = field(repr=False)
+    mislabelled: BoolArray = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not len(self.candidates) == len(self.owner) == len(self.mislabelled):
+            raise LocalError("a pool needs one owner and one canary flag a candidate")
+        images = {image.numpy().tobytes() for image in self.candidates.images}
+        if len(images) != len(self.candidates):
+            raise LocalError(
+                "an image is twice in the pool: it would be inside and outside at once"
+            )
+
+    def of(self, client: int | None) -> IntArray:
+        """Indices of the client's candidates, ascending; of all candidates where it is None."""
+        return np.flatnonzero(np.ones_like(self.owner) if client is None else self.owner == client)
+
+    def candidates_of(self, client: int | None) -> Labelled:
+        """The client's candidates, in the order of `of`."""
+        return self.candidates.take(torch.from_numpy(self.of(client)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Game:
+    """Whole runs of a protocol that differ in which candidates take part.
+
+    inside: [R, N], True where the candidate takes part in the run; runs 2 j and 2 j + 1 pair. Each
+    candidate takes part in exactly one run of a pair, chosen by a coin; every run is attacked in
+    turn, with the runs of all *other* pairs as shadows. So a target's shadows hold each candidate
+    equally often inside and outside: unpaired, the number of shadows that hold a candidate would
+    betray the target (Carlini et al. 2022 balance over all models, the target included).
+    """
+
+    pool: Pool
+    inside: BoolArray = field(repr=False)
+
+    def __post_init__(self) -> None:
+        runs, candidates = self.inside.shape
+        if runs < 4 or runs % 2 or candidates != len(self.pool.owner):
+            raise ConfigurationError("runs", self.inside.shape, "use an even number from 4 up")
+        if not (self.inside[::2] ^ self.inside[1::2]).all():
+            raise LocalError("a candidate is in both runs of a pair, or in neither")
+
+    @property
+    def runs(self) -> range:
+        """Every run, each a target in its turn."""
+        return range(len(self.inside))
+
+    def shadows(self, target: int) -> IntArray:
+        """The runs that an attacker on `target` may learn from: all but its own pair."""
+        return np.array([run for run in self.runs if run // 2 != target // 2])
+
+    def records(self, run: int, client: int) -> Labelled:
+        """What the client trains on in the run."""
+        chosen = self.inside[run] & (self.pool.owner == client)
+        return self.pool.candidates.take(torch.from_numpy(np.flatnonzero(chosen)))
+
+
+def gather(clients: Sequence[Labelled], canaries: int, n_classes: int, seed: int) -> Pool:
+    """What each client could hold, `canaries` of its records of each class mislabelled.
+
+    A canary gets its label by a permutation of the classes that moves all of them, so that a
+    client's canaries have each label equally often. LocalError where a class has too few records.
+    """
+    parts, flags = [], []
+    for k, own in enumerate(clients):
+        rng = np.random.default_rng((seed, k))
+        labels = own.labels.numpy().copy()
+        chosen = _drawn(labels, canaries, n_classes, rng)
+        for group in chosen:
+            labels[group] = _derangement(n_classes, rng)
+        parts.append(Labelled(own.images, torch.from_numpy(labels)))
+        flags.append(np.isin(np.arange(len(labels)), chosen))
+    everything = Labelled(
+        torch.cat([p.images for p in parts]), torch.cat([p.labels for p in parts])
+    )
+    owner = np.repeat(np.arange(len(parts)), [len(p) for p in parts])
+    return Pool(everything, owner, np.concatenate(flags))
+
+
+def draw_game(pool: Pool, runs: int, seed: int) -> Game:
+    """A game in which every run holds half of each client's candidates of each label and kind.
+
+    So neither numbers of records nor labels tell runs apart, and neighbouring runs differ by
+    exchanging records. Raises LocalError where such a group is odd.
+    """
+    rng = np.random.default_rng(seed)
+    inside = np.zeros((runs, len(pool.owner)), dtype=np.bool_)
+    groups = list(_groups(pool))
+    for first in range(0, runs, 2):
+        for group in groups:
+            inside[first, rng.permutation(group)[: len(group) // 2]] = True
+        inside[first + 1] = ~inside[first]
+    return Game(pool, inside)
+
+
+def _groups(pool: Pool) -> Iterator[IntArray]:
+    """Indices of candidates that share client, label and kind."""
+    labels = pool.candidates.labels.numpy()
+    keys = np.stack([pool.owner, labels, pool.mislabelled.astype(np.int64)], axis=1)
+    _, which = np.unique(keys, axis=0, return_inverse=True)
+    for group in range(which.max() + 1):
+        members = np.flatnonzero(which == group)
+        if len(members) % 2:
+            owner, label, _ = keys[members[0]]
+            raise LocalError(f"client {owner} has {len(members)} candidates of label {label}: odd")
+        yield members
+
+
+def _drawn(labels: IntArray, count: int, n_classes: int, rng: np.random.Generator) -> IntArray:
+    """[count, C] indices: in column c, records of class c."""
+    columns = [rng.permutation(np.flatnonzero(labels == c))[:count] for c in range(n_classes)]
+    short = [c for c, column in enumerate(columns) if len(column) < count]
+    if short:
+        raise LocalError(f"class {short[0]} has fewer than {count} records to mislabel")
+    return np.stack(columns, axis=1)
+
+
+def _derangement(n: int, rng: np.random.Generator) -> IntArray:
+    """A permutation of n without a fixed point, uniform among them."""
+    while True:
+        order = rng.permutation(n)
+        if n > 1 and (order != np.arange(n)).all():
+            return order
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shadows:
+    """signals: [S, M, ...] of the shadow runs. inside: [S, N] which candidates took part; known.
+
+    The first N rows of a signal are about the candidates; further ones about public records.
+    """
+
+    signals: FloatArray = field(repr=False)
+    inside: BoolArray = field(repr=False)
+
+    def __post_init__(self) -> None:
+        runs, candidates = self.inside.shape
+        if self.signals.ndim < 2 or len(self.signals) != runs or self.signals.shape[1] < candidates:
+            raise LocalError(
+                f"shadows: signals {self.signals.shape} for {self.inside.shape} do not fit"
+            )
+        if min(self.inside.sum(0).min(), (~self.inside).sum(0).min()) < 1:
+            raise LocalError("shadows: a candidate is in all of them or in none")
+
+    @property
+    def means(self) -> tuple[FloatArray, FloatArray]:
+        """[N, ...] each candidate's mean signal over shadows with it, and over those without."""
+        with_it, without = self._masks()
+        own = self._own
+        return (
+            np.asarray((own * with_it).sum(0) / with_it.sum(0)),
+            np.asarray((own * without).sum(0) / without.sum(0)),
+        )
+
+    @property
+    def residuals(self) -> tuple[FloatArray, FloatArray]:
+        """[n, ...] and [m, ...]: signals less the mean of their candidate and side."""
+        inside, outside = self.means
+        own = self._own
+        return (own - inside)[self.inside], (own - outside)[~self.inside]
+
+    def freedom(self) -> tuple[int, int]:
+        """Degrees of freedom of the residuals: their number less the means that were estimated."""
+        candidates = self.inside.shape[1]
+        spare = int(self.inside.sum()) - candidates, int((~self.inside).sum()) - candidates
+        if min(spare) < 1:
+            raise LocalError("shadows: one a side has no variance; use two pairs of runs or more")
+        return spare
+
+    @property
+    def _own(self) -> FloatArray:
+        return self.signals[:, : self.inside.shape[1]]
+
+    def _masks(self) -> tuple[BoolArray, BoolArray]:
+        shape = (*self.inside.shape, *(1,) * (self.signals.ndim - 2))
+        return self.inside.reshape(shape), ~self.inside.reshape(shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShadowAttack(Attack[Scores, BoolArray]):
+    """An attack on candidates of one client, or of all where it is None."""
+
+    figure_name = "AUC"
+    control_name = "AUC of the same scores, membership exchanged at random within pairs of runs"
+
+    candidates: Labelled
+    client: int | None = None
+    shadows: Shadows | None = field(default=None, repr=False)
+
+    @abstractmethod
+    def observe(self, view: View, seed: int) -> FloatArray:
+        """[M, ...] the signal of a run. MissingCapabilityError where the view has too little."""
+
+    @abstractmethod
+    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
+        """[N] scores of the candidates from the target's signal and the shadows'."""
+
+    @property
+    def owner(self) -> int:
+        """The client, for attacks that read what one client sent."""
+        if self.client is None:
+            raise LocalError(f"{self.name}: it reads what one client sent; name the client")
+        return self.client
+
+    def run(self, view: View, seed: int) -> Scores:
+        """Scores of the candidates; LocalError without shadows."""
+        if self.shadows is None:
+            raise LocalError(f"{self.name}: it has no shadows; give it some")
+        before = asked(view)
+        scores = self.judge(self.observe(view, seed), self.shadows)
+        return Scores(scores, queries=asked(view) - before)
+
+    def score(self, estimate: Scores, truth: BoolArray, seed: int) -> AttackResult:
+        """AUC; truth: [R, N] who was inside, of the game that `play_all` was given, or [N]."""
+        return score_scores(self, estimate, truth, seed)
+
+
+def asked(view: View) -> int:
+    """Queries to all oracles of a view."""
+    return sum(oracle.queries for oracle in view.oracles.values())
+
+
+def play_all(attack: ShadowAttack, views: Sequence[View], game: Game, seed: int) -> Scores:
+    """[R, n] scores: every run of the game is the target once, runs of other pairs its shadows.
+
+    views: of all runs. A run's signal is observed once, whichever part it plays; as a target it is
+    judged by shadows of which its own pair is none. queries: to all targets together.
+    """
+    before = sum(map(asked, views))
+    signals = np.stack([attack.observe(view, seed) for view in views])
+    inside = game.inside[:, game.pool.of(attack.client)]
+    scores = [
+        attack.judge(signals[t], Shadows(signals[game.shadows(t)], inside[game.shadows(t)]))
+        for t in game.runs
+    ]
+    return Scores(np.stack(scores), queries=sum(map(asked, views)) - before)
+
+
+_TINY = 1e-30
+"""Below float32's least normal probability: what a network calls impossible."""
+
+
+def confidence(probabilities: Tensor | FloatArray, labels: Tensor) -> FloatArray:
+    """[N] phi of probabilities [N, C] and labels [N].
+
+    1 - p_y is summed over the other classes: subtraction would round all confident answers to one.
+    """
+    p = np.asarray(probabilities, dtype=np.float64)
+    own = np.zeros(p.shape, dtype=np.bool_)
+    own[np.arange(len(p)), labels.numpy()] = True
+    rest = np.where(own, 0.0, p).sum(axis=1)
+    return np.asarray(np.log(np.maximum(p[own], _TINY)) - np.log(np.maximum(rest, _TINY)))
+
+
+_RIDGE = 1e-3
+"""Of the mean variance: signals that always answer alike must not blow up the direction."""
+_LEAST = 1e-12
+"""Variance that counts as none: of rounding alone."""
+
+
+def likelihood_ratio(seen: FloatArray, shadows: Shadows) -> FloatArray:
+    """[N] log N(phi; in) - log N(phi; out), each candidate's own means and one variance a side."""
+    inside, outside = shadows.means
+    variances = _variances(shadows)
+    return _log_normal(seen, inside, variances[0]) - _log_normal(seen, outside, variances[1])
+
+
+def shrunk_ratio(seen: FloatArray, shadows: Shadows) -> FloatArray:
+    """[N] the same, a candidate's two means apart by no more than its shadows can tell.
+
+    Between three runs with it and three without, a candidate's own difference is mostly luck. It is
+    drawn to the mean difference of all candidates, by how much of the differences' variance the
+    runs' own explains (empirical Bayes; Efron and Morris 1973).
+
+    >>> inside = np.array([[False], [False], [True], [True]])
+    >>> shadows = Shadows(np.array([[0.0], [1.0], [2.0], [3.0]]), inside)
+    >>> shrunk_ratio(np.array([1.5]), shadows).tolist()
+    [0.0]
+    """
+    inside, outside = shadows.means
+    variances = _variances(shadows)
+    luck = variances[0] / shadows.inside.sum(axis=0) + variances[1] / (~shadows.inside).sum(axis=0)
+    apart, middle = inside - outside, (inside + outside) / 2
+    true = max(0.0, float(apart.var() - luck.mean()))
+    half = (apart.mean() + true / (true + luck) * (apart - apart.mean())) / 2
+    of_members = _log_normal(seen, middle + half, variances[0])
+    return of_members - _log_normal(seen, middle - half, variances[1])
+
+
+def discriminant(seen: FloatArray, shadows: Shadows) -> FloatArray:
+    """[N] signals [N, d] along Fisher's direction, each from the middle of its candidate's means.
+
+    One direction for all candidates: the mean difference between runs with and without them.
+    """
+    inside, outside = shadows.means
+    residuals, spare = np.concatenate(shadows.residuals), sum(shadows.freedom())
+    spread = residuals.T @ residuals / spare
+    ridge = _RIDGE * max(float(np.trace(spread)) / len(spread), _LEAST)
+    direction = solve(
+        spread + ridge * np.eye(len(spread)), (inside - outside).mean(axis=0), assume_a="pos"
+    )
+    return np.asarray((seen - (inside + outside) / 2) @ direction)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiRA(ShadowAttack):
+    """Online: the likelihood ratio of a candidate's confidence with it and without it.
+
+    phi = log p_y - log(1 - p_y) is about normal over runs (Carlini, Chien, Nasr, Song, Terzis,
+    Tramèr, S&P 2022). With few shadows a candidate's own variance is too rough an estimate: one
+    variance a side serves all, as they advise below 64 shadows.
+    """
+
+    name = "lira"
+    title = "Membership: LiRA, online"
+    needs = (frozenset({Capability.QUERY_SCORES}),)
+
+    def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
+        """[N] phi of the deployed network: one query a candidate."""
+        view.require_any(*self.needs)
+        answers = view.oracle(Capability.QUERY_SCORES)(self.candidates.images)
+        return confidence(answers, self.candidates.labels)
+
+    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
+        """The likelihood ratio; its logarithm is above 0 where a member is likelier."""
+        return likelihood_ratio(seen, shadows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UploadLiRA(LiRA):
+    """On the parameters that a client sent: what a server without masks reads of FedAvg.
+
+    Of every round that the transcript kept (`Transcript.keep_uploads`; else the newest
+    alone), a candidate's mean phi: noise of single rounds averages out, and no round needs a weight
+    that few shadows could teach.
+    """
+
+    name = "lira-upload"
+    title = "Membership: LiRA on a client's upload"
+    needs = (frozenset({Capability.CLIENT_PARAMETERS}),)
+
+    def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
+        """[N] mean phi of the client's uploads, which the attacker runs by itself."""
+        view.require_any(*self.needs)
+        sent = view.uploads_by_round(self.owner)
+        return np.asarray(np.mean([self._phi(view.public, own) for own in sent], axis=0))
+
+    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
+        """The likelihood ratio with differences shrunk."""
+        return shrunk_ratio(seen, shadows)
+
+    def _phi(self, public: Public, parameters: Float32Array) -> FloatArray:
+        sent = network(public, torch.from_numpy(parameters.copy()))
+        return confidence(predict(sent, self.candidates.images), self.candidates.labels)
+
+
+def _variances(shadows: Shadows) -> tuple[float, float]:
+    inside, outside = shadows.residuals
+    spare = shadows.freedom()
+    found = float((inside**2).sum() / spare[0]), float((outside**2).sum() / spare[1])
+    if min(found) <= 0:
+        raise LocalError("shadows: their signals do not vary, so that nothing can be learnt")
+    return found
+
+
+def _log_normal(value: FloatArray, mean: FloatArray, variance: float) -> FloatArray:
+    return np.asarray(-((value - mean) ** 2) / (2 * variance) - np.log(variance) / 2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RMIA(ShadowAttack):
+    """Is the candidate more surprisingly likely than public records are?
+
+    Pr_z[ (p(x | target) / p(x)) / (p(z | target) / p(z)) >= gamma ], p(x) the mean over a few
+    reference runs (Zarifzadeh, Liu, Shokri, ICML 2024, equations 3 and 10); the population z are
+    the labelled proxies.
+
+    references: runs that p(x) is a mean of, in pairs: half of them hold each candidate.
+
+    gamma: how much likelier x must be than z. In distillation the proxies z taught the target as
+    they taught the references, so that p(z | target) / p(z) is about one: they are a population
+    that the target knows as well as its references do, though not one that it never saw.
+    """
+
+    name = "rmia"
+    title = "Membership: RMIA"
+    needs = (frozenset({Capability.QUERY_SCORES, Capability.LABELLED_PUBLIC}),)
+
+    references: int = 4
+    gamma: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.references < 2 or self.references % 2:
+            raise ConfigurationError("references", self.references, "use an even number from 2 up")
+        if not self.gamma >= 1:
+            raise ConfigurationError("gamma", self.gamma, "use 1 or more")
+
+    def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
+        """[N + P] probabilities of the own label: of the candidates, then of the proxies."""
+        view.require_any(*self.needs)
+        ask = view.oracle(Capability.QUERY_SCORES)
+        sides = (
+            (self.candidates.images, self.candidates.labels),
+            (view.public.proxies, view.public.require_labels()),
+        )
+        own = [ask(images)[torch.arange(len(labels)), labels] for images, labels in sides]
+        return np.asarray(np.maximum(torch.cat(own).double().numpy(), _TINY))
+
+    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
+        """[N] the share of the population that each candidate dominates, less one half."""
+        reference = shadows.signals[: self.references].mean(axis=0)
+        ratio = seen / np.maximum(reference, _TINY)
+        candidates = shadows.inside.shape[1]
+        population = np.sort(ratio[candidates:])
+        dominated = np.searchsorted(population, ratio[:candidates] / self.gamma, side="right")
+        return np.asarray(dominated / len(population) - 0.5)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossThreshold(LiRA):
+    """The baseline that treats all candidates alike (Yeom et al. 2018): phi falls with the loss."""
+
+    name = "loss-threshold"
+    title = "Membership: loss threshold"
+
+    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
+        """Above a threshold midway between the shadows' mean inside and their mean outside."""
+        inside, outside = shadows.means
+        return np.asarray(seen - (inside.mean() + outside.mean()) / 2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndirectMembership(ShadowAttack):
+    """Membership from answers about *other* points: no candidate is asked about.
+
+    A record that took part shifts its client's votes about the public proxies that look like it;
+    the attacker compares the votes for the candidate's label there with those of shadow runs
+    (Jagielski, Nasr, Lee, Choquette-Choo, Carlini, Tramèr, NeurIPS 2023).
+
+    neighbours: [N, k] each candidate's nearest proxies, nearest first; see `nearest`.
+
+    It reads the most telling votes in its view: the client's own, else the sum's, else ensembles;
+    and, of a survey, whether these proxies are known.
+    """
+
+    name = "indirect"
+    title = "Membership: votes on nearby proxies"
+    needs = (frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),)
+
+    neighbours: IntArray = field(kw_only=True, repr=False)
+
+    @classmethod
+    def prepare(cls, public: Public, candidates: Labelled, client: int, k: int = 20) -> Self:
+        """The attack by the k nearest proxies, in the features of the protocol's own selectors."""
+        public.pixels()
+        return cls(candidates, client, neighbours=neighbours(public, candidates, k))
+
+    def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
+        """[N, k] mean share of votes for the candidate's label at each of its nearest proxies.
+
+        [N, 2 k] where there was a survey.
+        """
+        view.require_any(*self.needs)
+        at = self.neighbours, self.candidates.labels.numpy()[:, None]
+        votes, levels = mean_votes(view, self.owner), surveyed(view, self.owner)
+        return np.concatenate([part[at] for part in (votes, levels) if part is not None], axis=1)
+
+    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
+        """Fisher's discriminant between runs with and without: one direction for all candidates.
+
+        A candidate's own difference between 7 runs and 7 is mostly noise; the mean difference over
+        all candidates is not, so it weighs the neighbours, and a candidate's own means centre it.
+        """
+        return discriminant(seen, shadows)
+
+
+def mean_votes(view: View, client: int) -> FloatArray:
+    """[P, C] votes about each proxy, averaged over the rounds that asked about it.
+
+    Of the client where its uploads are readable; else of all clients together; else, as everybody
+    is sent them, the ensembles that teach. A proxy that no round asked about has none.
+    """
+    shape = (len(view.public.proxies), view.public.n_classes)
+    votes, rounds = np.zeros(shape), np.zeros((shape[0], 1))
+    for seen in view.rounds:
+        indices = seen.result.indices
+        votes[indices] += _said(seen, client, shape[1])
+        rounds[indices] += 1
+    return votes / np.maximum(rounds, 1)
+
+
+def surveyed(view: View, client: int) -> FloatArray | None:
+    """[P, C] in [0, 1] whether each proxy is known, by the client where that is readable.
+
+    Else of all clients together; None where there was no survey.
+    """
+    if view.survey is None or view.survey.total is None:
+        return None
+    said, clients = view.survey.total, view.rounds[0].survivors
+    most = BOUND * len(clients)
+    if view.survey.uploads is not None:
+        said, most = view.survey.uploads.get(client, np.zeros_like(said)), BOUND
+    shape = (-1, view.public.n_classes)
+    return np.asarray(said.reshape(shape)[:-1].astype(np.float64) / most)
+
+
+def neighbours(public: Public, candidates: Labelled, k: int) -> IntArray:
+    """[N, k] each candidate's nearest proxies, in the map of the protocol's own selectors.
+
+    Records that are feature vectors are compared as they are.
+    """
+    proxies, records = public.proxies, candidates.images
+    if proxies.ndim == 4:
+        reference = shared_reference(proxies, ReferenceSettings())
+        return nearest(reference.public(proxies), reference.public(records), k)
+    return nearest(proxies.double().numpy(), records.double().numpy(), k)
+
+
+def nearest(proxies: FloatArray, candidates: FloatArray, k: int) -> IntArray:
+    """[N, k] the rows of `proxies` [P, d] nearest to each row of `candidates` [N, d], in order."""
+    if not 1 <= k <= len(proxies):
+        raise ConfigurationError("k", k, f"use 1 to {len(proxies)}, as many as there are proxies")
+    distance = (proxies**2).sum(axis=1) - 2 * candidates @ proxies.T  # less the candidates' norms
+    return np.asarray(np.argsort(distance, axis=1, kind="stable")[:, :k])
+
+
+def _said(seen: ObservedVotes, client: int, n_classes: int) -> FloatArray:
+    """[m, C] the most telling votes of a round that the attacker could read."""
+    if seen.uploads is not None:
+        said = seen.uploads.get(client)  # a client that was away said nothing
+        units = np.zeros(len(seen.result.indices) * n_classes) if said is None else said
+    elif seen.total is not None:
+        units = seen.total
+    else:
+        return seen.result.predictions * seen.result.kept[:, None]
+    return np.asarray(units.astype(np.float64).reshape(-1, n_classes) / seen.levels)

@@ -1,0 +1,1 @@
+"""Attacks that read votes, class sums and generators as the server does."""

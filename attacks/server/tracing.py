@@ -1,0 +1,287 @@
+"""Tracing: which records are in the class sums of public features.
+
+Tracing (Homer et al., PLoS Genetics 2008; Dwork, Smith, Steinke, Ullman and Vadhan, FOCS 2015) asks
+whether a block leans towards a record more than the public does. With g the record's own part of a
+sum, m what public images of its class add on average, d the block less what public images would
+make of it, and W = (H + ridge I)^-1, the score is
+
+    (g - m)^T W d / |g - m|_W
+
+the matched filter for a block whose other records are drawn like the public. It is put in
+deviations of the same score of public images of the class, each left out of m, d and H. Scores of
+all sums are added: the first is about phi alone, and residuals are about what a head makes of the
+record too, so later sums tell more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import numpy as np
+import torch
+from scipy.stats import norm
+
+from attacks.core.base import Attack, AttackResult, BoolArray, FloatArray, Labelled, Scores
+from attacks.core.scoring import score_scores
+from attacks.core.statistics import rank
+from attacks.core.view import View
+from attacks.server.class_sums import (
+    NEEDS,
+    TOTAL,
+    PublicRecords,
+    SumNoise,
+    SumRead,
+    check_readable,
+    held_by,
+    of_block,
+    sums_read,
+)
+from secure_fd.errors import LocalError
+from secure_fd.methods.least_squares import HIGHEST_ANSWER, LOWEST_ANSWER
+from secure_fd.votes.codec import IntArray
+
+FALSE_ALARMS: Final = 0.05
+"""Of the threshold: the share of non-members that it calls members, where the public is alike."""
+ONE_HOLDER: Final = "each block of the sum has one holder: masks hide nothing there"
+_RIDGE: Final = 0.03
+"""Of H, by public image. Chosen on seed 0 of MNIST-5k, whose best it is within .01 of the AUC."""
+
+
+_TINY, _ALL_BUT = 1e-300, 1 - 1e-15
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """What scores tracing. is_member: [N]. histograms: [clients, classes] training records."""
+
+    is_member: BoolArray = field(repr=False)
+    histograms: FloatArray = field(repr=False)
+
+    def facts(self, *, in_clear: bool) -> dict[str, float]:
+        """Holders and records of a block as it was read, means over blocks."""
+        held = self.histograms > 0
+        holders, totals = held.sum(axis=0), self.histograms.sum(axis=0)
+        if in_clear:
+            own = float(self.histograms[held].mean())
+            return {"holders_of_a_block": 1.0, "records_of_a_block": own}
+        there = holders > 0
+        return {
+            "holders_of_a_block": float(holders[there].mean()),
+            "records_of_a_block": float(totals[there].mean()),
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traced(Scores):
+    """by_sum: [sums, N] scores from each sum alone."""
+
+    by_sum: FloatArray = field(repr=False, kw_only=True)
+
+
+def residuals(
+    features: FloatArray, labels: IntArray, head: FloatArray, *, shortened: bool
+) -> FloatArray:
+    """[N, C] what a head [D, C] is wrong by; shortened: to norm 1, as the pooled unit has them.
+
+    >>> residuals(np.eye(2), np.array([0, 1]), np.zeros((2, 2)), shortened=True).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    wrong = np.eye(head.shape[1])[labels] - np.clip(features @ head, LOWEST_ANSWER, HIGHEST_ANSWER)
+    if not shortened:
+        return np.asarray(wrong)
+    return np.asarray(wrong / np.maximum(np.linalg.norm(wrong, axis=1, keepdims=True), 1.0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tracing(Attack[Traced, Blocks]):
+    """Which candidates are in the blocks of the sums; see the module.
+
+    Where several blocks of a candidate's class were read, its largest score counts, corrected for
+    their number (Sidak). noise: of the pooled unit.
+    """
+
+    name = "tracing"
+    title = "Tracing: membership from class sums"
+    figure_name = "AUC"
+    control_name = "AUC of a coin"
+    needs = NEEDS
+
+    candidates: Labelled = field(repr=False)
+    noise: SumNoise | None = None
+
+    def run(self, view: View, seed: int) -> Traced:  # noqa: ARG002 - nothing is drawn
+        """Scores: deviations above public images of the class."""
+        view.require_any(*self.needs)
+        check_readable(view, self.noise)
+        sums, public = sums_read(view), PublicRecords.of(view)
+        shares = held_by(public, sums[0], self.noise)
+        rounds = self._rounds(public, sums, shares)
+        features = public.reference.features(self.candidates.images)
+        by_sum, together = np.zeros((len(sums), len(features))), np.zeros(len(features))
+        for c in torch.unique(self.candidates.labels).tolist():
+            if c not in public.classes:
+                raise LocalError(f"labels: class {c} has fewer than 2 public images")
+            own = (self.candidates.labels == c).numpy()
+            n, found = int(own.sum()), []
+            for owner, held in shares.items():
+                if held[c] > 0 and all(owner in one.gaps for one in rounds):
+                    each = [one.scores(c, owner, features[own]) for one in rounds]
+                    found.append(_deviations(np.stack(each), n))
+            by_sum[:, own] = _largest([z[:, :n] for z in found], by_sum[:, own])
+            added = [_deviations(z.sum(axis=0), n)[:n] for z in found]
+            together[own] = _largest(added, together[own])
+        in_clear = TOTAL not in sums[0].means
+        details = {"sums": float(len(sums)), "blocks_in_clear": float(in_clear)}
+        least = float(norm.isf(FALSE_ALARMS))
+        return Traced(together, by_sum=by_sum, threshold=least, details=details)
+
+    def score(self, estimate: Traced, truth: Blocks, seed: int) -> AttackResult:
+        """AUC with its interval, and of each sum alone; under noise, what the claim allows."""
+        member, in_clear = truth.is_member, bool(estimate.details["blocks_in_clear"])
+        alone = {
+            f"auc_of_sum_{index + 1}": _area(one[member], one[~member], seed)
+            for index, one in enumerate(estimate.by_sum)
+        }
+        facts = truth.facts(in_clear=in_clear)
+        single = not in_clear and facts["holders_of_a_block"] == 1.0
+        bounds = {} if self.noise is None else self.noise.claim.bounds()
+        return score_scores(
+            self,
+            estimate,
+            member,
+            seed,
+            details={**alone, **facts, **bounds},
+            caveats=(ONE_HOLDER,) if single else (),
+        )
+
+    def _rounds(
+        self, public: PublicRecords, sums: Sequence[SumRead], shares: Mapping[int, FloatArray]
+    ) -> "list[AskedSum]":
+        each = of_block(self.noise, sums[0].head.shape[1])
+        weight = public.weight(public.reference.second_moment, _RIDGE, each)
+        weighed, short = public.features @ weight, self.noise is not None
+        return [AskedSum.of(public, weight, weighed, one, shares, shortened=short) for one in sums]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AskedSum:
+    """One sum, ready to be asked about records.
+
+    weight: [D, D], W. weighed: [K, D], public features times W. wrong: [K, C] of the public images.
+    usual: [C, D, C] what one of each class adds on average; pulled: the same times W. gaps: by
+    owner, [D, C] the block less what its shares of public images add; leaning: the same times W.
+    """
+
+    public: PublicRecords
+    weight: FloatArray
+    weighed: FloatArray
+    head: FloatArray
+    shortened: bool
+    shares: Mapping[int, FloatArray]
+    wrong: FloatArray
+    usual: FloatArray
+    pulled: FloatArray
+    gaps: Mapping[int, FloatArray]
+    leaning: Mapping[int, FloatArray]
+
+    @classmethod
+    def of(
+        cls,
+        public: PublicRecords,
+        weight: FloatArray,
+        weighed: FloatArray,
+        one: SumRead,
+        shares: Mapping[int, FloatArray],
+        *,
+        shortened: bool,
+    ) -> Self:
+        """Of one sum, and of those owners whose first sum was read too."""
+        features, labels = public.features, public.labels
+        wrong = residuals(features, labels, one.head, shortened=shortened)
+        usual = np.zeros((one.head.shape[1], *one.head.shape))
+        for c in public.classes:
+            own = labels == c
+            usual[c] = features[own].T @ wrong[own] / own.sum()
+        gaps = {
+            owner: mean - np.einsum("c,cde->de", shares[owner], usual)
+            for owner, mean in one.means.items()
+            if owner in shares
+        }
+        leaning = {owner: weight @ gap for owner, gap in gaps.items()}
+        pulled = np.stack([weight @ mean for mean in usual])
+        return cls(
+            public,
+            weight,
+            weighed,
+            one.head,
+            shortened,
+            shares,
+            wrong,
+            usual,
+            pulled,
+            gaps,
+            leaning,
+        )
+
+    def scores(self, label: int, owner: int, features: FloatArray) -> FloatArray:
+        """[n + k] of candidates [n, D] of a class, then of its k public images, left out."""
+        labels = np.full(len(features), label)
+        wrong = residuals(features, labels, self.head, shortened=self.shortened)
+        along, square = self._matched(label, owner, features, features @ self.weight, wrong)
+        return np.concatenate([along / np.sqrt(square), self.left_out(label, owner)])
+
+    def _matched(
+        self,
+        label: int,
+        owner: int,
+        features: FloatArray,
+        weighed: FloatArray,
+        wrong: FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """[n] (g - m)^T W d and [n] (g - m)^T W (g - m), g = phi r^T."""
+        mean, pulled, leaning = self.usual[label], self.pulled[label], self.leaning[owner]
+        along = ((features @ leaning) * wrong).sum(axis=1) - (mean * leaning).sum()
+        square = (weighed * features).sum(axis=1) * (wrong**2).sum(axis=1)
+        square += (mean * pulled).sum() - 2 * ((features @ pulled) * wrong).sum(axis=1)
+        return along, square
+
+    def left_out(self, label: int, owner: int) -> FloatArray:
+        """[k] the score of each public image of the class, as if it were not public.
+
+        Without image i, m moves by (m - g_i) / (k - 1), d by the block's share of the class as
+        much the other way, and W by Sherman and Morrison.
+        """
+        own = self.public.labels == label
+        features, weighed = self.public.features[own], self.weighed[own]
+        wrong = self.wrong[own]
+        along, square = self._matched(label, owner, features, weighed, wrong)
+        part = self.shares[owner][label] / (own.sum() - 1)
+        leverage = (weighed * features).sum(axis=1)
+        across = wrong * leverage[:, None] - weighed @ self.usual[label]
+        moved = weighed @ self.gaps[owner] + part * across
+        spare = len(self.weighed) - leverage
+        along += part * square + (across * moved).sum(axis=1) / spare
+        square += (across**2).sum(axis=1) / spare
+        return np.asarray(along / np.sqrt(square))
+
+
+def _area(members: FloatArray, others: FloatArray, seed: int) -> float:
+    """AUC without its interval (Mann and Whitney): ranks count from 0."""
+    ranks, n = rank(members, others, seed).members, len(members)
+    return float((ranks.sum() - n * (n - 1) / 2) / (n * len(others)))
+
+
+def _deviations(scores: FloatArray, candidates: int) -> FloatArray:
+    """Scores [..., n + k] of n candidates and k public images, in deviations of the latter."""
+    usual = scores[..., candidates:]
+    middle, spread = usual.mean(axis=-1, keepdims=True), usual.std(axis=-1, keepdims=True)
+    return np.asarray((scores - middle) / spread)
+
+
+def _largest(found: Sequence[FloatArray], otherwise: FloatArray) -> FloatArray:
+    """The largest of scores from several blocks, as a deviate that is as rare as it is."""
+    if not found:
+        return otherwise
+    chance = norm.sf(np.max(found, axis=0))
+    every = -np.expm1(len(found) * np.log1p(-np.minimum(chance, _ALL_BUT)))
+    return np.asarray(norm.isf(np.maximum(every, _TINY)))

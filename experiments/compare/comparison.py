@@ -1,0 +1,385 @@
+"""A row of the comparison as its study stores it, and a row over its seeds as it is shown."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attacks import PLAYED
+from experiments.compare.leakage import NOT_APPLICABLE, Leakage, stored, tried
+from experiments.compare.promises import promised
+from experiments.core.codec import UNLESS_EMPTY
+from experiments.core.measures import ACCURACY, BYTES_UP, LAST_ROUND
+from experiments.core.rows import Attacks, RowSpec, Terms, averages, title
+from experiments.core.study import Progress, Result, Results, grouped, moments, share
+from secure_fd.errors import SecureFDError
+
+if TYPE_CHECKING:
+    from attacks.core.base import AttackResult, ImageArray
+    from attacks.on_run import Arsenal, Run
+    from experiments.compare.games import Found
+    from experiments.core.runs import RowRun
+    from secure_fd.data.federated import FederatedData
+
+BYTES_DOWN = "bytes down a client"
+"""In all rounds."""
+SUM_SECONDS = "CPU seconds of a sum"
+"""Of all parties, in a round; the set-up is spread over the rounds."""
+VOID, SURVIVORS = "void rounds", "clients in a sum"
+_OF_SUMS = (SUM_SECONDS, VOID, SURVIVORS)
+WARM_UP = "warm-up"
+GAMES = ("independent", "fedavg", "votes", "class sums")
+"""What games of all rows share: those of rows that nothing protects."""
+INVERSION, ORIGINALS = "inversion", "originals"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One row under one seed. terms: without the folder of the data. attacks: on this row.
+
+    own: a hash of the files that methods and attacks of one's own are in.
+    """
+
+    terms: Terms
+    row: RowSpec
+    seed: int
+    attacks: Attacks
+    own: str = field(default="", metadata=UNLESS_EMPTY)
+
+    @property
+    def label(self) -> str:
+        """Names the cell while it runs."""
+        return f"{title(self.row, self.terms.epsilon)}, seed {self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What rows of a seed share: the warm-up, or an attack that is ready.
+
+    asked: of a game, the attacks of `PLAYED` that are wanted.
+    """
+
+    name: str
+    terms: Terms
+    seed: int
+    quick: bool = False
+    asked: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Names the part while it is made."""
+        return f"{self.name}: preparation, seed {self.seed}"
+
+
+def needs(cell: Cell) -> tuple[Part, ...]:
+    """The warm-up for all but FedAvg, the attacks and the games, longest first."""
+    attacks = [name for name in cell.attacks.names if name not in PLAYED]
+    asked = _asked(cell)
+    games = [_game(key) for key in GAMES] if asked else []
+    names = sorted([*games, *attacks], key=lambda name: name != "inversion")
+    parts = tuple(
+        Part(name, cell.terms, cell.seed, cell.attacks.quick, asked if name in games else ())
+        for name in names
+    )
+    warm = () if averages(cell.row.kind) else (Part(WARM_UP, cell.terms, cell.seed),)
+    return (*warm, *parts)
+
+
+def _asked(cell: Cell) -> tuple[str, ...]:
+    """The attacks of a cell that are made on small runs."""
+    return tuple(name for name in cell.attacks.names if name in PLAYED)
+
+
+def _game(key: str) -> str:
+    return f"game of {key}"
+
+
+def prepared(data_dir: Path | None, part: Part, progress: Progress) -> Any:  # noqa: ANN401 - of each part its own
+    """The warm-up of a seed, or one attack that is ready for its rows; why not, where it is not."""
+    from experiments.core import runs
+
+    terms = replace(part.terms, data_dir=data_dir)
+    if part.name == WARM_UP:
+        each = 100 / terms.clients
+        return runs.warm_up(terms, part.seed, lambda done: progress(int(each * done)))
+    played = {_game(key): key for key in GAMES}.get(part.name)
+    if played is not None:
+        from experiments.compare import games
+
+        row = games.UNPROTECTED[played]
+        return games.play(row, part.seed, part.asked, quick=part.quick, progress=progress)
+    from attacks import on_run  # a row that nobody attacks does without
+
+    data = runs.data_of(terms, part.seed)
+    names = (part.name,)
+    try:
+        return on_run.prepare(
+            names, data, part.seed, quick=part.quick, compared=True, progress=progress
+        )
+    except SecureFDError as reason:  # see `tried`: every row goes on without this attack
+        return f"{NOT_APPLICABLE}{reason}"
+
+
+def measured(
+    data_dir: Path | None, cell: Cell, made: Mapping[Part, Any], progress: Progress
+) -> Result:
+    """Train a row and attack it. made: the warm-up, and the attacks that are ready."""
+    from experiments.core import runs
+
+    terms, ready = replace(cell.terms, data_dir=data_dir), {p.name: made[p] for p in made}
+    warm = ready.pop(WARM_UP, None)
+    baselines = {key: ready.pop(_game(key)) for key in GAMES if _game(key) in ready}
+    attacks = {name: ready[name] for name in cell.attacks.names if name in ready}
+    # Training takes about half of a row's time, attacks and games a quarter each.
+    whole = 2 + bool(attacks) + bool(baselines)
+    trained, tested = 200 // whole, 100 * (2 + bool(attacks)) // whole
+    row = runs.run_row(terms, cell.row, cell.seed, warm, share(progress, 0, trained))
+    data = runs.data_of(terms, cell.seed)
+    found: dict[str, AttackResult | str] = {}
+    if attacks:
+        found = attacked(attacks, run_of(terms, row), share(progress, trained, tested))
+    if baselines:
+        found |= _played(cell, baselines, share(progress, tested, 100))
+    progress(100)
+    own = cell.terms.own
+    shown = own is None or own.show_private
+    figures, pictures = stored(_one_a_class(found, data) if shown else _without_images(found))
+    return Result(
+        cell=cell,
+        figures=_figures(row),
+        seconds=row.seconds,
+        per_client=row.accuracies,
+        curve=row.curve,
+        notes={**_notes(row), "data": _data(data)},
+        attacks=figures,
+        pictures=pictures,
+    )
+
+
+def _played(cell: Cell, baselines: "Mapping[str, Found]", progress: Progress) -> "Found":
+    """What small runs under the row's protocol tell. baselines: of `GAMES`."""
+    from experiments.compare import games
+
+    names, known, quick = _asked(cell), games.Baselines(baselines), cell.attacks.quick
+    try:
+        return games.played(
+            cell.terms, cell.row, cell.seed, known, names, quick=quick, progress=progress
+        )
+    except SecureFDError as reason:
+        return dict.fromkeys(names, f"{NOT_APPLICABLE}{reason}")
+
+
+def run_of(terms: Terms, row: "RowRun") -> "Run":
+    """A row as attacks take it."""
+    from attacks.on_run import Run
+    from experiments.core.runs import data_of, method_of
+    from secure_fd.methods.fedavg import AveragesParameters
+
+    data = data_of(terms, row.seed)
+    method = method_of(terms.run(row.spec, row.seed), data)
+    return Run(
+        data,
+        row.transcript,
+        row.seed,
+        row.response,
+        method.private if isinstance(method, AveragesParameters) else None,
+        noise=row.noise,
+    )
+
+
+def attacked(
+    ready: "Mapping[str, Arsenal | str]", run: "Run", progress: Progress = lambda _: None
+) -> "dict[str, AttackResult | str]":
+    """By name, the result of every attack, or why there is none. ready: as `prepared` left it."""
+
+    def attempt(name: str, arsenal: "Arsenal | str") -> "AttackResult | str":
+        return arsenal if isinstance(arsenal, str) else arsenal.attack(name, run)
+
+    return tried({name: partial(attempt, name, one) for name, one in ready.items()}, progress)
+
+
+def _figures(row: "RowRun") -> dict[str, float]:
+    seen = row.transcript
+    found = {
+        ACCURACY: float(np.mean(row.accuracies)),
+        BYTES_UP: float(seen.up.mean()),
+        BYTES_DOWN: float(seen.down.mean()),
+        **{LAST_ROUND.get(name, name): value for name, value in row.diagnostics.items()},
+    }
+    if row.aggregation is not None:
+        found[SUM_SECONDS] = row.aggregation_seconds / row.curve[-1].round
+        found[VOID] = float(seen.aborted_rounds)
+        found[SURVIVORS] = float(np.mean(seen.survivors)) if seen.survivors else 0.0
+    return found
+
+
+def _notes(row: "RowRun") -> dict[str, object]:
+    from secure_fd.training.trainer import default_device
+    from secure_fd.wire import Stage
+
+    missing = row.transcript.missing
+    clients = range(row.transcript.n_clients)
+    return {
+        "guarantee": row.guarantee,
+        "privacy": None if row.privacy is None else row.privacy.to_json(),
+        "noise": None if row.privacy is None else "seeded" if row.seeded else "fresh",
+        "insecure": list(row.insecure),
+        "sum": row.aggregation,
+        "missing": {stage.value: [missing[client, stage] for client in clients] for stage in Stage},
+        "device": str(default_device()),
+    }
+
+
+def _data(data: "FederatedData") -> dict[str, object]:
+    return {
+        "train records of each client": [len(c.train) for c in data.clients],
+        "validation records of each client": [len(c.validation) for c in data.clients],
+        "classes of each client": [list(c.classes) for c in data.clients],
+        "proxies": len(data.proxies),
+        "test": len(data.test),
+        "held out": len(data.held_out),
+    }
+
+
+def _without_images(found: "Found") -> "Found":
+    """Figures alone: a reconstruction can be the private record itself."""
+    return {
+        name: result if isinstance(result, str) else replace(result, images=None)
+        for name, result in found.items()
+    }
+
+
+def _one_a_class(
+    found: "Mapping[str, AttackResult | str]", data: "FederatedData"
+) -> "dict[str, AttackResult | str]":
+    """Inverted images: the first of each class that somebody holds, beside a private original.
+
+    They come class by class, equally many of each.
+    """
+    result = found.get(INVERSION)
+    if result is None or isinstance(result, str) or result.images is None:
+        return dict(found)
+    held = sorted({c for client in data.clients for c in client.classes})
+    first = {
+        name: made[:: max(1, len(made) // data.n_classes)][held]
+        for name, made in result.images.items()
+    }
+    shown = {ORIGINALS: _originals(data), **first}
+    return {**found, INVERSION: replace(result, images=shown)}
+
+
+def _originals(data: "FederatedData") -> "ImageArray":
+    found: dict[int, ImageArray] = {}
+    for client in data.clients:
+        for label, pixels in zip(client.train.labels.tolist(), client.train.pixels, strict=True):
+            found.setdefault(label, pixels[0].numpy())
+    return np.stack([found[label] for label in sorted(found)])
+
+
+# Rows over seeds.
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One method under one protection. runs: by ascending seed, one or more."""
+
+    key: str
+    label: str
+    runs: tuple[Result, ...]
+
+    @property
+    def first(self) -> Result:
+        """Of the seed whose clients and curve are shown."""
+        return self.runs[0]
+
+    def mean(self, name: str) -> float:
+        """A figure, mean over seeds."""
+        return moments(self.runs, lambda run: run.figures[name])[0]
+
+    @property
+    def deviation(self) -> float:
+        """Of the accuracy over seeds; 0 of one alone."""
+        return moments(self.runs, lambda run: run.figures[ACCURACY])[1]
+
+    @property
+    def digits(self) -> int:
+        """Decimals of a percentage: 0 of a single run whose noise is fresh, which moves it."""
+        cell = self.first.cell
+        noisy = cell.row.unit is not None and cell.terms.epsilon is not None
+        return 0 if noisy and cell.terms.own is not None and len(self.runs) == 1 else 1
+
+    def percent(self, share: float) -> str:
+        """A share of this row in percent, without the sign."""
+        return f"{100 * share:.{self.digits}f}"
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Accuracy of the least and of the best client, of the first seed."""
+        return min(self.first.per_client), max(self.first.per_client)
+
+    @property
+    def seconds(self) -> float:
+        """Of CPU, mean over seeds."""
+        return moments(self.runs, lambda run: run.seconds)[0]
+
+    @property
+    def rounds(self) -> int:
+        """Of each seed."""
+        return self.first.curve[-1].round
+
+    @property
+    def sum(self) -> str | None:
+        """The name of the secure sum; None where nothing is summed."""
+        name = self.first.notes["sum"]
+        return None if name is None else str(name)
+
+    @property
+    def claim(self) -> dict[str, Any]:
+        """The notes of the seed whose claim is the weakest: it stands for the row."""
+        return max((run.notes for run in self.runs), key=_weakness)
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """By stage, how often a client was silent from that stage on, over all seeds."""
+        every: list[Any] = [run.notes["missing"] for run in self.runs]
+        return {stage: sum(sum(counts[stage]) for counts in every) for stage in every[0]}
+
+    @property
+    def diagnostics(self) -> dict[str, float]:
+        """What only an evaluator knows: means over the seeds that have the figure."""
+        known = {ACCURACY, BYTES_UP, BYTES_DOWN, *_OF_SUMS}
+        names = dict.fromkeys(name for run in self.runs for name in run.figures)
+        values = {n: [r.figures[n] for r in self.runs if n in r.figures] for n in names}
+        return {name: float(np.mean(values[name])) for name in names if name not in known}
+
+
+def _weakness(notes: Mapping[str, Any]) -> tuple[float, float]:
+    """What a claim costs: epsilon, and the most at a larger unit; all where nothing holds."""
+    claim = notes["privacy"]
+    if claim is None or not claim["holds"]:
+        return math.inf, math.inf
+    larger = [math.inf if c["epsilon"] is None else c["epsilon"] for c in claim["composes_to"]]
+    return claim["epsilon"], max(larger, default=0.0)
+
+
+def rows(results: Results) -> list[Row]:
+    """The rows of a comparison, in the order of its cells."""
+    by_row = grouped(results.cells, lambda cell: cell.row)
+    return [_row(spec, tuple(runs)) for spec, runs in by_row.items()]
+
+
+def _row(spec: RowSpec, runs: tuple[Result, ...]) -> Row:
+    """Titled by what it promises, as the seed of the weakest claim has it."""
+    made = Row(spec.key, title(spec, runs[0].cell.terms.epsilon), runs)
+    return replace(made, label=made.label + promised(made.claim["privacy"]))
+
+
+def leakage(made: Sequence[Row]) -> Leakage:
+    """What attacks learn from rows, corrected for all figures; the first seed alone is attacked."""
+    found = {
+        row.key: [(run.cell.seed, run.attacks) for run in row.runs if run.attacks] for row in made
+    }
+    return Leakage({row.key: row.label for row in made}, found).corrected()

@@ -1,0 +1,421 @@
+"""What attacks found: one figure on disk, several seeds of it together, and a table of rows."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fd.errors import ConfigurationError, SecureFDError
+
+if TYPE_CHECKING:
+    from attacks.core.base import AttackResult
+    from attacks.core.statistics import OverSeeds
+
+NOT_APPLICABLE, NOT_RUN = "not applicable: ", "not run: "
+"""How the sentence starts that stands in the place of a figure."""
+EXCESS = "Δ"
+"""How the name of a figure starts that is an excess over held-out images."""
+ERROR = "TV error"
+"""How the name of a figure starts that is an attacker's error: the lower, the more leaks."""
+SIGNIFICANT = 0.05
+"""The p-value below which a difference from the control is more than chance."""
+VERDICTS = {1: "above the control", 0: "at the control", -1: "below the control"}
+
+Interval = tuple[float, float]
+Pictures: TypeAlias = Mapping[str, NDArray[np.float32]]
+"""[n, H, W] in [0, 1] by "attack/name"."""
+BETWEEN = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class AttackFigure:
+    """One attack on one row under one seed, beside the same attack without access.
+
+    figure, interval, control: in `unit`. n_members, n_non_members: how many private and held-out
+    records scored it. details: further figures by name. roc: {"fpr", "tpr"}, non-decreasing, where
+    the attack ranks records. pictures: names of those that are kept beside the cell.
+    """
+
+    title: str
+    figure: float
+    figure_name: str
+    unit: str
+    interval: Interval
+    control: float
+    control_name: str
+    queries: int = 0
+    n_members: int = 0
+    n_non_members: int = 0
+    caveats: list[str] = field(default_factory=list)
+    details: dict[str, float] = field(default_factory=dict)
+    roc: dict[str, list[float]] | None = None
+    pictures: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.interval[0] > self.interval[1]:
+            raise ConfigurationError("interval", self.interval, "use [low, high]")
+        if self.roc is not None:
+            _check_roc(self.roc)
+
+    @classmethod
+    def of(cls, result: "AttackResult") -> "AttackFigure":
+        """An attack's result as it is stored; of its pictures the names."""
+        roc = result.roc
+        same = {f.name for f in fields(cls)} - {"caveats", "details", "roc", "pictures"}
+        return cls(
+            **{name: getattr(result, name) for name in same},
+            caveats=list(result.caveats),
+            details={name: float(value) for name, value in result.details.items()},
+            roc=None if roc is None else {"fpr": roc.fpr.tolist(), "tpr": roc.tpr.tolist()},
+            pictures=sorted(result.images or {}),
+        )
+
+    @property
+    def exact(self) -> float | None:
+        """Share of records that were recovered to the last bit, where the attack counts them."""
+        return self.details.get("share_exact")
+
+    @property
+    def p_value(self) -> float:
+        """The chance of so large a difference from the control, either way, if both were equal.
+
+        It follows from the 95 % interval of n records. Its wider side is 1.96 standard errors, of a
+        bootstrap that divides by n, so the error grows by sqrt(n / (n - 1)). The control is an
+        estimate too, about as uncertain as the figure: their difference has sqrt(2) times that
+        error, and Student's distribution with n - 1 degrees of freedom. Means of few and very
+        skewed records are less sure than that. A figure without any spread differs with certainty,
+        one of a single record never. Where the attack states a p-value of Δ, the larger one counts:
+        it covers the choice of images, which the interval does not.
+        """
+        from attacks.core.statistics import differs_by_chance
+
+        low, high = self.interval
+        chance = differs_by_chance(
+            self.figure - self.control, max(high - self.figure, self.figure - low), self.n_members
+        )
+        # A p-value of Δ is about no other figure.
+        excess = self.figure_name.startswith(EXCESS)
+        return max(chance, self.details.get("delta_p_value", 0.0)) if excess else chance
+
+
+Found: TypeAlias = AttackFigure | str
+"""A figure, or the sentence that says why there is none."""
+
+
+def stored(
+    found: "Mapping[str, AttackResult | str]",
+) -> tuple[dict[str, Found], dict[str, NDArray[np.float32]]]:
+    """What attacks on a row gave, as a cell keeps it: figures or sentences, and pictures."""
+    figures: dict[str, Found] = {}
+    pictures: dict[str, NDArray[np.float32]] = {}
+    for attack, result in found.items():
+        figures[attack] = result if isinstance(result, str) else AttackFigure.of(result)
+        if not isinstance(result, str):
+            for name, images in (result.images or {}).items():
+                pictures[f"{attack}{BETWEEN}{name}"] = np.asarray(images, dtype=np.float32)
+    return figures, pictures
+
+
+def thinned(result: "AttackResult | str") -> "AttackResult | str":
+    """With the points of its curve alone at which seeds are averaged."""
+    from attacks.core.statistics import mean_roc
+
+    if isinstance(result, str) or result.roc is None:
+        return result
+    return replace(result, roc=mean_roc([result.roc]))
+
+
+Attempt: TypeAlias = "Callable[[], AttackResult | str | tuple[AttackResult, ...]]"
+"""Runs an attack: its result, first of several where it has more, or the reason not to run it."""
+
+
+def tried(
+    attempts: "Mapping[str, Attempt]", progress: Callable[[int], None] = lambda _: None
+) -> "dict[str, AttackResult | str]":
+    """Run attacks: by name, their results, or the reason why there is none.
+
+    An error that this package raises on purpose is such a reason: a capability that the attacker
+    lacks, data that the attack does not fit, a check of the attack's own truth that fails. One
+    attack then costs its own figure only. Any other exception is a bug and is raised.
+
+    progress(n): n percent done.
+
+    >>> tried({"lira": lambda: "not run: it is slow"})
+    {'lira': 'not run: it is slow'}
+    """
+    found: dict[str, AttackResult | str] = {}
+    for done, (name, attempt) in enumerate(attempts.items(), start=1):
+        try:
+            result = attempt()
+        except SecureFDError as reason:
+            result = f"{NOT_APPLICABLE}{reason}"
+        first, *more = result if isinstance(result, tuple) else (result,)
+        found |= {name: first, **{other.name: other for other in more}}
+        progress(100 * done // len(attempts))
+    return found
+
+
+def picture_names(found: Mapping[str, Found]) -> list[str]:
+    """The names under which the pictures of these attacks are kept."""
+    figures = [(attack, f) for attack, f in found.items() if isinstance(f, AttackFigure)]
+    return sorted(f"{attack}{BETWEEN}{name}" for attack, f in figures for name in f.pictures)
+
+
+def check_found(found: Mapping[str, Found]) -> None:
+    """Raise ConfigurationError for a sentence that does not say what kind of reason it is.
+
+    >>> check_found({"lira": "not applicable: missing a model"})
+    """
+    for attack, why in found.items():
+        if isinstance(why, str) and not why.startswith((NOT_APPLICABLE, NOT_RUN)):
+            allowed = f"start it with {NOT_APPLICABLE!r} or {NOT_RUN!r}"
+            raise ConfigurationError(attack, why, allowed)
+
+
+def _check_roc(roc: dict[str, list[float]]) -> None:
+    if set(roc) != {"fpr", "tpr"} or len(roc["fpr"]) != len(roc["tpr"]):
+        raise ConfigurationError("roc", sorted(roc), "use fpr and tpr, equally long")
+    for name, rates in roc.items():
+        if rates != sorted(rates) or any(not 0 <= rate <= 1 for rate in rates):
+            raise ConfigurationError(f"roc.{name}", rates, "use non-decreasing rates from 0 to 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One attack on one row over seeds. lacking: why other seeds gave no figure.
+
+    Intervals at 95 % are Student's over seeds; of one seed, the attack's own over records.
+    adjusted: the p-value as a table of many figures corrects it; None leaves it as it is.
+    """
+
+    seeds: tuple[tuple[int, AttackFigure], ...]
+    lacking: tuple[str, ...] = ()
+    adjusted: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.seeds:
+            raise ConfigurationError("seeds", 0, "a figure needs one or more")
+
+    @property
+    def every(self) -> list[AttackFigure]:
+        """The figures, by ascending seed."""
+        return [found for _, found in self.seeds]
+
+    @property
+    def first(self) -> AttackFigure:
+        """What all seeds share: names and unit."""
+        return self.every[0]
+
+    @property
+    def mean(self) -> "OverSeeds":
+        """The mean figure; of one seed, with the attack's own interval."""
+        found = _over([figure.figure for figure in self.every])
+        return replace(found, interval=found.interval or self.first.interval)
+
+    @property
+    def figure(self) -> float:
+        """The mean."""
+        return self.mean.value
+
+    @property
+    def interval(self) -> Interval | None:
+        """Of the mean."""
+        return self.mean.interval
+
+    @property
+    def control(self) -> float:
+        """The mean of the controls."""
+        return _over([found.control for found in self.every]).value
+
+    @property
+    def difference(self) -> "OverSeeds":
+        """Figure minus control, paired by seed: what both owe to a seed's records cancels."""
+        from attacks.core.statistics import paired
+
+        return paired([f.figure for f in self.every], [f.control for f in self.every])
+
+    @property
+    def p_value(self) -> float:
+        """Of the difference from the control: Student's paired test over seeds, of one its own.
+
+        A mean of those seeds that gave a figure decides nothing.
+        """
+        from attacks.core.statistics import paired_p_value
+
+        if self.lacking:
+            return 1.0
+        if len(self.seeds) == 1:
+            return self.first.p_value
+        return paired_p_value([f.figure for f in self.every], [f.control for f in self.every])
+
+    @property
+    def verdict(self) -> str:
+        """Where the figure lies, by its p-value or by the adjusted one."""
+        chance = self.p_value if self.adjusted is None else self.adjusted
+        if chance >= SIGNIFICANT:
+            return VERDICTS[0]
+        return VERDICTS[1 if self.difference.value > 0 else -1]
+
+    @property
+    def apart(self) -> bool:
+        """Whether figure and control differ by more than chance explains."""
+        return self.verdict != VERDICTS[0]
+
+    @property
+    def leaks(self) -> bool:
+        """Whether the figure tells more than its control, by more than chance explains."""
+        return self.verdict == VERDICTS[-1 if self.first.figure_name.startswith(ERROR) else 1]
+
+    @property
+    def roc(self) -> dict[str, list[float]] | None:
+        """The mean curve over the seeds that have one; of one seed its own."""
+        from attacks.core.base import RocCurve
+        from attacks.core.statistics import mean_roc
+
+        kept = [found.roc for found in self.every if found.roc is not None]
+        if len(kept) < 2:
+            return kept[0] if kept else None
+        curves = [RocCurve(np.asarray(one["fpr"]), np.asarray(one["tpr"])) for one in kept]
+        mean = mean_roc(curves)
+        return {"fpr": mean.fpr.tolist(), "tpr": mean.tpr.tolist()}
+
+    @property
+    def caveats(self) -> list[str]:
+        """Of all seeds, each once."""
+        said = [caveat for found in self.every for caveat in found.caveats]
+        if self.lacking:
+            why = "; ".join(self.lacking)
+            said.append(f"other seeds gave no figure, so none is told apart: {why}")
+        return list(dict.fromkeys(said))
+
+    @property
+    def details(self) -> dict[str, float]:
+        """Means of the further figures, over the seeds that have them."""
+        names = dict.fromkeys(name for found in self.every for name in found.details)
+        return {name: float(np.mean(self._values(name))) for name in names}
+
+    def detail(self, name: str) -> "OverSeeds | None":
+        """A further figure over seeds; None unless every seed has it.
+
+        One seed's interval is what the attack left under `name`_low and `name`_high.
+        """
+        from attacks.core.statistics import OverSeeds
+
+        values = self._values(name)
+        if len(values) < len(self.seeds):
+            return None
+        ends = [*self._values(f"{name}_low"), *self._values(f"{name}_high")]
+        if len(self.seeds) == 1 and len(ends) == 2:
+            return OverSeeds(values[0], (ends[0], ends[1]))
+        return _over(values)
+
+    def _values(self, name: str) -> list[float]:
+        return [found.details[name] for found in self.every if name in found.details]
+
+
+def _over(values: Sequence[float]) -> "OverSeeds":
+    from attacks.core.statistics import over_seeds
+
+    return over_seeds(values)
+
+
+def together(found: Iterable[tuple[int, Found]]) -> Measured | str:
+    """One attack on one row, by seed; a sentence where no seed has a figure.
+
+    >>> together([(11, "not run: it is slow"), (10, "not run: it is slow")])
+    'not run: it is slow'
+    """
+    ordered = sorted(found, key=lambda one: one[0])
+    figures = tuple((seed, f) for seed, f in ordered if isinstance(f, AttackFigure))
+    sentences = tuple(dict.fromkeys(f for _, f in ordered if isinstance(f, str)))
+    return Measured(figures, sentences) if figures else "; ".join(sentences)
+
+
+Row: TypeAlias = Sequence[tuple[int, Mapping[str, Found]]]
+"""What attacks found on a row, with its seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leakage:
+    """What attacks learn from the rows of one set-up. rows: key -> label; found: by row.
+
+    What is not there was not run. adjusted: p-values by row and attack, where they are corrected.
+    """
+
+    rows: Mapping[str, str]
+    found: Mapping[str, Row]
+    adjusted: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        unknown = sorted(self.found.keys() - self.rows.keys())
+        if unknown:
+            raise ConfigurationError("row", unknown[0], f"use a row of {', '.join(self.rows)}")
+
+    @property
+    def attacks(self) -> dict[str, str]:
+        """Name -> title; without what it says in brackets where that differs between rows."""
+        every = [named for row in self.rows for _, named in self._of(row)]
+        return {name: _title(name, every) for name in dict.fromkeys(n for e in every for n in e)}
+
+    def _of(self, row: str) -> Row:
+        return sorted(self.found.get(row, ()), key=lambda one: one[0])
+
+    def cell(self, row: str, attack: str) -> Measured | str:
+        """The figures of an attack on a row, or why there are none."""
+        having = [(seed, named[attack]) for seed, named in self._of(row) if attack in named]
+        found = together(having)
+        if isinstance(found, Measured):
+            return replace(found, adjusted=self.adjusted.get((row, attack)))
+        return found or NOT_RUN.removesuffix(": ")
+
+    def figure(self, row: str, attack: str) -> Measured | None:
+        """None where the attack does not apply or was not run."""
+        found = self.cell(row, attack)
+        return found if isinstance(found, Measured) else None
+
+    def absence(self, row: str, attack: str) -> str:
+        """Why a row has no figure, as a whole sentence; "" where it has one."""
+        found = self.cell(row, attack)
+        return found if isinstance(found, str) else ""
+
+    def measured(self, attack: str) -> dict[str, Measured]:
+        """By row key, the figures of an attack."""
+        return {row: found for row in self.rows if (found := self.figure(row, attack))}
+
+    def corrected(self) -> "Leakage":
+        """The same with p-values that are adjusted for all figures, of all rows and attacks."""
+        every = {
+            (row, attack): found.p_value
+            for attack in self.attacks
+            for row, found in self.measured(attack).items()
+        }
+        return replace(self, adjusted=holm(every))
+
+
+Name = TypeVar("Name")
+
+
+def holm(p_values: Mapping[Name, float]) -> dict[Name, float]:
+    """Adjusted p-values, of which any is below a level by chance at most as often as the level.
+
+    Reference: Holm, A simple sequentially rejective multiple test procedure, 1979.
+
+    >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+    {'a': 0.03, 'c': 0.06, 'b': 0.06}
+    """
+    found: dict[Name, float] = {}
+    least = 0.0
+    for place, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        least = max(least, min(1.0, (len(p_values) - place) * p_values[name]))
+        found[name] = least
+    return found
+
+
+def _title(name: str, every: Sequence[Mapping[str, Found]]) -> str:
+    found = [named.get(name) for named in every]
+    titles = list(dict.fromkeys(f.title for f in found if isinstance(f, AttackFigure)))
+    if not titles:
+        return name
+    return titles[0] if len(titles) == 1 else titles[0].split(" (")[0]

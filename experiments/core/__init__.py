@@ -1,0 +1,1 @@
+"""Runs, results and the engine of all studies."""

@@ -1,0 +1,273 @@
+"""The grids of the paper's studies: what a command line chooses, and the recipe of each cell.
+
+Baselines take plain SGD at .1, constant, on images as they are. The difference between rows is
+therefore one of method and schedule together; an ablation gives Selective-FD the baselines'.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from experiments.core import study
+from experiments.core.rows import BY_NETWORK, FIRST_SEED, Cell
+from experiments.core.shared_options import StudyOptions
+from experiments.report.tables import Table
+from secure_fd.data.image_sets import IMAGE_SETS, image_set
+from secure_fd.data.partition import parse_split
+from secure_fd.errors import ConfigurationError
+from secure_fd.training.recipes import SGD, Recipe, Schedule, ours
+
+PAPER_SETS = ("mnist", "fashion_mnist", "cifar10_features")
+QUICK_SET = "digits"
+HOSPITALS = "hospitals"
+"""The split of chest X-rays, and of nothing else."""
+WARMUP = 200
+"""Steps of the paper's warm-up."""
+_BASELINE_ROUNDS = {"mnist": 25, "fashion_mnist": 25, "cifar10_features": 40, "chest_xray": 25}
+_OTHER_ROUNDS = 30
+_BATCH = 128
+_ONE_CLASS = ("strong", HOSPITALS)
+_QUICK_ROUNDS = 2
+_QUICK_STEPS = 20
+_QUICK_CLIENTS = 3
+_CLIENTS = {"chest_xray": 4}
+_MOST_CLIENTS = 10
+
+
+# Recipes, by image set and split.
+
+
+# The paper's Table 5 takes a tenth of the training images as proxies, and 512 of them a round; the
+# small bundled sets need a larger share. Every step takes a batch from all that has been taught so
+# far, at a quarter of the arithmetic of the paper's ten steps on one round's 512.
+_STEPS = {
+    "digits": (30, 128, 64),
+    "mnist": (100, 512, 128),
+    "fashion_mnist": (100, 512, 128),
+    "cifar10": (30, 2000, 128),
+    "chest_xray": (30, 375, 64),
+}
+"""Image set -> rounds, proxies of a round, batch of distillation."""
+
+
+def paper_recipe(name: str, split: str) -> Recipe:
+    """The paper's steps on an image set: 5 local and 6 proxy steps a round in the IID split.
+
+    >>> paper_recipe("mnist5k", "strong").schedule.proxy_steps
+    10
+    """
+    usual = (30, min(256, image_set(name).proxies), 64)
+    images = name.removesuffix("_patches").removesuffix("_features")
+    rounds, asked, batch = _STEPS.get(images, usual)
+    local, proxy = (5, 6) if split == "iid" else (1, 10)
+    sgd = SGD(distillation_batch=batch)
+    return Recipe(rounds, Schedule(WARMUP, local, proxy, asked, sgd=sgd))
+
+
+def our_recipe(image_set: str, split: str, rounds: int | None = None) -> Recipe:
+    """Rounds and schedule of Selective-FD; rounds: in the place of the recipe's own.
+
+    >>> our_recipe("mnist", "strong").rounds
+    50
+    """
+    known = IMAGE_SETS[image_set]
+    held = _classes_held(split, known.n_classes)
+    return ours(known.n_classes, known.proxies, held, image_set=image_set, rounds=rounds)
+
+
+def _classes_held(split: str, n_classes: int) -> float:
+    """How many classes a client holds, as if evenly; a Dirichlet split goes from one to all."""
+    chosen = parse_split(split)
+    if chosen.kind == "dirichlet":
+        return 1 + (n_classes - 1) * chosen.beta / (1 + chosen.beta)
+    return {"strong": 1, HOSPITALS: 1, "weak": 2}.get(chosen.kind, n_classes)
+
+
+def baseline_rounds(image_set: str) -> int:
+    """Rounds of the baselines, the same in every split."""
+    return _BASELINE_ROUNDS.get(image_set, _OTHER_ROUNDS)
+
+
+def baselines(image_set: str, split: str) -> Schedule:
+    """The paper's steps and rate: 200 of warm-up, then 1 local and 10 proxy steps a round (IID 5
+    and 6). Batches of 128 and memory are those of Selective-FD here, and proxies a round those of
+    its non-IID splits.
+    """
+    steps = paper_recipe(image_set, split).schedule
+    sgd = replace(steps.sgd, distillation_batch=_BATCH)
+    return replace(steps, proxies_per_round=_proxies_per_round(image_set), sgd=sgd)
+
+
+def _proxies_per_round(image_set: str) -> int:
+    """Where clients hold some classes each."""
+    return our_recipe(image_set, "strong").schedule.proxies_per_round
+
+
+# Cells.
+
+
+def default_cell(
+    image_set: str, split: str, seed: int, rounds: int | None = None, *, quick: bool = False
+) -> Cell:
+    """Independent learning at Selective-FD's schedule: what a study's cells vary."""
+    count = rounds or (_QUICK_ROUNDS if quick else our_recipe(image_set, split).rounds)
+    steps = our_recipe(image_set, split, count).schedule
+    clients = _CLIENTS.get(image_set, _MOST_CLIENTS)
+    if quick:
+        alone, taught = min(_QUICK_STEPS, steps.warmup_steps), min(_QUICK_STEPS, steps.proxy_steps)
+        steps = replace(steps, warmup_steps=alone, proxy_steps=taught)
+        clients = clients if split == HOSPITALS else _QUICK_CLIENTS
+    return Cell(
+        image_set=image_set,
+        split=split,
+        method="independent",
+        seed=seed,
+        rounds=count,
+        schedule=steps,
+        clients=clients,
+    )
+
+
+def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
+    """The cell on the schedule of its method, the paper's for baselines, and their rounds.
+
+    Selectors that read a network, and votes that a network alone divides between a client's
+    classes, need one that has learnt something.
+    """
+    divides = cell.selector == "kulsif" and parse_split(cell.split).kind not in _ONE_CLASS
+    if not cell.schedule.warmup_steps and (cell.selector in BY_NETWORK or divides):
+        count = _QUICK_STEPS if quick else WARMUP
+        return replace(cell, schedule=replace(cell.schedule, warmup_steps=count))
+    if cell.variant:
+        return cell
+    if cell.method == "selective-fd":
+        return replace(cell, class_by="network") if _networks_name_classes(cell) else cell
+    steps = baselines(cell.image_set, cell.split)
+    if quick:
+        return replace(cell, schedule=replace(steps, warmup_steps=_QUICK_STEPS))
+    if cell.every:  # bytes are compared over all rounds
+        return replace(cell, schedule=steps)
+    return replace(cell, schedule=steps, rounds=rounds or baseline_rounds(cell.image_set))
+
+
+def _networks_name_classes(cell: Cell) -> bool:
+    """Whether networks alone name classes: where all are held, and votes weigh."""
+    weighed = cell.selector == "ratio" and cell.quantile is None
+    return weighed and parse_split(cell.split).kind == "iid"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(StudyOptions):
+    """Every cell is saved when it ends, and a rerun does only what is missing."""
+
+    splits: str | None = None
+    """Splits, with commas; by default all of the study's."""
+    methods: str | None = None
+    """Methods, with commas; by default all of the study's."""
+    rounds: int | None = None
+    """Rounds of every cell; by default what the image set needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The axes of a study. image_sets, splits: what is run by default. methods: what may be named.
+
+    vary: from a default cell of one place and seed, the study's cells there. repeated: splits that
+    are run under three seeds by default. rounds: of every cell, where the recipes have more.
+    """
+
+    image_sets: tuple[str, ...]
+    splits: tuple[str, ...]
+    methods: tuple[str, ...]
+    vary: Callable[[Cell], Iterator[Cell]]
+    repeated: tuple[str, ...] = ()
+    rounds: int | None = None
+
+    def cells(self, settings: Settings) -> tuple[Cell, ...]:
+        """The cells that a command line asks for, each once.
+
+        Raises ConfigurationError for a value that is not allowed, or where no cell is left.
+        """
+        study.at_least(1, rounds=settings.rounds)
+        quick = settings.quick
+        sets = study.listed("image_sets", settings.image_sets, tuple(IMAGE_SETS))
+        splits = study.listed("splits", settings.splits, self.splits) or self.splits
+        methods = study.listed("methods", settings.methods, self.methods)
+        seeds = None if settings.seeds is None else study.whole_numbers("seeds", settings.seeds)
+        rounds = settings.rounds or (None if quick else self.rounds)
+        made = dict.fromkeys(
+            on_its_recipe(cell, quick=quick, rounds=rounds)
+            for image_set in sets or ((QUICK_SET,) if quick else self.image_sets)
+            for split in splits
+            if (split == HOSPITALS) == (image_set == "chest_xray")
+            for seed in seeds or self._seeds(split, quick=quick)
+            for cell in self.vary(default_cell(image_set, split, seed, rounds, quick=quick))
+            if methods is None or cell.method in methods
+        )
+        if not made:
+            raise ConfigurationError("splits", list(splits), "the image sets have no such cells")
+        return tuple(made)
+
+    def _seeds(self, split: str, *, quick: bool) -> range:
+        return range(FIRST_SEED, FIRST_SEED + (3 if split in self.repeated and not quick else 1))
+
+
+# Studies.
+
+
+def later(home: str) -> Callable[..., Any]:
+    """A function "module:name", imported when it is first called: --help waits for no library.
+
+    >>> later("math:sqrt")(4)
+    2.0
+    """
+
+    def call(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - those of the function
+        module, _, name = home.partition(":")
+        return getattr(import_module(module), name)(*arguments, **options)
+
+    return call
+
+
+def image_study(
+    name: str,
+    about: str,
+    cells: Callable[[Any], Sequence[Any]],
+    tables: Callable[[study.Results], Sequence[Table | str]],
+    *,
+    settings: type = Settings,
+    **others: Any,  # noqa: ANN401 - fields of `Study`
+) -> study.Study:
+    """A study over image sets; others: fields of `Study` that differ from a trained cell's.
+
+    cells: that a command line asks for; tables, with the seeds below them, show its results.
+    """
+    fields: dict[str, Any] = {
+        "cell": Cell,
+        "group": lambda cell: cell.group,
+        "prepare": later("experiments.core.runs:prepare"),
+        "measure": later("experiments.core.runs:run_cell"),
+        "cost": lambda cell: max(100, cell.steps),
+        "out": lambda chosen: chosen.out or Path(f"runs/{name}{'-quick' * chosen.quick}"),
+    }
+    return study.Study(
+        name=name,
+        about=f"{about} {settings.__doc__}",
+        settings=settings,
+        cells=cells,
+        shown=lambda found: [*tables(found), f"Seeds of all cells: {study.seeds_of(found.cells)}."],
+        **(fields | others),
+    )
+
+
+def paper_study(name: str, about: str, grid: Grid, **others: Any) -> study.Study:  # noqa: ANN401 - fields of `Study`
+    """A study of the paper's: grid says its cells. The studies share a folder."""
+    return image_study(
+        name,
+        about,
+        grid.cells,
+        out=lambda chosen: chosen.out or Path(f"runs/papers{'-quick' * chosen.quick}"),
+        **others,
+    )

@@ -1,0 +1,681 @@
+"""One engine for all studies: cells, worker processes, a store that resumes, one file of results.
+
+A study states which cells a command line asks for, what the cells of a group share, how one cell is
+measured, and how results are shown. Everything else is here.
+"""
+
+# ruff: noqa: ANN401 - each study has its own settings, cells and preparations
+
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from zipfile import BadZipFile
+
+import numpy as np
+import tyro
+
+from experiments.cli import command, data_folder
+from experiments.compare.leakage import Found, Pictures, check_found, picture_names
+from experiments.core import provenance
+from experiments.core.codec import NEVER, UNLESS_EMPTY, decode, encode
+from experiments.core.config import RUN, differences, written
+from experiments.core.measures import ACCURACY
+from experiments.core.results import read, write
+from experiments.report import tables
+from experiments.report.plots import Line, save
+from experiments.report.tables import NONE, Table, rendered, terminal_width
+from secure_fd.cli import exit_status, expanded, flag
+from secure_fd.errors import ConfigurationError
+from secure_fd.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from experiments.core.workers import Tasks
+
+SCHEMA = "secure-fd/study/1"
+CELL_SCHEMA = "secure-fd/cell/2"
+CODE = "code.json"
+"""The file of the code version that measured a folder's cells."""
+KEPT = "finished cells are kept; run the same again, into the same --out, to go on"
+_PLACES = ("data_dir", "out", "workers")
+_OWN = (*_PLACES, "tuned", "images", "proxies")
+"""Settings that no figure depends on, or whose choices the cells have in full."""
+Key = TypeVar("Key")
+Progress = Callable[[int], None]
+"""Called with the percent of a cell, or of a preparation, that is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Mean test accuracy over clients after a round, and the bytes a client had moved by then.
+
+    The last point of a curve is on the whole test set, the others on an evenly spaced part of it.
+
+    >>> Point(round=5, accuracy=0.9, up=1000.0, down=2000.0).round
+    5
+    """
+
+    round: int
+    accuracy: float
+    up: float
+    down: float
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one cell measured, in the schema of all studies.
+
+    figures: by the names of `core.measures`; "accuracy" is on the test set after the last
+    round, the mean of `per_client` where clients differ. curve: by ascending round. notes: what is
+    no number, such as a guarantee. seconds: of CPU, without what the cells of a group share.
+    attacks: by name, a figure beside its control, or the sentence that says why there is none.
+    pictures: by "attack/name", kept beside the cell in a file of their own.
+
+    >>> Result(cell="a", figures={"accuracy": 0.5}, seconds=1.0).accuracy
+    0.5
+    """
+
+    cell: Any
+    figures: dict[str, float] = field(hash=False)
+    seconds: float
+    per_client: tuple[float, ...] = ()
+    curve: tuple[Point, ...] = ()
+    notes: dict[str, object] = field(default_factory=dict, hash=False)
+    attacks: dict[str, Found] = field(default_factory=dict, hash=False, metadata=UNLESS_EMPTY)
+    pictures: Pictures = field(default_factory=dict, compare=False, repr=False, metadata=NEVER)
+
+    def __post_init__(self) -> None:
+        check_found(self.attacks)
+        mean = [self.figures[ACCURACY]] if ACCURACY in self.figures else []
+        points = [point.accuracy for point in self.curve]
+        for value in (*mean, *self.per_client, *points):
+            if not 0 <= value <= 1:
+                raise ConfigurationError("accuracy", value, "use a fraction from 0 to 1")
+        if self.seconds < 0:
+            raise ConfigurationError("seconds", self.seconds, "use 0 or more")
+        if [p.round for p in self.curve] != sorted({p.round for p in self.curve}):
+            raise ConfigurationError("curve", len(self.curve), "use points of ascending rounds")
+
+    @property
+    def accuracy(self) -> float:
+        """The figure "accuracy"; KeyError where the study measures none."""
+        return self.figures[ACCURACY]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The file of a study. created: ISO 8601 in UTC. command: without this machine's paths.
+
+    commit: of the code, or the version of an installed package. dirty: whether the code had
+    changes beside that commit; None if unknown. settings: the options that a figure may depend on.
+    seeds: of all cells. cpu_seconds: of all cells together.
+
+    >>> one = Result("a", {}, 1.0)
+    >>> made = Results(SCHEMA, "alpha", "2026-01-01T00:00:00+00:00", cells=(one,))
+    >>> len(made.cells)
+    1
+    """
+
+    schema: str
+    study: str
+    created: str
+    commit: str = ""
+    dirty: bool | None = None
+    command: list[str] = field(default_factory=list)
+    settings: dict[str, object] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    machine: dict[str, object] = field(default_factory=dict)
+    cpu_seconds: float = 0.0
+    cells: tuple[Result, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.schema != SCHEMA:
+            raise ConfigurationError("schema", self.schema, f"this version reads {SCHEMA!r}")
+        names = [json.dumps(encode(r.cell, "cell"), sort_keys=True) for r in self.cells]
+        if not names or len(set(names)) < len(names):
+            raise ConfigurationError("cells", len(names), "use one or more, each once")
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """One table or figure.
+
+    name: of its files. folder: of its module. about: for --help.
+    settings: a dataclass of the command line, with `out`, `workers` and, for image sets,
+    `data_dir`. cell: a hashable dataclass with a `label`.
+    cells: of settings; raises ConfigurationError for a value that is not allowed. group: what cells
+    share, by default nothing; prepare: makes it once for the cells of a group that are missing.
+    measure: one cell. Both run in a worker. needs: of a cell, for a study whose cells wait for
+    parts of their own: then `prepare` makes each part once, and a cell is measured with its parts,
+    a mapping, in any worker.
+    shown: tables and sentences.
+    image_set: that must be on disk for a cell. cost: of a cell, part_cost: of a part that cells
+    need, in a unit of the study.
+    out: the folder of settings without one. report: writes further files of a finished run into
+    its folder. libraries: besides the common ones, those that figures come from. status: exit
+    status of a finished run. alone: a folder holds one run; otherwise runs share their cells.
+    """
+
+    name: str
+    about: str
+    settings: type
+    cell: type
+    cells: Callable[[Any], Sequence[Any]]
+    measure: Callable[[Path | None, Any, Any, Progress], Result]
+    shown: Callable[[Results], Sequence[Table | str]]
+    group: Callable[[Any], Hashable] = lambda cell: cell
+    prepare: Callable[[Path | None, Any, Progress], Any] = lambda *_: None
+    figure: "Callable[[Results], Figure | None]" = lambda _: None
+    image_set: Callable[[Any], str | None] = lambda cell: getattr(cell, "image_set", None)
+    cost: Callable[[Any], int] = lambda _: 100
+    part_cost: Callable[[Any], int] = lambda _: 100
+    out: Callable[[Any], Path] = lambda settings: settings.out
+    report: Callable[[Results, Path], None] = lambda _, __: None
+    libraries: tuple[str, ...] = ("scikit-learn",)
+    status: Callable[[Results], int] = lambda _: 0
+    needs: Callable[[Any], Sequence[Hashable]] | None = None
+    alone: bool = False
+    folder: str = "paper"
+
+    @property
+    def script(self) -> str:
+        """Return the path of the script, below experiments/."""
+        return f"{self.folder}/{self.name}.py".lstrip("/")
+
+    @property
+    def module(self) -> str:
+        """Where a worker finds the study: functions alone cannot be sent to it."""
+        return f"experiments.{self.script.removesuffix('.py').replace('/', '.')}"
+
+
+@cache
+def load(module: str) -> Study:
+    """The study of a script, by the name of its module."""
+    study: Study = import_module(module).STUDY
+    return study
+
+
+# Values of the command line.
+
+
+def listed(name: str, text: str | None, allowed: Sequence[str]) -> tuple[str, ...] | None:
+    """The values of a comma-separated option, each once; None stays None.
+
+    Raises ConfigurationError for a value that is not allowed.
+
+    >>> listed("splits", "iid, strong,iid", ("strong", "weak", "iid"))
+    ('iid', 'strong')
+    """
+    if text is None:
+        return None
+    chosen = tuple(part.strip() for part in text.split(","))
+    for part in chosen:
+        if part not in allowed:
+            raise ConfigurationError(name, part, f"use one or more of {', '.join(allowed)}")
+    return tuple(dict.fromkeys(chosen))
+
+
+def whole_numbers(name: str, text: str) -> tuple[int, ...]:
+    """Comma-separated whole numbers, each once. Raises ConfigurationError for anything else.
+
+    >>> whole_numbers("seeds", "10,11,10")
+    (10, 11)
+    """
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not (part.isascii() and part.isdecimal()):
+            raise ConfigurationError(name, part, "use whole numbers of 0 or more, with commas")
+    return tuple(dict.fromkeys(map(int, parts)))
+
+
+_MOST = 100_000
+"""Of anything that a command line counts."""
+
+
+def at_least(least: int, **values: int | None) -> None:
+    """Raise ConfigurationError for the first count below `least`, or that no run ends with.
+
+    None is no value.
+
+    >>> at_least(1, rounds=3, workers=None)
+    """
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise ConfigurationError(name, value, f"use {least} or more")
+        if value is not None and value > _MOST:
+            raise ConfigurationError(name, value, f"use at most {_MOST:,}")
+
+
+# Finished cells.
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Finished cells of a folder, one JSON file each, found by cell.
+
+    Studies with equal cells share a folder: an equal cell is run once.
+    """
+
+    folder: Path
+    study: Study
+
+    def path(self, cell: Any) -> Path:
+        """A readable name, and a hash of the cell."""
+        key = json.dumps(encode([CELL_SCHEMA, cell], "cell"), sort_keys=True)
+        digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+        return self.folder / f"{re.sub(r'[^a-z0-9.]+', '-', cell.label.lower())}-{digest}.json"
+
+    def save(self, result: Result) -> None:
+        """Keep a result. Raises ConfigurationError for a result that `find` would refuse.
+
+        Its pictures come first, so that figures are never without them.
+        """
+        strict(self.study, result)
+        path = self.path(result.cell)
+        if result.pictures:
+            save_arrays(path.with_suffix(".npz"), result.pictures)
+        write(path, result, "cell")
+
+    def find(self, cell: Any) -> Result | None:
+        """The result of a cell, None where it is missing; ConfigurationError for a wrong file."""
+        path = self.path(cell)
+        if not path.exists():
+            return None
+        found = strict(self.study, read(path, Result, "cell"))
+        if found.cell != cell:
+            raise ConfigurationError(
+                "cell", path.name, "it holds another cell: remove it to run this one again"
+            )
+        names = picture_names(found.attacks)
+        return replace(found, pictures=_load_arrays(path.with_suffix(".npz"), names))
+
+
+def save_arrays(path: Path, arrays: Pictures) -> None:
+    """Write named arrays as an npz, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
+
+
+def _load_arrays(path: Path, names: Sequence[str]) -> Pictures:
+    if not names:
+        return {}
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+            return {name: kept[name] for name in names}
+    except (KeyError, ValueError, OSError, BadZipFile):
+        again = "it must hold the pictures of its cell: remove that to run it again"
+        raise ConfigurationError("pictures", path.name, again) from None
+
+
+def strict(study: Study, result: Result) -> Result:
+    """The result with its cell as the study's dataclass; ConfigurationError for any other."""
+    cell = result.cell if isinstance(result.cell, dict) else encode(result.cell, "cell")
+    return replace(result, cell=decode(study.cell, cell, "cell"))
+
+
+def read_results(study: Study, path: Path) -> Results:
+    """The results in a file; ConfigurationError names the first thing that is wrong."""
+    found = read(path, Results, "results")
+    if found.study != study.name:
+        raise ConfigurationError("study", found.study, f"this is the reader of {study.name}")
+    return replace(found, cells=tuple(strict(study, result) for result in found.cells))
+
+
+def write_results(results: Results, path: Path) -> None:
+    """Write a study's file, whole or not at all."""
+    write(path, results, "results")
+
+
+# Running.
+
+
+def share(progress: Progress, start: int, end: int) -> Progress:
+    """Progress of a part of a task, which takes the whole from `start` to `end`."""
+    return lambda percent: progress(start + (end - start) * percent // 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run, as a worker receives it. code: that of the process that started the run."""
+
+    module: str
+    folder: Path
+    code: provenance.Code
+    data_dir: Path | None
+
+    def store(self) -> Store:
+        """Where results go. Raises ConfigurationError if the code was edited in the meantime."""
+        if provenance.code() != self.code:
+            raise ConfigurationError("code", "changed", "it was edited during the run: run again")
+        return Store(self.folder, load(self.module))
+
+
+def missing(study: Study, cells: Iterable[Any], store: Store) -> Mapping[Hashable, list[Any]]:
+    """The cells that the store lacks, by what they share; the costliest group comes first."""
+    groups: dict[Hashable, list[Any]] = {}
+    for cell in cells:
+        if store.find(cell) is None:
+            groups.setdefault(study.group(cell), []).append(cell)
+    return dict(sorted(groups.items(), key=lambda item: -sum(map(study.cost, item[1]))))
+
+
+def run_missing(
+    study: Study,
+    cells: Sequence[Any],
+    store: Store,
+    data_dir: Path | None,
+    workers: int | None,
+    claim: Callable[[], object] = lambda: None,
+) -> None:
+    """Measure the cells that the store lacks. An interrupt loses those that are running.
+
+    claim: called when all was checked, before any work.
+    """
+    groups = missing(study, cells, store)
+    _check_data(study, groups, data_dir)
+    claim()
+    if not groups:
+        return
+    waiting = [cell for members in groups.values() for cell in members]
+    totals = [_total(study, members) for members in groups.values()]
+    if study.needs is not None:
+        parts = {part for cell in waiting for part in study.needs(cell)}
+        totals = [*map(study.cost, waiting), *map(study.part_cost, parts)]
+    from experiments.core.workers import working  # multiprocessing is slow to import
+
+    with working(workers, totals) as tasks:
+        job = Job(study.module, store.folder, provenance.code(), data_dir)
+        if study.needs is None:
+            _submit_groups(study, groups, job, tasks)
+        else:
+            _submit_apart(study, waiting, job, tasks)
+        tasks.drain()
+
+
+def _submit_groups(
+    study: Study, groups: Mapping[Hashable, list[Any]], job: Job, tasks: "Tasks"
+) -> None:
+    for members in groups.values():
+        first = members[0].label
+        label = first if len(members) == 1 else f"{first} and {len(members) - 1} more"
+        tasks.submit(_nothing, label, _total(study, members), run_group, job, members)
+
+
+def _submit_apart(study: Study, cells: Sequence[Any], job: Job, tasks: "Tasks") -> None:
+    """Prepare each part once, and measure a cell when its parts are made, the costliest first."""
+    waiting = sorted(cells, key=study.cost, reverse=True)
+    parts = {cell: tuple(study.needs(cell)) if study.needs else () for cell in cells}
+    made: dict[Hashable, Any] = {}
+
+    def start() -> None:
+        for cell in [cell for cell in waiting if made.keys() >= set(parts[cell])]:
+            waiting.remove(cell)
+            shared = {part: made[part] for part in parts[cell]}
+            tasks.submit(_nothing, cell.label, study.cost(cell), run_one, job, cell, shared)
+
+    def ready(part: Hashable, result: Any) -> None:
+        made[part] = result
+        start()
+
+    for part in dict.fromkeys(part for cell in waiting for part in parts[cell]):
+        cost = study.part_cost(part)
+        tasks.submit(partial(ready, part), str(part), cost, prepare_part, job, part)
+    start()
+
+
+def _check_data(study: Study, groups: Mapping[Hashable, list[Any]], data_dir: Path | None) -> None:
+    """Load each image set once: what is not on disk is told before any work."""
+    from experiments.core.workers import undisturbed
+
+    with undisturbed():  # a Ctrl-C within torch's own start may abort the process
+        from secure_fd.data.sources import load as load_images
+
+    cells = [cell for members in groups.values() for cell in members]
+    for image_set in dict.fromkeys(map(study.image_set, cells)):
+        if image_set is not None:
+            load_images(image_set, data_dir)
+
+
+def _preparation(study: Study, cells: Sequence[Any]) -> int:
+    """A preparation counts as much as a mean cell."""
+    return sum(map(study.cost, cells)) // len(cells)
+
+
+def _total(study: Study, cells: Sequence[Any]) -> int:
+    """Of a group, its preparation included."""
+    return _preparation(study, cells) + sum(map(study.cost, cells))
+
+
+def run_group(job: Job, cells: Sequence[Any], progress: Progress) -> None:
+    """Prepare a group and measure its cells in this process, each saved when it ends."""
+    store = job.store()
+    study, done = store.study, _preparation(store.study, cells)
+    made = study.prepare(job.data_dir, cells, share(progress, 0, done))
+    progress(done)
+    for cell in cells:
+        after = done + study.cost(cell)
+        store.save(study.measure(job.data_dir, cell, made, share(progress, done, after)))
+        done = after
+        progress(done)
+
+
+def prepare_part(job: Job, part: Any, progress: Progress) -> Any:
+    """Prepare what some cells need."""
+    study = job.store().study
+    return study.prepare(job.data_dir, part, share(progress, 0, study.part_cost(part)))
+
+
+def run_one(job: Job, cell: Any, made: Mapping[Hashable, Any], progress: Progress) -> None:
+    """Measure a cell whose parts are made, and save it."""
+    store = job.store()
+    own = share(progress, 0, store.study.cost(cell))
+    store.save(store.study.measure(job.data_dir, cell, made, own))
+
+
+def _nothing(_: None) -> None:
+    """The worker has saved what it found."""
+
+
+# The command line.
+
+
+def main(module: str, arguments: Sequence[str] | None = None, prog: str = "") -> int:
+    """Parse the options of a script, run what is missing, save, show; returns the exit status."""
+    study = load(module)
+    given = sys.argv[1:] if arguments is None else arguments
+
+    def work() -> int:
+        options = expanded(given)
+        settings: Any = tyro.cli(
+            study.settings, prog=prog or study.script, description=_help(study), args=options
+        )
+        return run(study, settings, options)
+
+    names = {setting.name for setting in fields(study.settings)}
+    return exit_status(work, interrupted=KEPT, options=names)
+
+
+def _help(study: Study) -> str:
+    return f"{study.about}\n\n--config FILE.toml holds options, of which what is typed wins."
+
+
+def run(study: Study, settings: Any, given: Sequence[str]) -> int:
+    """Run a study; returns the exit status. Raises ConfigurationError before any work starts.
+
+    given: the command line.
+    """
+    at_least(1, workers=settings.workers)
+    cells = study.cells(settings)
+    data_dir, out = _data_dir(settings), study.out(settings)
+    check_out(out)
+    own = written(settings, _PLACES)
+    code = provenance.code()
+    check_code(out, code)
+    if study.alone:
+        check_same(out, study, own)
+    store = Store(out / "cells", study)
+    print(f"{len(cells)} cells, into {out}", file=sys.stderr)
+    claim = partial(claim_folder, out, own, code)
+    run_missing(study, cells, store, data_dir, settings.workers, claim)
+    found = [result for cell in cells if (result := store.find(cell)) is not None]
+    results = gathered(study, found, settings, given)
+    path = out / f"{study.name}.json"
+    write_results(results, path)
+    parts = study.shown(results)
+    (out / f"{study.name}.txt").write_text(rendered(parts), encoding="utf-8")
+    save({study.name: study.figure(results)}, out, "png", "svg")
+    study.report(results, out)
+    print(rendered(parts, terminal_width()))
+    print(f"results: {path}")
+    return study.status(results)
+
+
+def check_out(out: Path) -> None:
+    """Raise ConfigurationError where no folder of results can be made."""
+    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+        raise ConfigurationError("out", str(out), "it must be a folder, or one that can be made")
+
+
+def check_code(out: Path, code: provenance.Code) -> None:
+    """Raise ConfigurationError if a folder holds cells that another version of the code measured.
+
+    Cells without a version may come from any.
+    """
+    path = out / CODE
+    if path.is_file():
+        held = read(path, provenance.Code, "code")
+        if held != code:
+            raise ConfigurationError(
+                "out", str(out), f"it holds results of {held}, this is {code}: use another folder"
+            )
+    elif (out / "cells").exists():
+        raise ConfigurationError(
+            "out", str(out), f"it holds results without their {CODE}: use another folder"
+        )
+
+
+def check_same(out: Path, study: Study, own: str) -> None:
+    """Raise ConfigurationError if a folder holds results of a run with other settings.
+
+    own: the settings of this one. Results without settings may be of any run.
+    """
+    held, made = out / RUN, out / f"{study.name}.json"
+    if held.is_file():
+        differing = differences(held, own)
+        if differing:
+            named = ", ".join(map(flag, differing))
+            raise ConfigurationError(
+                "out", str(out), f"it holds a run of other settings ({named}): use another folder"
+            )
+    elif made.exists() or (out / "cells").exists():
+        raise ConfigurationError(
+            "out", str(out), f"it holds results without their {RUN}: use another folder"
+        )
+
+
+def claim_folder(out: Path, own: str, code: provenance.Code) -> None:
+    """Write a run's settings and code version into its folder. Raises OSError if that fails."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / RUN, lambda file: file.write(own.encode()))
+    write(out / CODE, code, "code")
+
+
+def _data_dir(settings: Any) -> Path | None:
+    """The folder of image sets, for a study that has any."""
+    if not hasattr(settings, "data_dir"):
+        return None
+    return data_folder(settings.data_dir, os.environ.get("SECURE_FD_DATA"))
+
+
+def gathered(
+    study: Study, found: Iterable[Result], settings: Any = None, given: Sequence[str] = ()
+) -> Results:
+    """The results of these cells, made now and here."""
+    chosen = {} if settings is None else asdict(settings)
+    cells, code = tuple(found), provenance.code()
+    return Results(
+        schema=SCHEMA,
+        study=study.name,
+        created=provenance.created_now(),
+        commit=code.commit,
+        dirty=code.dirty,
+        command=command(study.script, given),
+        settings={name: value for name, value in chosen.items() if name not in _OWN},
+        seeds=tuple(sorted({r.cell.seed for r in cells if hasattr(r.cell, "seed")})),
+        versions=provenance.versions(*study.libraries),
+        machine=provenance.machine(),
+        cpu_seconds=sum(result.seconds for result in cells),
+        cells=cells,
+    )
+
+
+# Reading results.
+
+
+def grouped(found: Iterable[Result], key: Callable[[Any], Key]) -> Mapping[Key, list[Result]]:
+    """Results by a key of their cells, in the order in which keys first come.
+
+    >>> sorted(grouped([Result("a", {}, 1.0), Result("bc", {}, 1.0)], len))
+    [1, 2]
+    """
+    groups: dict[Key, list[Result]] = {}
+    for result in found:
+        groups.setdefault(key(result.cell), []).append(result)
+    return groups
+
+
+def moments(
+    found: Sequence[Result], value: Callable[[Result], float] = lambda r: r.accuracy
+) -> tuple[float, float]:
+    """Mean and deviation of a value over seeds.
+
+    >>> moments([Result("a", {"accuracy": .25}, 1.0), Result("b", {"accuracy": .75}, 1.0)])[0]
+    0.5
+    """
+    return provenance.mean_and_deviation([value(result) for result in found])
+
+
+def percent(
+    found: Sequence[Result], value: Callable[[Result], float] = lambda r: r.accuracy
+) -> str:
+    """Mean and deviation over seeds of a share, in percent without the sign."""
+    return tables.percent([value(result) for result in found])
+
+
+def seeds_of(found: Iterable[Result]) -> str:
+    """The seeds of cells, as a reader says them: 10, or 10 to 12, or 10, 12."""
+    chosen = sorted({result.cell.seed for result in found})
+    if len(chosen) > 2 and chosen[-1] - chosen[0] == len(chosen) - 1:
+        return f"{chosen[0]} to {chosen[-1]}"
+    return ", ".join(map(str, chosen))
+
+
+def measure(
+    found: Sequence[Result], name: str, show: Callable[[float], str] = "{:.3f}".format
+) -> str:
+    """The mean over the seeds that have a figure."""
+    having = [result for result in found if name in result.figures]
+    return show(moments(having, lambda r: r.figures[name])[0]) if having else NONE
+
+
+def over(
+    found: Mapping[float, Sequence[Result]],
+    value: Callable[[Result], float] = lambda result: result.accuracy,
+    *,
+    second: bool = False,
+) -> Line:
+    """A line over x of the results there; seeds give the deviations."""
+    ordered = sorted(found.items())
+    means, deviations = zip(*(moments(results, value) for _, results in ordered), strict=True)
+    return Line(tuple(x for x, _ in ordered), means, deviations, second)

@@ -1,0 +1,1 @@
+"""Studies that regenerate the papers' tables and figures."""

@@ -1,0 +1,1 @@
+"""Studies of accuracy under differential privacy, and the audit."""

@@ -1,0 +1,446 @@
+"""Figures from plain data: bars, lines, forests, ROC curves and strips of images.
+
+Every function returns a matplotlib Figure that belongs to no window and no global state.
+"""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.report.tables import number
+from secure_fd.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, FAINT, PAPER = "#1f2328", "#d8dbe0", "#ffffff"
+MUTED = "#6a727d"
+SMALL, NORMAL = 8.5, 9.5
+DPI = 180
+GAP = 2
+"""White pixels between images."""
+LEFT = 2.9
+"""Inches for the names of rows."""
+PUBLISHED = "published"
+Style: TypeAlias = tuple[str, str]
+"""Colour and marker."""
+
+# Paul Tol's "muted" scheme, safe for colour-blind readers, ordered so that neighbours contrast.
+_COLOURS = (
+    "#332288", "#999933", "#CC6677", "#44AA99", "#AA4499",
+    "#117733", "#88CCEE", "#882255", "#DDAA33",
+)  # fmt: skip
+_MARKERS = "osD^vPX<>"
+_WIDTH, _HEIGHT = 5.6, 4.4
+"""Of a panel, in inches."""
+_BAR = 0.62
+_POINT: dict[str, Any] = {"markersize": 6.5, "markeredgewidth": 0.6}
+_CONTROL: dict[str, Any] = {"color": INK, "markersize": 11, "markeredgewidth": 1.4}
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure, in inches, that belongs to no window and no global state."""
+    # matplotlib takes most of a second to import: import it only to draw.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), facecolor=PAPER)
+
+
+def line_style(i: int) -> tuple[str, str]:
+    """Colour and marker of the i-th row or line; no pair comes twice before the 81st."""
+    count = len(_COLOURS)
+    return _COLOURS[i % count], _MARKERS[(i + i // count) % count]
+
+
+def plain(axes: "Axes", grid: str = "both") -> None:
+    """Two spines, small ticks, a faint grid behind the data."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(MUTED)
+    axes.tick_params(which="both", colors=MUTED, labelcolor=INK, labelsize=SMALL)
+    axes.tick_params(which="minor", length=2)
+    if grid:
+        axes.grid(axis=grid, color=FAINT, linewidth=0.6)  # type: ignore[arg-type]
+    axes.set_axisbelow(True)
+
+
+def wrapped(label: str) -> str:
+    """A label in lines short enough for the margins."""
+    return textwrap.fill(label, 46)
+
+
+def titled(axes: "Axes", title: str, x: str = "", y: str = "", pad: float = 10) -> None:
+    """A title at the left, so many points above the axes, and axis labels."""
+    axes.set_title(title, loc="left", fontsize=NORMAL + 1, color=INK, pad=pad, fontweight="bold")
+    axes.set_xlabel(x, fontsize=NORMAL, color=INK)
+    axes.set_ylabel(y, fontsize=NORMAL, color=INK)
+
+
+def headed(figure: "Figure", title: str) -> None:
+    """A title flush with the left edge of the figure, for axes that begin far from it."""
+    height = float(figure.get_size_inches()[1])
+    place: dict[str, Any] = {
+        "ha": "left",
+        "va": "top",
+        "fontsize": NORMAL + 1,
+        "fontweight": "bold",
+    }
+    figure.text(0.015, 1 - 0.16 / height, title, color=INK, **place)
+
+
+def margins(figure: "Figure", left: float, right: float) -> tuple[float, float, float, float]:
+    """Axes rectangle with margins in inches, whatever the figure's size."""
+    width, height = map(float, figure.get_size_inches())
+    above = 0.55
+    return left / width, above / height, 1 - (left + right) / width, 1 - 2 * above / height
+
+
+def beside(
+    axes: "Axes", y: float, text: str, *, x: float = 1.015, color: str = INK, ha: str = "left"
+) -> None:
+    """Text at a data height, and at a fraction of the axes' width."""
+    transform = axes.get_yaxis_transform()
+    axes.text(x, y, text, color=color, ha=ha, va="center", fontsize=SMALL, transform=transform)
+
+
+def spread(positions: Sequence[float], gap: float, low: float, high: float) -> NDArray[np.float64]:
+    """Positions moved as little as possible (least squares) to lie `gap` apart in [low, high].
+
+    Order is kept. Subtracting i * gap from the i-th turns "at least a gap apart" into "not
+    decreasing", which pooling adjacent violators solves exactly; clipping keeps it optimal.
+    A gap that does not fit is made smaller.
+    """
+    from scipy.optimize import isotonic_regression  # slow to import
+
+    values = np.asarray(positions, dtype=np.float64)
+    count = len(values)
+    gap = min(gap, (high - low) / max(count - 1, 1))
+    order = np.argsort(values, kind="stable")
+    offsets = gap * np.arange(count)
+    pooled = isotonic_regression(values[order] - offsets).x
+    result = np.empty(count)
+    result[order] = np.clip(pooled, low, high - gap * (count - 1)) + offsets
+    return result
+
+
+def save(figures: Mapping[str, "Figure | None"], folder: Path, *kinds: str) -> dict[str, Path]:
+    """Write figures as files of these kinds (PNG by default), whole or not at all.
+
+    A figure that is None removes the file of an earlier run. Returns the first path of each.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: dict[str, Path] = {}
+    for name, figure in figures.items():
+        for kind in kinds or ("png",):
+            path = folder / f"{name}.{kind}"
+            if figure is None:
+                path.unlink(missing_ok=True)
+                continue
+            write_atomically(path, partial(figure.savefig, format=kind, dpi=DPI))
+            paths.setdefault(name, path)
+    return paths
+
+
+def name_rows(axes: "Axes", labels: Sequence[str]) -> None:
+    """Name rows from top to bottom at the left."""
+    axes.set_yticks(range(len(labels)), [wrapped(label) for label in labels])
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    plain(axes, grid="x")
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One row of a forest: a value with its interval, joined to its control."""
+
+    value: float
+    interval: tuple[float, float] | None = None
+    control: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Marks by row; a text stands in the place of a mark that a row does not have."""
+
+    title: str
+    x: str
+    rows: Mapping[str, Mark | str]
+    styles: Mapping[str, Style]
+
+
+def forest(panels: Sequence[Forest], key: tuple[str, str] | None = None) -> "Figure":
+    """Panels side by side that share their rows. key: names of mark and control, for a legend."""
+    rows = len(panels[0].rows)
+    right = 0.15 if len(panels) > 1 else 1.75
+    width = LEFT + 2.35 * len(panels) if len(panels) > 1 else 8.4
+    figure = new_figure(width, 1.6 + 0.34 * rows)
+    left, bottom, across, height = margins(figure, left=LEFT - 0.05, right=right)
+    each = across / len(panels)
+    for i, panel in enumerate(panels):
+        share = 0.87 if len(panels) > 1 else 1.0
+        axes = figure.add_axes((left + i * each, bottom + 0.04, share * each, height - 0.05))
+        _draw_forest(axes, panel)
+        if i:
+            axes.set_yticklabels([])
+    if key is not None:
+        _forest_key(figure, key)
+    return figure
+
+
+def _draw_forest(axes: "Axes", panel: Forest) -> None:
+    for y, (name, mark) in enumerate(panel.rows.items()):
+        if isinstance(mark, str):
+            beside(axes, y, mark, x=0.5, color=MUTED, ha="center")
+            continue
+        draw_mark(axes, y, mark, panel.styles[name])
+    axes.margins(x=0.08)
+    axes.locator_params(axis="x", nbins=4)
+    name_rows(axes, list(panel.rows))
+    titled(axes, panel.title, panel.x)
+
+
+def draw_mark(axes: "Axes", y: float, mark: Mark, style: Style) -> None:
+    """Draw one row of a forest at a height."""
+    colour, marker = style
+    if mark.control is not None:
+        ends: dict[str, Any] = {"color": FAINT, "linewidth": 3.5, "solid_capstyle": "butt"}
+        axes.plot([mark.control, mark.value], [y, y], zorder=1.5, **ends)
+        axes.plot(mark.control, y, "|", **_CONTROL)
+    if mark.interval is not None:
+        axes.plot(mark.interval, [y, y], color=colour, linewidth=1.5)
+    look: dict[str, Any] = {"markerfacecolor": colour, "markeredgecolor": PAPER}
+    axes.plot(mark.value, y, marker, color=colour, **look, **_POINT)
+
+
+def _forest_key(figure: "Figure", key: tuple[str, str]) -> None:
+    axes = figure.axes[0]
+    look: dict[str, Any] = {"color": MUTED, "linewidth": 1.5, "markeredgecolor": PAPER}
+    attack = axes.plot([], [], "o-", **look, **_POINT)
+    control = axes.plot([], [], "|", **_CONTROL)
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.005, 0.005)}
+    figure.legend([*attack, *control], list(key), fontsize=SMALL, frameon=False, **place)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """True-positive over false-positive rates, and the figure that the legend shows."""
+
+    fpr: Sequence[float]
+    tpr: Sequence[float]
+    figure: float
+    style: Style
+
+
+def roc(curves: Mapping[str, Curve], title: str, legend: str) -> "Figure":
+    """ROC curves on log-log axes, from the smallest false-positive rate that is resolved."""
+    figure = new_figure(8.4, 4.6)
+    axes = figure.add_axes((0.085, 0.12, 0.47, 0.78))
+    resolved = [rate for curve in curves.values() for rate in curve.fpr if rate > 0]
+    low = min(0.1, min(resolved, default=1e-3))
+    axes.plot([low, 1], [low, 1], color=MUTED, linewidth=1, linestyle=(0, (2, 2)))
+    axes.text(0.27, 0.19, "chance", color=MUTED, fontsize=SMALL, transform=axes.transAxes)
+    for name, curve in sorted(curves.items(), key=lambda item: -item[1].figure):
+        _draw_roc(axes, name, curve)
+    axes.set(xscale="log", yscale="log", xlim=(low, 1), ylim=(low, 1.1))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+    plain(axes)
+    axes.grid(visible=False, which="minor")
+    titled(axes, title, "false positives", "true positives")
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.03, 1.02)}
+    place |= {"title": legend, "alignment": "left", "title_fontsize": SMALL}
+    axes.legend(**place, fontsize=SMALL, frameon=False, labelcolor=INK)
+    return figure
+
+
+def _draw_roc(axes: "Axes", name: str, curve: Curve) -> None:
+    fpr, tpr = np.asarray(curve.fpr), np.asarray(curve.tpr)
+    keep = (fpr > 0) & (tpr > 0)  # a log axis has no zero
+    colour, marker = curve.style
+    look: dict[str, Any] = {"color": colour, "linewidth": 1.5, "marker": marker, "markersize": 4.5}
+    look |= {"markevery": (0.05, 0.15), "markeredgecolor": PAPER, "markeredgewidth": 0.5}
+    axes.plot(fpr[keep], tpr[keep], label=f"{number(curve.figure)}  {wrapped(name)}", **look)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Strip:
+    """Images [n, H, W] in [0, 1] beside their name. reading: text at the right."""
+
+    label: str
+    images: NDArray[np.floating] = field(repr=False)
+    reading: str = ""
+
+
+def strips(lines: Sequence[Strip], title: str, columns: int = 10) -> "Figure":
+    """Lines of images below one another, at most `columns` in each."""
+    made = [_joined(line.images[:columns]) for line in lines]
+    width, height = max(strip.shape[1] for strip in made), made[0].shape[0]
+    wide = [
+        np.pad(strip, ((0, GAP), (0, width - strip.shape[1])), constant_values=np.nan)
+        for strip in made
+    ]
+    scale = 0.5 / (height + GAP)
+    size = (LEFT + 1.6 + scale * width, 0.8 + scale * len(made) * (height + GAP))
+    figure = new_figure(*size)
+    axes = figure.add_axes(margins(figure, left=LEFT, right=1.6))
+    axes.imshow(np.concatenate(wide), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    centres = (height + GAP) * np.arange(len(made)) + (height - 1) / 2
+    axes.set_yticks(centres, [wrapped(line.label) for line in lines])
+    axes.set_xticks([])
+    axes.tick_params(length=0, labelsize=SMALL, labelcolor=INK)
+    axes.spines[:].set_visible(False)
+    for centre, line in zip(centres, lines, strict=True):
+        beside(axes, centre, line.reading)
+    headed(figure, title)
+    return figure
+
+
+def _joined(images: NDArray[np.floating]) -> NDArray[np.floating]:
+    """[n, H, W] as one [H, n (W + GAP)] strip; NaN draws as paper."""
+    padded = np.pad(images, ((0, 0), (0, 0), (0, GAP)), constant_values=np.nan)
+    return np.concatenate(list(padded), axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A mean, a deviation, and the published mean where there is one."""
+
+    mean: float
+    deviation: float
+    published: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Groups of bars by name, one bar a series; None where a group has none."""
+
+    title: str
+    y: str
+    series: tuple[str, ...]
+    groups: Mapping[str, Sequence[Bar | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Means and deviations over x; second: on the scale at the right."""
+
+    x: tuple[float, ...]
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+    second: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines by name. published: points (x, y). share: whether y is in percent.
+
+    ticks: texts by x."""
+
+    title: str
+    x: str
+    y: str
+    lines: Mapping[str, Line]
+    published: Sequence[tuple[float, float]] = ()
+    share: bool = True
+    scales: tuple[str, str] = ("linear", "linear")
+    second: str = ""
+    ticks: Mapping[float, str] = field(default_factory=dict)
+
+
+def drawn(panels: Sequence[Bars | Lines], columns: int | None = None) -> "Figure":
+    """Panels from left to right, in rows of so many; by default all in one."""
+    across = columns or len(panels)
+    down = -(-len(panels) // across)
+    groups = max((len(panel.groups) for panel in panels if isinstance(panel, Bars)), default=0)
+    made = new_figure(max(_WIDTH, _BAR * groups + 1.4) * across, _HEIGHT * down)
+    for i, panel in enumerate(panels):
+        left, bottom = i % across, down - 1 - i // across
+        width = 0.74 if isinstance(panel, Lines) else 0.82
+        axes = made.add_axes(
+            ((left + 0.14) / across, (bottom + 0.33) / down, width / across, 0.54 / down)
+        )
+        if isinstance(panel, Bars):
+            _bars(axes, panel)
+        else:
+            _lines(axes, panel)
+    return made
+
+
+def _bars(axes: "Axes", panel: Bars) -> None:
+    wide = 0.8 / len(panel.series)
+    for s, name in enumerate(panel.series):
+        shift = (s - (len(panel.series) - 1) / 2) * wide
+        shown = [(i + shift, bar) for i, row in enumerate(panel.groups.values()) if (bar := row[s])]
+        x, means = [place for place, _ in shown], [bar.mean for _, bar in shown]
+        errors = [bar.deviation for _, bar in shown]
+        colour, _ = line_style(2 * s)
+        style: dict[str, Any] = {"color": colour, "error_kw": {"elinewidth": 1.0, "ecolor": INK}}
+        axes.bar(x, means, wide, yerr=errors, label=name, **style)
+    known = [
+        (i + (s - (len(panel.series) - 1) / 2) * wide, bar.published)
+        for i, row in enumerate(panel.groups.values())
+        for s, bar in enumerate(row)
+        if bar is not None and bar.published is not None
+    ]
+    _marks(axes, known)
+    axes.set_xticks(range(len(panel.groups)), list(panel.groups), rotation=30, ha="right")
+    axes.set_ylim(0, 1)
+    if panel.y != "AUROC":
+        _percent(axes)
+    plain(axes, "y")
+    titled(axes, panel.title, y=panel.y, pad=26)
+    _legend(axes, 6, (-0.02, 0.99), "lower left")
+
+
+def _lines(axes: "Axes", panel: Lines) -> None:
+    across, up = panel.scales
+    axes.set_xscale(across)
+    axes.set_yscale(up)
+    second = axes.twinx() if any(line.second for line in panel.lines.values()) else None
+    for i, (name, line) in enumerate(panel.lines.items()):
+        colour, marker = line_style(i)
+        style: dict[str, Any] = {"color": colour, "markeredgecolor": PAPER, "markersize": 6}
+        form = f"{marker}--" if line.second else f"{marker}-"
+        if line.second and second is not None:
+            second.errorbar(line.x, line.mean, line.deviation, fmt=form, capsize=3, **style)
+            axes.plot([], [], form, label=name, **style)  # the first scale's legend is for both
+        else:
+            axes.errorbar(
+                line.x, line.mean, line.deviation, fmt=form, capsize=3, label=name, **style
+            )
+    _marks(axes, panel.published)
+    if panel.ticks:
+        axes.set_xticks(list(panel.ticks), list(panel.ticks.values()))
+    if panel.share:
+        _percent(axes)
+    plain(axes)
+    if second is not None:
+        _percent(second)
+        plain(second, "")
+        titled(second, "", y=panel.second)
+    titled(axes, panel.title, panel.x, panel.y)
+    _legend(axes, 2, (-0.02, -0.2), "upper left")
+
+
+def _marks(axes: "Axes", points: Sequence[tuple[float, float]]) -> None:
+    """Hollow marks at the published points."""
+    if points:
+        x, y = zip(*points, strict=True)
+        style: dict[str, Any] = {"facecolor": PAPER, "edgecolor": INK, "zorder": 4}
+        axes.scatter(x, y, marker="D", s=28, label=PUBLISHED, **style)
+
+
+def _legend(axes: "Axes", columns: int, place: tuple[float, float], corner: str) -> None:
+    style: dict[str, Any] = {"loc": corner, "bbox_to_anchor": place, "ncols": columns}
+    axes.legend(fontsize=SMALL, frameon=False, labelcolor=INK, **style)
+
+
+def _percent(axes: "Axes") -> None:
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")

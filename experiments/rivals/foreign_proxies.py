@@ -1,0 +1,130 @@
+"""What one round labels where proxies are foreign, or of classes that nobody holds.
+
+python experiments/rivals/foreign_proxies.py --image-sets mnist5k
+
+Selective-FD first asks its clients what they know, and they estimate how common their classes are
+among the proxies; its twin does neither. Each of ten clients holds one class. Which proxies they
+should know is known here alone.
+"""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import secure_fd as fd
+from experiments.core import study
+from experiments.core.measures import RIGHT_OF_ALL, RIGHT_ONCE
+from experiments.core.shared_options import SharedOptions
+from experiments.report.tables import Table, new_table
+
+TROUBLES = ("none", "half foreign", "half rotated", "8 and 9 unheld")
+ROWS = {"survey": "Selective-FD", "neither": "its twin"}
+FIGURES = ("foreign proxies taught", "own proxies taught", RIGHT_ONCE, RIGHT_OF_ALL)
+_OTHER = {"mnist5k": "fashion_mnist", "mnist": "fashion_mnist", "fashion_mnist": "mnist"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run. trouble: of `TROUBLES`, what is wrong with the proxies. row: of `ROWS`."""
+
+    image_set: str
+    trouble: str
+    row: str
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """Names the cell while it runs."""
+        return f"{self.image_set}, {self.trouble}: {ROWS[self.row]}, seed {self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(SharedOptions):
+    """Every cell is saved when it ends, and a rerun does only what is missing."""
+
+    image_sets: str = ",".join(_OTHER)
+    """Image sets, with commas."""
+    seeds: str = "20,21,22"
+    """Seeds of data and training, with commas."""
+    out: Path = Path("runs/foreign_proxies")
+    """Folder of the results, and of the cells that are done."""
+
+
+def cells(settings: Settings) -> list[Cell]:
+    """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
+    return [
+        Cell(image_set, trouble, row, seed)
+        for image_set in study.listed("image_sets", settings.image_sets, tuple(_OTHER)) or ()
+        for trouble in TROUBLES
+        for seed in study.whole_numbers("seeds", settings.seeds)
+        for row in ROWS
+    ]
+
+
+def prepare(data_dir: Path | None, cells: list[Cell], _: study.Progress) -> tuple[Any, Any]:
+    """A federation, and [P] which of its proxies are of classes that its clients hold."""
+    cell = cells[0]
+    data = fd.federate(fd.load(cell.image_set, data_dir), fd.parse_split("strong"), 10, cell.seed)
+    labels, pixels = data.proxies.labels, data.proxies.pixels.clone()
+    if cell.trouble == "8 and 9 unheld":
+        stay = tuple(client for client in data.clients if not {8, 9} & set(client.classes))
+        return replace(data, clients=stay), (labels < 8).numpy()
+    own, rng = np.ones(len(labels), dtype=np.bool_), np.random.default_rng((cell.seed, 1))
+    at = np.sort(rng.choice(len(labels), len(labels) // 2, replace=False))
+    own[at] = cell.trouble == "none"
+    if cell.trouble == "half rotated":
+        pixels[at] = pixels[at].rot90(1, (2, 3))
+    if cell.trouble == "half foreign":
+        pool = fd.load(_OTHER[cell.image_set], data_dir).pool
+        pixels[at] = pool.pixels[rng.choice(len(pool), len(at), replace=False)]
+    return replace(data, proxies=fd.Images(pixels, labels)), own
+
+
+def measure(_: Path | None, cell: Cell, made: tuple[Any, Any], __: study.Progress) -> study.Result:
+    """Shares of foreign and own proxies that teach in one round about all, and how rightly."""
+    (data, own), start = made, time.process_time()
+    from experiments.core.variants import EvenClasses, WithoutSurvey  # imports torch
+
+    twin = WithoutSurvey(selector=EvenClasses())
+    method = fd.SelectiveFD() if cell.row == "survey" else twin
+    once = fd.Recipe(1, fd.Schedule(0, 0, 0, proxies_per_round=len(own)))
+    run = fd.simulate(data, method=method, recipe=once, seed=cell.seed)
+    run.fit()
+    votes = run.transcript.distillation[0].result
+    teaches, right = np.zeros((2, len(own)), dtype=np.bool_)
+    teaches[votes.indices] = votes.kept
+    named = votes.predictions.argmax(axis=1)
+    right[votes.indices] = votes.kept & (named == data.proxies.labels.numpy()[votes.indices])
+    shares = ((teaches, ~own), (teaches, own), (right, teaches & own), (right, own))
+    figures = zip(FIGURES, shares, strict=True)
+    found = {name: float(hit[of].mean()) for name, (hit, of) in figures if of.any()}
+    return study.Result(cell, found, time.process_time() - start)
+
+
+def tables(results: study.Results) -> list[Table | str]:
+    """What one round labels, by image set and trouble."""
+    table = new_table("What one round labels", ("image set", "proxies", "row", *FIGURES))
+    for cell, found in study.grouped(results.cells, lambda cell: replace(cell, seed=0)).items():
+        shown = (study.measure(found, name, "{:.1%}".format) for name in FIGURES)
+        table.add_row(cell.image_set, cell.trouble, ROWS[cell.row], *shown)
+    return [table, f"Seeds of all cells: {study.seeds_of(results.cells)}."]
+
+
+STUDY = study.Study(
+    name="foreign_proxies",
+    folder="rivals",
+    about=f"What is taught where proxies are foreign. {Settings.__doc__}",
+    settings=Settings,
+    cell=Cell,
+    cells=cells,
+    group=lambda cell: (cell.image_set, cell.trouble, cell.seed),
+    prepare=prepare,
+    measure=measure,
+    shown=tables,
+)
+
+if __name__ == "__main__":
+    raise SystemExit(study.main("experiments.rivals.foreign_proxies"))

@@ -1,0 +1,1 @@
+"""All attacks on small federations made for them."""

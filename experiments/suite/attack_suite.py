@@ -1,0 +1,182 @@
+"""What can every attacker still learn? Every attack, every protocol, one leakage table.
+
+python experiments/suite/attack_suite.py --quick
+"""
+
+import difflib
+import time
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from attacks import load as load_attack
+from experiments.compare.leakage import stored, thinned
+from experiments.core.grid import later
+from experiments.core.provenance import PRIVACY_LIBRARIES
+from experiments.core.rows import working_folder
+from experiments.core.shared_options import SharedOptions
+from experiments.core.study import Progress, Result, Study, at_least, main
+from experiments.suite.scenes import ASKED_FOR, OWN, SCENES, Job, Turn, attacked, load
+from secure_fd.errors import ConfigurationError
+from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
+
+DATASETS = ("mnist5k", "mnist", "fashion_mnist")
+_SEEDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(SharedOptions):
+    """Every attack against every protocol where its capabilities exist: one leakage table.
+
+    Each scene is a set-up in which some attacks can be measured. Every row of a scene is saved when
+    it ends, and a rerun does only what is missing.
+    """
+
+    dataset: str = "mnist5k"
+    """Image set: mnist5k is bundled; mnist and fashion_mnist come from --data-dir."""
+    scenes: str = "all"
+    """Scenes to run: all, or names with commas; pooled runs where it is named."""
+    attacks: str = ""
+    """Attacks of one's own, package.module:Name with commas, on the rows of federation."""
+    dp_eps: float = 4.0
+    """Epsilon of the rows under differential privacy, from 0.01 to 50."""
+    dp_delta: float = 1e-5
+    """Delta of the record unit and of DP-SGD."""
+    seeds: int | None = None
+    """Repetitions: 3 by default, 1 with --quick."""
+    first_seed: int = 20
+    """Seed of the first repetition; those that follow have the next ones."""
+    quick: bool = False
+    """A few minutes' look: one seed, small attacks. Figures are not comparable with a full run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One protocol row of one scene under one seed, with all its attacks; the rest is its job's."""
+
+    scene: str
+    row: str
+    seed: int
+    dataset: str
+    epsilon: float
+    delta: float
+    quick: bool
+    own: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Names the cell while it runs."""
+        return f"{self.scene}: {self.row}, seed {self.seed}"
+
+    def job(self, data_dir: Path | None = None) -> Job:
+        """What its scene is given."""
+        return Job(self.dataset, data_dir, self.epsilon, self.delta, self.quick, self.own)
+
+
+def cells(settings: Settings) -> tuple[Cell, ...]:
+    """Every row of every scene and seed, seed by seed.
+
+    Raises ConfigurationError, one sentence, for the first setting that is not allowed.
+    """
+    _known("dataset", settings.dataset, DATASETS)
+    at_least(1, seeds=settings.seeds)
+    at_least(0, first_seed=settings.first_seed)
+    if not LEAST_EPSILON <= settings.dp_eps <= MOST_EPSILON:
+        allowed = f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}"
+        raise ConfigurationError("dp_eps", settings.dp_eps, allowed)
+    if not 0 < settings.dp_delta < 1:
+        raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
+    own, scenes = _own(settings.attacks), _scenes(settings.scenes)
+    count = settings.seeds or (1 if settings.quick else _SEEDS)
+    base = Cell(
+        "", "", 0, settings.dataset, settings.dp_eps, settings.dp_delta, settings.quick
+    )  # fmt: skip
+    return tuple(
+        replace(base, scene=name, row=row, seed=seed, own=own if name == OWN else ())
+        for seed in range(settings.first_seed, settings.first_seed + count)
+        for name in scenes
+        for row in load(name).rows(base.job())
+    )
+
+
+def _own(text: str) -> tuple[str, ...]:
+    """Attacks of one's own, loaded once to see that they can be."""
+    named = tuple(part.strip() for part in text.split(",") if part.strip())
+    for name in named:
+        if ":" not in name:
+            raise ConfigurationError("attacks", name, "use package.module:Name")
+        working_folder()
+        load_attack(name)
+    return named
+
+
+def _scenes(text: str) -> tuple[str, ...]:
+    if text == "all":
+        return tuple(SCENES)
+    chosen, every = [part.strip() for part in text.split(",")], (*SCENES, *ASKED_FOR)
+    for name in chosen:
+        _known("scenes", name, every, "all, or ")
+    return tuple(name for name in every if name in chosen)
+
+
+def _known(field: str, value: str, allowed: tuple[str, ...], also: str = "") -> None:
+    if value not in allowed:
+        near = difflib.get_close_matches(value, allowed, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ConfigurationError(field, value, f"use {also}one of {', '.join(allowed)}{hint}")
+
+
+def group(cell: Cell) -> Hashable:
+    """Rows of one scene and seed share a preparation."""
+    return replace(cell, row="")
+
+
+def prepare(data_dir: Path | None, cells: Sequence[Cell], progress: Progress) -> Any:  # noqa: ANN401 - the scene's own
+    """What the rows of a scene and seed share."""
+    first = cells[0]
+    return load(first.scene).prepare(first.job(data_dir), first.seed, progress)
+
+
+def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) -> Result:  # noqa: ANN401 - the scene's own
+    """Train a row and attack it. Of a curve, the points are kept at which seeds are averaged."""
+    start = time.process_time()
+    turn = Turn(cell.job(data_dir), cell.row, cell.seed, made, progress)
+    found = attacked(load(cell.scene), turn)
+    figures, pictures = stored({name: thinned(result) for name, result in found.items()})
+    seconds = time.process_time() - start
+    return Result(cell, {}, seconds, attacks=figures, pictures=pictures)
+
+
+_COSTS = {
+    "figure8": 900,
+    "figure8-published": 9000,
+    "membership": 350,
+    "extraction": 250,
+    "federation": 250,
+    "dropouts": 200,
+    "selector": 120,
+    "pooled": 5,
+}
+"""Of a row, about: so the longest scenes begin and workers end at about the same time."""
+
+STUDY = Study(
+    name="attack_suite",
+    folder="suite",
+    about="Every attack against every protocol where its capabilities exist.",
+    settings=Settings,
+    out=lambda settings: settings.out or Path("runs/attack_suite"),
+    cell=Cell,
+    cells=cells,
+    group=group,
+    prepare=prepare,
+    measure=measure,
+    shown=later("experiments.suite.suite_page:tables"),
+    image_set=lambda cell: cell.dataset,
+    cost=lambda cell: _COSTS.get(cell.scene, 100),
+    report=later("experiments.suite.suite_page:write_report"),
+    libraries=PRIVACY_LIBRARIES,
+)
+
+if __name__ == "__main__":
+    raise SystemExit(main("experiments.suite.attack_suite"))
