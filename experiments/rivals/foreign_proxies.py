@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-import secure_fd as fd
 from experiments.core import study
 from experiments.core.measures import RIGHT_OF_ALL, RIGHT_ONCE
 from experiments.core.shared_options import SharedOptions
@@ -66,8 +65,13 @@ def cells(settings: Settings) -> list[Cell]:
 
 def prepare(data_dir: Path | None, cells: list[Cell], _: study.Progress) -> tuple[Any, Any]:
     """A federation, and [P] which of its proxies are of classes that its clients hold."""
+    from secure_fd.data.federated import federate  # these import torch
+    from secure_fd.data.images import Images
+    from secure_fd.data.partition import parse_split
+    from secure_fd.data.sources import load
+
     cell = cells[0]
-    data = fd.federate(fd.load(cell.image_set, data_dir), fd.parse_split("strong"), 10, cell.seed)
+    data = federate(load(cell.image_set, data_dir), parse_split("strong"), 10, cell.seed)
     labels, pixels = data.proxies.labels, data.proxies.pixels.clone()
     if cell.trouble == "8 and 9 unheld":
         stay = tuple(client for client in data.clients if not {8, 9} & set(client.classes))
@@ -78,20 +82,23 @@ def prepare(data_dir: Path | None, cells: list[Cell], _: study.Progress) -> tupl
     if cell.trouble == "half rotated":
         pixels[at] = pixels[at].rot90(1, (2, 3))
     if cell.trouble == "half foreign":
-        pool = fd.load(_OTHER[cell.image_set], data_dir).pool
+        pool = load(_OTHER[cell.image_set], data_dir).pool
         pixels[at] = pool.pixels[rng.choice(len(pool), len(at), replace=False)]
-    return replace(data, proxies=fd.Images(pixels, labels)), own
+    return replace(data, proxies=Images(pixels, labels)), own
 
 
 def measure(_: Path | None, cell: Cell, made: tuple[Any, Any], __: study.Progress) -> study.Result:
     """Shares of foreign and own proxies that teach in one round about all, and how rightly."""
     (data, own), start = made, time.process_time()
-    from experiments.core.variants import EvenClasses, WithoutSurvey  # imports torch
+    from experiments.core.variants import EvenClasses, WithoutSurvey  # these import torch
+    from secure_fd.methods.selective_fd import SelectiveFD
+    from secure_fd.simulation.simulate import simulate
+    from secure_fd.training.recipes import Recipe, Schedule
 
     twin = WithoutSurvey(selector=EvenClasses())
-    method = fd.SelectiveFD() if cell.row == "survey" else twin
-    once = fd.Recipe(1, fd.Schedule(0, 0, 0, proxies_per_round=len(own)))
-    run = fd.simulate(data, method=method, recipe=once, seed=cell.seed)
+    method = SelectiveFD() if cell.row == "survey" else twin
+    once = Recipe(1, Schedule(0, 0, 0, proxies_per_round=len(own)))
+    run = simulate(data, method=method, recipe=once, seed=cell.seed)
     run.fit()
     votes = run.transcript.distillation[0].result
     teaches, right = np.zeros((2, len(own)), dtype=np.bool_)

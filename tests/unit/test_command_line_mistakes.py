@@ -110,7 +110,7 @@ COMPARE = {
     "--config": [f"--config {name}.toml" for name in ("nowhere", "broken", "nested")],
 }
 """Arguments of `compare` by the option, or the setting, that the sentence is about."""
-TABLE = "study accuracy_table"
+TABLE = "study accuracy"
 OTHERS = {
     "--config": ["compare --config"],
     "--dataset": ["compare --config wrong.toml", "suite --dataset mnits"],
