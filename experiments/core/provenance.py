@@ -16,7 +16,7 @@ _LIBRARIES = ("secure-fd", "torch", "numpy", "scipy")
 PRIVACY_LIBRARIES = ("cryptography", "opacus", "pycryptodome", "scikit-learn")
 """What runs with masks, noise or attacks use besides."""
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 _CODE = ("secure_fd", "attacks", "experiments", "pyproject.toml")
 """The files that a figure depends on."""
 

@@ -31,7 +31,7 @@ SAID = {"attack_suite": "attacks", "privacy_audit": "audit"}
 class Settings:
     """Write the tables of all studies into their pages."""
 
-    docs: Path = Path(__file__).parents[1] / "docs"
+    docs: Path = Path(__file__).parents[2] / "docs"
     """Folder of results.md and of results/."""
 
 
