@@ -4,7 +4,7 @@ from experiments.core.study import read_results
 from experiments.suite.attack_suite import STUDY
 from tests.programs import ROOT, ended
 
-SCRIPT = ROOT / "experiments" / "attack_suite.py"
+SCRIPT = ROOT / "experiments" / "suite" / "attack_suite.py"
 
 
 def test_a_scene_runs_and_a_second_run_has_nothing_to_do(tmp_path):

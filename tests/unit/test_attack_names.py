@@ -27,7 +27,7 @@ def run():
 
 def test_a_run_accepts_the_listed_attacks_and_refuses_all_others_by_name(run, monkeypatch):
     # The preparations of accepted attacks, which take half a minute.
-    for slow in ("on_run.one_update", "prior.train_prior"):
+    for slow in ("on_run.one_update", "inversion.prior.train_prior"):
         monkeypatch.setattr(f"attacks.{slow}", _unseen)
     refused = []
     for name in ATTACKS:

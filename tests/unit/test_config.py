@@ -110,7 +110,7 @@ def test_every_command_and_study_is_there():
 
     assert {"compare", "audit", "suite", "study"} <= set(cli.COMMANDS)
     for name in STUDIES:
-        assert study.load(f"experiments.{name}").module == f"experiments.{name}"
+        assert study.load(STUDIES[name]).module == STUDIES[name]
 
 
 @pytest.mark.parametrize(

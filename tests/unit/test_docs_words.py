@@ -56,7 +56,7 @@ def test_the_pages_are_short_enough_to_be_read():
 
 def test_pages_of_tables_lie_beside_their_data_and_say_who_wrote_them():
     for page in sorted(WRITTEN_BY_CODE):
-        assert "by `experiments/report/results_page.py` alone" in first_paragraph(page), page
+        assert "by `results_page.py` alone" in first_paragraph(page), page
         assert page.name == "all.md" or page.with_suffix(".json").is_file(), page
 
 
