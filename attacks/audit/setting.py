@@ -1,4 +1,4 @@
-"""What audits share: terms, code replaced for the length of a block, a unit as behind masks."""
+"""Shared by audits and mutations: terms, code replaced for the length of a block, audited units."""
 
 import math
 import os
@@ -10,15 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attacks.audit.bounds import Proof, printed
+from attacks.audit.bounds import printed
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.client import ClientPlan, ClientUnit
-from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD, TrainingPlan
+from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.label import NoisyLabels, RandomizedResponse
 from secure_fd.privacy.record import PooledRecordUnit, sums_for
-from secure_fd.privacy.samplers import Random, words
+from secure_fd.privacy.samplers import Random
 from secure_fd.secure_sum.base import SumPromise
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.training.dp_sgd import PrivateTrainer
@@ -27,7 +26,7 @@ from secure_fd.votes.codec import FloatArray
 
 @contextmanager
 def replaced(owner: object, name: str, value: object) -> Iterator[None]:
-    """Let `owner`, a class or a module, have `value` under an existing name, then the old one."""
+    """Give `owner`, a class or a module, `value` under an existing name for a while."""
     before = vars(owner)[name]
     setattr(owner, name, value)
     try:
@@ -40,10 +39,13 @@ def replaced(owner: object, name: str, value: object) -> Iterator[None]:
 class Setting:
     """Terms of one audit.
 
-    epsilon, delta: what the audited mechanism is asked to keep. miss: the probability that the
-    bound is wrong. size: share of the full number of trials. random: of the mechanism's noise and
-    of the attacker's coins; a seeded one makes the audit repeatable, and voids printed claims,
-    so claims are always read from a release with noise of the operating system.
+    Attributes:
+        epsilon: requested from the audited mechanism, with `delta`.
+        miss: probability that the bound is wrong.
+        size: share of the full number of trials.
+        random: source of the mechanism's noise. A seeded one makes the audit repeatable and
+            invalidates printed claims, so claims are always read from a release with noise of the
+            operating system.
     """
 
     epsilon: float
@@ -53,56 +55,32 @@ class Setting:
     random: Random = field(default=os.urandom, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "delta", "miss", "size"):
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(name, getattr(self, name), "use a number above 0")
-        for name in ("delta", "miss"):
-            if getattr(self, name) >= 1:
-                raise ConfigurationError(name, getattr(self, name), "use a number below 1")
+        for name, allowed in (("epsilon", ""), ("delta", "1"), ("miss", "1"), ("size", "")):
+            value = getattr(self, name)
+            if not 0 < value < float(allowed or "inf"):
+                below = f" and below {allowed}" if allowed else ""
+                raise ConfigurationError(name, value, f"use a finite number above 0{below}")
 
     def trials(self, full: int) -> int:
-        """The number of trials where a full audit makes `full`."""
+        """Return the number of trials where a full audit makes `full`."""
         return max(100, round(full * self.size))
-
-    def generator(self) -> np.random.Generator:
-        """For everything that is not the mechanism's own noise."""
-        return np.random.default_rng([int(word) for word in words(self.random, 4)])
-
-    def coins(self, count: int) -> FloatArray:
-        """[count] fair coins, 0 or 1: which canaries are included."""
-        return self.generator().integers(0, 2, count).astype(np.float64)
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What an audit shows. claimed: epsilon at `delta` as printed. also: further figures.
-
-    finds: the least loss that it finds, in words, where that is known beforehand.
-    """
-
-    title: str
-    proof: Proof
-    claimed: float
-    delta: float
-    also: tuple[tuple[str, float], ...] = ()
-    finds: str = ""
 
 
 # The label unit.
 
 
 def label_claim(setting: Setting) -> float:
-    """Epsilon printed after an answer of ten classes, with noise of the operating system."""
+    """Return the epsilon printed after an answer of ten classes."""
     answers = NoisyLabels(RandomizedResponse(setting.epsilon, 11), 1, setting.delta)
     answers.named(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
-    return printed(answers.guarantee()).epsilon
+    return printed(answers.guarantee())
 
 
 # Units that hide in a masked sum.
 
 
 class StandInForMasks(SumPromise):
-    """Says that it hides, as a masked sum does, and sums nothing: masks are not what is audited."""
+    """States that it hides, as a masked sum does, and sums nothing: masks are not audited."""
 
     name = "stand-in"
     hides = True
@@ -113,7 +91,7 @@ class StandInForMasks(SumPromise):
 
 
 def masked_unit(setting: Setting, plan: ClientPlan, random: Random) -> ClientUnit:
-    """A unit of any fleet that was told its votes are summed under masks."""
+    """Return a unit of any fleet whose votes are summed under masks."""
     unit = ClientUnit(setting.epsilon, setting.delta, plan, small_fleet=True, random=random)
     unit.check_sum(StandInForMasks(plan.clients))
     return unit
@@ -122,7 +100,7 @@ def masked_unit(setting: Setting, plan: ClientPlan, random: Random) -> ClientUni
 def pooled_unit(
     setting: Setting, n_features: int, n_classes: int, random: Random
 ) -> PooledRecordUnit:
-    """A pooled record unit of ten clients, told the same; as many sums as the budget pays for."""
+    """Return a pooled record unit of ten clients; as many sums as the budget pays for."""
     unit = PooledRecordUnit(
         setting.epsilon,
         setting.delta,
@@ -144,23 +122,18 @@ STEPS = 10
 SHARE = 10
 """A batch expects one record in so many."""
 BRIGHT = 1e3
-"""Of a pixel: its gradient is far above the clip, and the weights hardly move."""
+"""Value of a pixel whose gradient is far above the clip; the weights hardly move."""
 _RATE = 1e-6
-
-
-def training_plan(records: int, setting: Setting) -> TrainingPlan:
-    """Of `STEPS` steps, with the noise that the budget asks for."""
-    plan = TrainingPlan(records, records // SHARE, STEPS)
-    return plan.with_noise(calibrate(setting.epsilon, setting.delta, plan))
 
 
 def linear_trainer(
     pixels: Tensor, labels: Tensor, setting: Setting, random: Random
 ) -> PrivateTrainer:
-    """Of a network of two weights a pixel, without bias: a record's gradient has one direction.
+    """Return the trainer of a network of two weights a pixel, without bias.
 
-    (1, -1) / sqrt 2 at the record's own pixel, with the sign of its label, clipped to norm one. So
-    the weights before and after a step show that pixel's noisy sum of gradients.
+    A record's gradient has one direction: (1, -1) / sqrt 2 at the record's own pixel, with the sign
+    of its label, clipped to norm one. So the weights before and after a step show that pixel's
+    noisy sum of gradients.
     """
     linear = nn.Linear(pixels.shape[-1], 2, bias=False)
     nn.init.zeros_(linear.weight)
@@ -173,12 +146,10 @@ def linear_trainer(
     return PrivateTrainer(network, records, budget, torch.device("cpu"))
 
 
-def moves(trainer: PrivateTrainer) -> FloatArray:
-    """[T, 2, pixels] one run from zero weights: each step's noisy sum of gradients, in clips."""
+def gradient_sums(trainer: PrivateTrainer) -> FloatArray:
+    """Return [T, 2, pixels] each step's noisy sum of gradients of a run, in clips."""
     (weight,) = trainer.model.parameters()
-    with torch.no_grad():
-        weight.zero_()
-    path = [np.zeros(tuple(weight.shape))]
+    path = [weight.detach().double().numpy().copy()]
     for _ in range(STEPS):
         trainer.take_steps(1)
         path.append(weight.detach().double().numpy().copy())
@@ -186,7 +157,6 @@ def moves(trainer: PrivateTrainer) -> FloatArray:
     return np.asarray(np.diff(np.array(path), axis=0) * (-batch / _RATE))
 
 
-def gradients_of_ones(trainer: PrivateTrainer) -> FloatArray:
-    """[T, pixels] of one run, each step's sum in the direction of a record that is labelled 1."""
-    moved = moves(trainer)
-    return np.asarray((moved[:, 0] - moved[:, 1]) / math.sqrt(2))
+def sums_along_ones(sums: FloatArray) -> FloatArray:
+    """Return [T, pixels] the part of each sum in the direction of a record with label 1."""
+    return np.asarray((sums[:, 0] - sums[:, 1]) / math.sqrt(2))

@@ -1,29 +1,28 @@
-"""Does every printed epsilon survive an attack on it? One run, one table, an exit status.
+"""Attack every printed epsilon: one table, and an exit status.
 
 python experiments/privacy/privacy_audit.py --self-test
 """
 
-import math
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from attacks.audit.bounds import Finding, Kind, Verdict
-from experiments.core.codec import encode
+from attacks.audit.bounds import Verdict
 from experiments.core.study import Progress, Result, Results, Study, at_least, listed, main
 from experiments.report.tables import Table, new_table
 from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.guarantee import PrivacyUnit, format_epsilon
+from secure_fd.privacy.guarantee import format_epsilon
 
 UNITS = ("record", "label", "client")
-KINDS = ("noise-level", "mechanism")
-_LEAST_EPSILON, _MOST_EPSILON = 0.1, 16.0
+_SHARES = (0.95, 0.9, 0.8, 0.5, 0.0)
+"""Mutants of each mechanism audit, by their share of the noise: which does it find?"""
+_MISS = 1e-5
+CLAIMED, BOUND, CEILING = "claimed epsilon", "bound on epsilon", "bound of a perfect attack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +38,12 @@ class Settings:
     """Its delta."""
     unit: str = "record,label,client"
     """Units to audit, with commas."""
-    kind: str = "noise-level,mechanism"
-    """Kinds of audit, with commas, from closest to the noise to furthest."""
-    seeds: int = 1
-    """Repetitions; the table shows each cell's largest bound."""
-    noise: str = "0.95,0.9,0.8,0.5,0"
-    """Twins of each audit, by their share of the noise: which does it find? "" leaves them out."""
-    miss: float = 1e-5
-    """Chance that one bound is wrong; the table states the chance of all together."""
     quick: bool = False
     """A fifth of the trials, save for the self-test: it proves and finds less, no less truly."""
     self_test: bool = False
     """Break the real code in every known way, one at a time: each must be caught."""
     insecure_seed: int | None = None
-    """Draw all noise and coins from this seed, so that anyone gets the same bounds."""
+    """Draw all noise from this seed, so that anyone gets the same bounds."""
     out: Path | None = None
     """Folder of the results; by default runs/audit-TIME."""
     workers: int | None = None
@@ -61,94 +52,60 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One audit of the right code, of its twin with less noise, or of a mutation.
+    """One audit of the right code, of a mutant with a share of its noise, or of a mutation.
 
-    noise: the share of it that there is. size: share of the full number of trials. stream: seed of
-    all noise, None for the operating system's.
+    Attributes:
+        noise: share of it, or of what else hides the data.
+        size: share of the full number of trials.
+        stream: seed of all noise, None for the operating system's.
     """
 
     audit: str
-    repeat: int
-    noise: float
-    mutation: str
     epsilon: float
     delta: float
-    miss: float
     size: float
-    stream: int | None
+    noise: float = 1.0
+    mutation: str = ""
+    stream: int | None = None
 
     @property
     def label(self) -> str:
-        """Names the cell while it runs."""
-        kind = self.mutation or ("as it is" if self.noise == 1 else f"noise x{self.noise:g}")
-        return f"{self.audit}, {kind}, run {self.repeat}"
+        """Name of the cell while it runs."""
+        return f"{self.audit}, {self.mutation or f'noise x{self.noise:g}'}"
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
-    """Everything that is asked for, longest first so that no core waits at the end.
-
-    Raises ConfigurationError for a value that is not allowed.
-    """
-    if not _LEAST_EPSILON <= settings.epsilon <= _MOST_EPSILON:
-        allowed = f"use {_LEAST_EPSILON:g} to {_MOST_EPSILON:g}: no test tells more apart"
-        raise ConfigurationError("epsilon", settings.epsilon, allowed)
-    _inside("delta", settings.delta, 1e-12, 1e-3)
-    _inside("miss", settings.miss, 1e-9, 0.05)
-    at_least(1, seeds=settings.seeds)
+    """Return all audits that are asked for. Raises ConfigurationError for a bad value."""
+    allowed = {"epsilon": (0.1, 16.0), "delta": (1e-12, 1e-3)}
+    for name, (least, most) in allowed.items():
+        value = getattr(settings, name)
+        if not least <= value <= most:
+            raise ConfigurationError(name, value, f"use {least:g} to {most:g}")
     at_least(0, insecure_seed=settings.insecure_seed)
-    units, kinds = listed("unit", settings.unit, UNITS), listed("kind", settings.kind, KINDS)
-    made = _tasks(settings, units or UNITS, kinds or KINDS)
+    made = tuple(_planned(settings, listed("unit", settings.unit, UNITS) or UNITS))
     if settings.insecure_seed is None:
-        return tuple(made)
+        return made
     first = settings.insecure_seed << 32  # one stream a cell: each has its own number
     return tuple(replace(cell, stream=first | i) for i, cell in enumerate(made))
 
 
-def _tasks(settings: Settings, units: Sequence[str], kinds: Sequence[str]) -> list[Cell]:
+def _planned(settings: Settings, units: tuple[str, ...]) -> Iterator[Cell]:
     from attacks.audit.catalogue import AUDITS, MUTATIONS
 
-    base = Cell(
-        audit="",
-        repeat=0,
-        noise=1.0,
-        mutation="",
-        epsilon=settings.epsilon,
-        delta=settings.delta,
-        miss=settings.miss,
-        size=0.2 if settings.quick else 1.0,
-        stream=None,
-    )
-    chosen = [a for a in AUDITS.values() if a.unit in units and a.kind in kinds]
-    made = [replace(base, audit=a.name, repeat=i) for a in chosen for i in range(settings.seeds)]
-    shares = _shares(settings.noise)
-    made += [replace(base, audit=a.name, repeat=0, noise=share) for a in chosen for share in shares]
+    base = Cell("", settings.epsilon, settings.delta, 0.2 if settings.quick else 1.0)
+    for audit in AUDITS.values():
+        if audit.unit in units:
+            own = replace(base, audit=audit.name)
+            yield own
+            shares = _SHARES if audit.kind == "mechanism" else ()  # others state what they find
+            yield from (replace(own, noise=share) for share in shares)
     if settings.self_test:
-        made += [replace(base, audit=m.audit, mutation=m.name, size=m.size) for m in MUTATIONS]
-    return sorted(made, key=lambda cell: cell.audit != "dp-sgd")
-
-
-def _shares(text: str) -> tuple[float, ...]:
-    """Shares of the noise, each once."""
-    allowed = "use numbers from 0 to below 1, with commas"
-    try:
-        shares = tuple(dict.fromkeys(float(part) for part in text.split(",") if part.strip()))
-    except ValueError:
-        raise ConfigurationError("noise", text, allowed) from None
-    if not all(0 <= share < 1 for share in shares):
-        raise ConfigurationError("noise", text, allowed)
-    return shares
-
-
-def _inside(field: str, value: float, least: float, most: float) -> None:
-    if math.isnan(value) or not least <= value <= most:
-        raise ConfigurationError(field, value, f"use {least:g} to {most:g}")
-
-
-# What a cell runs.
+        for mutation in MUTATIONS:
+            yield replace(base, audit=mutation.audit, mutation=mutation.name, size=mutation.size)
 
 
 def measure(_data_dir: Path | None, cell: Cell, _made: None, progress: Progress) -> Result:
-    """Carry out one audit; a twin lives in this process for as long as its cell does."""
+    """Carry out one audit; a mutant lives in this process for as long as its cell does."""
     from attacks.audit.catalogue import AUDITS, MUTATIONS
     from attacks.audit.setting import Setting
     from secure_fd.privacy.samplers import SeededRandom
@@ -156,183 +113,99 @@ def measure(_data_dir: Path | None, cell: Cell, _made: None, progress: Progress)
     progress(0)
     start, audit = time.process_time(), AUDITS[cell.audit]
     random = os.urandom if cell.stream is None else SeededRandom(cell.stream)
-    setting = Setting(cell.epsilon, cell.delta, cell.miss, cell.size, random)
-    twin: AbstractContextManager[object] = nullcontext()
+    mutant: AbstractContextManager[object] = nullcontext()
     if cell.mutation:
-        twin = next(m for m in MUTATIONS if m.name == cell.mutation).twin()
+        mutant = next(m for m in MUTATIONS if m.name == cell.mutation).mutant()
     elif cell.noise < 1:
-        twin = audit.less(cell.noise)
-    with twin:
-        found = audit.find(setting)
-    return result_of(cell, found, time.process_time() - start)
+        mutant = audit.less(cell.noise)
+    with mutant:
+        found = audit.find(Setting(cell.epsilon, cell.delta, _MISS, cell.size, random))
+    proof = found.proof
+    figures = {CLAIMED: found.claimed, BOUND: proof.bound, CEILING: proof.ceiling}
+    notes = {"delta": found.delta, "verdict": found.verdict, "finds": found.finds}
+    notes |= {"attack": proof.attack, "trials": proof.trials}
+    return Result(cell, figures, time.process_time() - start, notes=notes)
 
 
-def result_of(cell: Cell, found: Finding, seconds: float) -> Result:
-    """A finding as the result of a cell."""
-    note = {f.name: encode(getattr(found, f.name), f.name) for f in fields(found)}
-    figures = {"claimed epsilon": found.claimed, "bound on epsilon": found.bound}
-    return Result(cell, figures, seconds, notes=dict(note))
+# The findings together.
 
 
-def finding_of(result: Result) -> Finding:
-    """The finding of a cell; an infinite ceiling is stored as text."""
-    note: dict[str, Any] = dict(result.notes)
-    return Finding(**{
-        **note,
-        "kind": Kind(note["kind"]),
-        "unit": PrivacyUnit(note["unit"]),
-        "bound": float(note["bound"]),
-        "ceiling": float(note["ceiling"]),
-        "also": tuple((name, float(value)) for name, value in note["also"]),
-    })  # fmt: skip
-
-
-# What the findings say together.
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One audit over all seeds. found: the most noise of a twin that was caught, as every twin with
-    less of it was; None where none was, and where there were none.
-
-    worst: a refuted seed where there is one, else one that cannot tell, else the largest bound.
-    """
-
-    audit: str
-    worst: Finding
-    bounds: tuple[float, ...]
-    found: float | None
-
-    @property
-    def verdict(self) -> Verdict:
-        """That of the worst seed."""
-        return self.worst.verdict
-
-    @property
-    def finds(self) -> str:
-        """The least loss that it finds: known beforehand, or the smallest of the twins'."""
-        return self.worst.finds or ("-" if self.found is None else f"noise x{self.found:g}")
-
-
-@dataclass(frozen=True, slots=True)
-class Verdicts:
-    """What all findings say together. mutations: of the self-test, by name. miss: of the run."""
-
-    rows: tuple[Row, ...]
-    mutations: Mapping[str, Finding]
-    miss: float
-
-    def wrong(self, most: float = 1.0) -> float:
-        """The chance, at most, that any refutation of rows with at most this miss is a mistake."""
-        misses = [(row.worst.miss, len(row.bounds)) for row in self.rows]
-        return min(1.0, sum(miss * seeds for miss, seeds in misses if miss <= most))
-
-    @property
-    def failures(self) -> list[str]:
-        """What makes the exit status 1, one sentence each."""
-        refuted = [
-            f"{row.audit}: a bound of {row.worst.bound:.2f} exceeds the claim of "
-            f"{format_epsilon(row.worst.claimed)}"
-            for row in self.rows
-            if row.verdict is Verdict.REFUTED
-        ]
-        missed = [
-            f"{name}: a bound of {made.bound:.2f} is within the claim of "
-            f"{format_epsilon(made.claimed)}"
-            for name, made in self.mutations.items()
-            if made.verdict is not Verdict.REFUTED
-        ]
-        return refuted + missed
-
-
-def verdicts(results: Results) -> Verdicts:
-    """Rows in the order of the audits, mutations in theirs."""
+def _of(results: Results, kind: str) -> dict[str, Result]:
+    """Return results of audits of the right code by audit, or of mutations by mutation."""
     from attacks.audit.catalogue import AUDITS, MUTATIONS
 
-    # A file may hold audits that were removed since.
-    kept = [result for result in results.cells if result.cell.audit in AUDITS]
-    found = {result.cell: finding_of(result) for result in kept}
-    rows = []
-    for name in AUDITS:
-        own = {cell: made for cell, made in found.items() if cell.audit == name}
-        right = [made for cell, made in own.items() if cell.noise == 1 and not cell.mutation]
-        twins = {cell.noise: made for cell, made in own.items() if cell.noise < 1}
-        if right:
-            bounds = tuple(made.bound for made in right)
-            rows.append(Row(name, max(right, key=_badness), bounds, _most_found(twins)))
-    known = {cell.mutation: made for cell, made in found.items() if cell.mutation}
-    mutations = {m.name: known[m.name] for m in MUTATIONS if m.name in known}
-    return Verdicts(tuple(rows), mutations, min(cell.miss for cell in found))
+    found = {r.cell.mutation or r.cell.audit: r for r in results.cells if r.cell.noise == 1}
+    names = AUDITS if kind == "audits" else [mutation.name for mutation in MUTATIONS]
+    return {name: found[name] for name in names if name in found}
 
 
-def _most_found(twins: Mapping[float, Finding]) -> float | None:
-    """The most noise of a twin that was caught, with all those that have less."""
-    found = None
-    for share, made in sorted(twins.items()):
-        if made.verdict is not Verdict.REFUTED:
+def failures(results: Results) -> list[str]:
+    """Return what makes the exit status 1, one sentence each."""
+    sentences = []
+    for kind, failing, relation in (("audits", True, "exceeds"), ("mutations", False, "is within")):
+        for name, found in _of(results, kind).items():
+            if (found.notes["verdict"] == Verdict.REFUTED) == failing:
+                bound, claimed = found.figures[BOUND], format_epsilon(found.figures[CLAIMED])
+                sentences.append(
+                    f"{name}: a bound of {bound:.2f} {relation} the claim of {claimed}"
+                )
+    return sentences
+
+
+def finds(results: Results, audit: str) -> str:
+    """Return the least loss that an audit finds: known in advance, or the smallest of the mutants'.
+
+    That is the most noise of a mutant which was caught, with all mutants that have less of it.
+    """
+    own = [r for r in results.cells if r.cell.audit == audit and not r.cell.mutation]
+    known = [str(r.notes["finds"]) for r in own if r.notes["finds"]]
+    found = "-"
+    for result in sorted(own, key=lambda result: float(result.cell.noise)):
+        if result.cell.noise == 1 or result.notes["verdict"] != Verdict.REFUTED:
             break
-        found = share
-    return found
-
-
-def _badness(made: Finding) -> tuple[bool, bool, float]:
-    verdict = made.verdict
-    refuted, silent = verdict is Verdict.REFUTED, verdict is Verdict.CANNOT_TELL
-    return refuted, silent, made.bound - made.claimed
+        found = f"noise x{result.cell.noise:g}"
+    return known[0] if known else found
 
 
 def tables(results: Results) -> list[Table | str]:
-    """The audits, the self-test, and what they mean together.
+    """Return the audits and the self-test, and what they mean together."""
+    from attacks.audit.catalogue import AUDITS
 
-    A row that cannot tell is never counted as one that holds.
-    """
-    found, cell = verdicts(results), results.cells[0].cell
-    noise = "noise of the operating system" if cell.stream is None else "all noise from a seed"
-    count = Counter(row.verdict for row in found.rows)
-    note = (
-        f"Of {len(found.rows)} audits {count[Verdict.REFUTED]} refuted the claim, "
-        f"{count[Verdict.HOLDS]} could have and did not, {count[Verdict.CANNOT_TELL]} cannot tell. "
-        "Each bound is wrong with the probability under wrong at most: any of "
-        f"those with {cell.miss:g} with {found.wrong(found.miss):.2g}, any of the table with "
-        f"{found.wrong():.2g}; {noise}. A bound below its claim proves nothing good: finds says "
-        "what the audit sees, noise of this share of the claimed deviation (of the label unit: of "
-        "the answers that are not the truth) or less, or batches whose size varies so much less. "
-        "Cannot tell: a perfect attack could not have refuted the claim (ceiling at most the "
-        "claim); such a row is no evidence for it. * on an assumption, mostly the claimed shape of "
-        "the noise."
-    )
-    mutations = [_mutations(results, found)] if found.mutations else []
-    return [_audits(found), *mutations, note, *(f"FAILED {line}" for line in found.failures)]
-
-
-def _audits(found: Verdicts) -> Table:
-    columns = ("claimed", "delta", "wrong", "bound", "ceiling", "finds", "verdict")
+    columns = ("claimed", "delta", "bound", "ceiling", "finds", "verdict")
     title = "What an attacker proves, against what is claimed"
-    table = new_table(title, ("audit", "kind", *columns), left=2)
-    for row in found.rows:
-        worst = row.worst
+    table = new_table(title, ("audit", "code", *columns), left=2)
+    audits, count = _of(results, "audits"), Counter[str]()
+    for name, result in (audits | _of(results, "mutations")).items():
+        figures, audit, verdict = result.figures, result.cell.audit, str(result.notes["verdict"])
+        if name in audits:
+            count[verdict] += 1
+        else:
+            verdict = "caught" if verdict == Verdict.REFUTED else "MISSED"
         table.add_row(
-            row.audit,
-            worst.kind,
-            format_epsilon(worst.claimed),
-            f"{worst.delta:g}",
-            f"{worst.miss:g}",
-            f"{worst.bound:.2f}{'*' if worst.assumes else ' '}",
-            f"{worst.ceiling:.1f}",
-            row.finds,
-            row.verdict,
+            audit,
+            result.cell.mutation or "as it is",
+            format_epsilon(figures[CLAIMED]),
+            f"{result.notes['delta']:g}",
+            f"{figures[BOUND]:.2f}{'*' if AUDITS[audit].assumes_shape else ' '}",
+            f"{figures[CEILING]:.1f}",
+            finds(results, audit) if name in audits else "",
+            verdict,
         )
-    return table
-
-
-def _mutations(results: Results, found: Verdicts) -> Table:
-    title = "Self-test: the real code with one thing broken"
-    table = new_table(title, ("mutation", "caught by", "claimed", "bound", "verdict"), left=2)
-    audits = {result.cell.mutation: result.cell.audit for result in results.cells}
-    for name, made in found.mutations.items():
-        caught = "caught" if made.verdict is Verdict.REFUTED else "MISSED"
-        table.add_row(name, audits[name], format_epsilon(made.claimed), f"{made.bound:.2f}", caught)
-    return table
+    seeded = results.cells[0].cell.stream is not None
+    note = (
+        f"Of {len(audits)} audits {count[Verdict.REFUTED]} refuted the claim, "
+        f"{count[Verdict.HOLDS]} could have and did not, {count[Verdict.CANNOT_TELL]} cannot tell. "
+        f"A bound is wrong with probability {_MISS:g} at most, any of the audits' with "
+        f"{_MISS * len(audits):.2g}; "
+        f"{'all noise from a seed' if seeded else 'noise of the operating system'}. "
+        "A bound below its claim proves nothing good: finds says what the audit sees, noise of "
+        "this share of the claimed deviation (of the label unit: of the answers that are not the "
+        "truth) or less, or batches whose size varies so much less. Cannot tell: a perfect attack "
+        "could not have refuted the claim (ceiling at most the claim); such a row is no evidence "
+        "for it. "
+        "* on the assumption that the noise has the claimed shape."
+    )
+    return [table, note, *(f"FAILED {line}" for line in failures(results))]
 
 
 STUDY = Study(
@@ -345,7 +218,7 @@ STUDY = Study(
     measure=measure,
     shown=tables,
     out=lambda chosen: chosen.out or Path(f"runs/audit-{datetime.now(UTC):%Y%m%d-%H%M%S}"),
-    status=lambda results: 1 if verdicts(results).failures else 0,
+    status=lambda results: 1 if failures(results) else 0,
 )
 
 if __name__ == "__main__":

@@ -121,10 +121,7 @@ OTHERS = {
     "--out": [f"{TABLE} --out file"],
     "--epsilon": [f"audit --epsilon {value}" for value in (0, 17, 99)],
     "--delta": ["audit --delta .5"],
-    "--miss": ["audit --miss .5"],
     "--unit": ["audit --unit person"],
-    "--kind": ["audit --kind mechanism,two-run"],
-    "--noise": ["audit --noise 0.9,half", "audit --noise 0.9,1"],
     "--insecure-seed": ["audit --insecure-seed=-1"],
     "--scenes": ["suite --scenes none", "suite --scenes selektor"],
     "--dp-eps": ["suite --dp-eps 0"],
@@ -134,7 +131,6 @@ OTHERS = {
     "--rows": ["study dafkd --rows dafdk", "study private_rivals --rows gdd"],
     "--seeds": [
         *(f"{TABLE} --seeds 1,x", f"{TABLE} --seeds ²", "study dp_utility --seeds=-1"),
-        "audit --seeds 0",
     ],
     "--epsilons": [f"study dp_utility --epsilons {value}" for value in ("0", "4,x", "nan")],
     "--rounds": [f"study {name} --rounds 0" for name in ("thresholds", "dp_utility")],
