@@ -501,21 +501,21 @@ def _digest(made: Plan) -> str:
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest() if own else ""
 
 
-def _cost(cell: Cell) -> int:
-    """Of a row, about, in tenths of a second: the longest ones begin, short ones fill the end."""
+def _cost(cell: Cell) -> float:
+    """Seconds of a row, about."""
     kind, unit = cell.row.kind, cell.row.unit
     if kind in HEADS:
-        return 50
+        return 5.0
     if kind == "independent":
-        return 280
+        return 28.0
     if kind == "fedavg":
-        return 700 if unit == "record" else 260
-    return 420
+        return 70.0 if unit == "record" else 26.0
+    return 42.0
 
 
-def _part_cost(part: Part) -> int:
-    """Of what rows share, in the same unit."""
-    return 150 if part.name in (WARM_UP, INVERSION) else 30
+def _part_cost(part: Part) -> float:
+    """Seconds of what rows share, about."""
+    return 15.0 if part.name in (WARM_UP, INVERSION) else 3.0
 
 
 STUDY = Study(
@@ -525,7 +525,6 @@ STUDY = Study(
     settings=Settings,
     cell=Cell,
     cells=cells,
-    group=lambda cell: cell.seed,
     prepare=prepared,
     measure=measured,
     shown=later("experiments.report.report:shown"),  # plots and pages are slow to import

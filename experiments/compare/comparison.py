@@ -15,7 +15,7 @@ from experiments.compare.promises import promised
 from experiments.core.codec import UNLESS_EMPTY
 from experiments.core.measures import ACCURACY, BYTES_UP, LAST_ROUND
 from experiments.core.rows import Attacks, RowSpec, Terms, averages, title
-from experiments.core.study import Progress, Result, Results, grouped, moments, share
+from experiments.core.study import Result, Results, grouped, moments
 from secure_fd.errors import SecureFDError
 
 if TYPE_CHECKING:
@@ -97,35 +97,30 @@ def _game(key: str) -> str:
     return f"game of {key}"
 
 
-def prepared(data_dir: Path | None, part: Part, progress: Progress) -> Any:  # noqa: ANN401 - of each part its own
+def prepared(data_dir: Path | None, part: Part) -> Any:  # noqa: ANN401 - of each part its own
     """The warm-up of a seed, or one attack that is ready for its rows; why not, where it is not."""
     from experiments.core import runs
 
     terms = replace(part.terms, data_dir=data_dir)
     if part.name == WARM_UP:
-        each = 100 / terms.clients
-        return runs.warm_up(terms, part.seed, lambda done: progress(int(each * done)))
+        return runs.warm_up(terms, part.seed)
     played = {_game(key): key for key in GAMES}.get(part.name)
     if played is not None:
         from experiments.compare import games
 
         row = games.UNPROTECTED[played]
-        return games.play(row, part.seed, part.asked, quick=part.quick, progress=progress)
+        return games.play(row, part.seed, part.asked, quick=part.quick)
     from attacks import on_run  # a row that nobody attacks does without
 
     data = runs.data_of(terms, part.seed)
     names = (part.name,)
     try:
-        return on_run.prepare(
-            names, data, part.seed, quick=part.quick, compared=True, progress=progress
-        )
+        return on_run.prepare(names, data, part.seed, quick=part.quick, compared=True)
     except SecureFDError as reason:  # see `tried`: every row goes on without this attack
         return f"{NOT_APPLICABLE}{reason}"
 
 
-def measured(
-    data_dir: Path | None, cell: Cell, made: Mapping[Part, Any], progress: Progress
-) -> Result:
+def measured(data_dir: Path | None, cell: Cell, made: Mapping[Part, Any]) -> Result:
     """Train a row and attack it. made: the warm-up, and the attacks that are ready."""
     from experiments.core import runs
 
@@ -133,17 +128,13 @@ def measured(
     warm = ready.pop(WARM_UP, None)
     baselines = {key: ready.pop(_game(key)) for key in GAMES if _game(key) in ready}
     attacks = {name: ready[name] for name in cell.attacks.names if name in ready}
-    # Training takes about half of a row's time, attacks and games a quarter each.
-    whole = 2 + bool(attacks) + bool(baselines)
-    trained, tested = 200 // whole, 100 * (2 + bool(attacks)) // whole
-    row = runs.run_row(terms, cell.row, cell.seed, warm, share(progress, 0, trained))
+    row = runs.run_row(terms, cell.row, cell.seed, warm)
     data = runs.data_of(terms, cell.seed)
     found: dict[str, AttackResult | str] = {}
     if attacks:
-        found = attacked(attacks, run_of(terms, row), share(progress, trained, tested))
+        found = attacked(attacks, run_of(terms, row))
     if baselines:
-        found |= _played(cell, baselines, share(progress, tested, 100))
-    progress(100)
+        found |= _played(cell, baselines)
     own = cell.terms.own
     shown = own is None or own.show_private
     figures, pictures = stored(_one_a_class(found, data) if shown else _without_images(found))
@@ -159,15 +150,13 @@ def measured(
     )
 
 
-def _played(cell: Cell, baselines: "Mapping[str, Found]", progress: Progress) -> "Found":
+def _played(cell: Cell, baselines: "Mapping[str, Found]") -> "Found":
     """What small runs under the row's protocol tell. baselines: of `GAMES`."""
     from experiments.compare import games
 
     names, known, quick = _asked(cell), games.Baselines(baselines), cell.attacks.quick
     try:
-        return games.played(
-            cell.terms, cell.row, cell.seed, known, names, quick=quick, progress=progress
-        )
+        return games.played(cell.terms, cell.row, cell.seed, known, names, quick=quick)
     except SecureFDError as reason:
         return dict.fromkeys(names, f"{NOT_APPLICABLE}{reason}")
 
@@ -190,15 +179,13 @@ def run_of(terms: Terms, row: "RowRun") -> "Run":
     )
 
 
-def attacked(
-    ready: "Mapping[str, Arsenal | str]", run: "Run", progress: Progress = lambda _: None
-) -> "dict[str, AttackResult | str]":
+def attacked(ready: "Mapping[str, Arsenal | str]", run: "Run") -> "dict[str, AttackResult | str]":
     """By name, the result of every attack, or why there is none. ready: as `prepared` left it."""
 
     def attempt(name: str, arsenal: "Arsenal | str") -> "AttackResult | str":
         return arsenal if isinstance(arsenal, str) else arsenal.attack(name, run)
 
-    return tried({name: partial(attempt, name, one) for name, one in ready.items()}, progress)
+    return tried({name: partial(attempt, name, one) for name, one in ready.items()})
 
 
 def _figures(row: "RowRun") -> dict[str, float]:

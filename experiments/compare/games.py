@@ -26,7 +26,6 @@ from experiments.compare.leakage import NOT_APPLICABLE, NOT_RUN, Attempt, thinne
 from experiments.compare.leakage_rows import Row
 from experiments.core.rows import RowSpec, Terms
 from experiments.core.runs import selective
-from experiments.core.study import Progress
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.fedmd import FedMD
 
@@ -34,8 +33,6 @@ Found = Mapping[str, AttackResult | str]
 """By name of `PLAYED`."""
 SERVER, BY_PROBABILITIES, BY_LABELS = PLAYED
 _QUICK_RUNS = 6
-_MADE = 60
-"""Percent of a game's time, about, until all runs are made."""
 SET_UP: Final = (
     "a game of its own: {runs} runs of three clients with eleven records a class of "
     "scikit-learn's digits, the row's method in the game's rounds, {protection}"
@@ -85,17 +82,16 @@ def played(
     names: Sequence[str],
     *,
     quick: bool,
-    progress: Progress = lambda _: None,
 ) -> Found:
     """What is found of a row, by name of `PLAYED`; a sentence where there is no such game.
 
-    known: of the same names. progress: in percent.
+    known: of the same names.
     """
     try:
         row = row_of(terms, spec, seed)
     except MissingCapabilityError as missing:
         return dict.fromkeys(names, f"{NOT_APPLICABLE}{missing}")
-    found = known.of(row) or play(row, seed, names, quick=quick, progress=progress)
+    found = known.of(row) or play(row, seed, names, quick=quick)
     runs = _QUICK_RUNS if quick else RUNS
     set_up = SET_UP.format(runs=runs, protection=_protection(row))
     return {name: _told(found[name], name, known, set_up) for name in names}
@@ -166,10 +162,8 @@ def row_of(terms: Terms, spec: RowSpec, seed: int) -> Row:
 _BY_LABELS: Final = partial(ShadowedLabels.prepare, settings=QUICK)
 
 
-def play(
-    row: Row, seed: int, names: Sequence[str], *, quick: bool, progress: Progress = lambda _: None
-) -> Found:
-    """The figures of these names; in a quick look the server's alone. progress: in percent."""
+def play(row: Row, seed: int, names: Sequence[str], *, quick: bool) -> Found:
+    """The figures of these names; in a quick look the server's alone."""
     game = small.game(seed, _QUICK_RUNS if quick else RUNS)
     networks: list[Sequence[nn.Module]] = []
     proxies = small.digits().proxies
@@ -177,7 +171,6 @@ def play(
     def seen(records: Sequence[Labelled], run_seed: int) -> View:
         run = row.make(row, records, run_seed)
         networks.append(run.models)
-        progress(_MADE * len(networks) // len(game.game.inside))
         return server_sees(run, proxies, small.CLASSES)
 
     absent = ""
@@ -196,4 +189,4 @@ def play(
         BY_LABELS: lambda: game.outside(_BY_LABELS, networks, proxies.images),
     }
     chosen = {name: attempts[name] for name in asked}
-    return found | tried(chosen, lambda done: progress(_MADE + (100 - _MADE) * done // 100))
+    return found | tried(chosen)

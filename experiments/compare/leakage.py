@@ -131,29 +131,24 @@ Attempt: TypeAlias = "Callable[[], AttackResult | str | tuple[AttackResult, ...]
 """Runs an attack: its result, first of several where it has more, or the reason not to run it."""
 
 
-def tried(
-    attempts: "Mapping[str, Attempt]", progress: Callable[[int], None] = lambda _: None
-) -> "dict[str, AttackResult | str]":
+def tried(attempts: "Mapping[str, Attempt]") -> "dict[str, AttackResult | str]":
     """Run attacks: by name, their results, or the reason why there is none.
 
     An error that this package raises on purpose is such a reason: a capability that the attacker
     lacks, data that the attack does not fit, a check of the attack's own truth that fails. One
     attack then costs its own figure only. Any other exception is a bug and is raised.
 
-    progress(n): n percent done.
-
     >>> tried({"lira": lambda: "not run: it is slow"})
     {'lira': 'not run: it is slow'}
     """
     found: dict[str, AttackResult | str] = {}
-    for done, (name, attempt) in enumerate(attempts.items(), start=1):
+    for name, attempt in attempts.items():
         try:
             result = attempt()
         except SecureFDError as reason:
             result = f"{NOT_APPLICABLE}{reason}"
         first, *more = result if isinstance(result, tuple) else (result,)
         found |= {name: first, **{other.name: other for other in more}}
-        progress(100 * done // len(attempts))
     return found
 
 

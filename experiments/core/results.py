@@ -23,11 +23,17 @@ def write(path: Path, value: object, where: str) -> None:
 def read(path: Path, kind: type[T], where: str) -> T:
     """The dataclass in a JSON file, strictly: nothing missing, nothing extra, finite numbers."""
     try:
-        content = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        return parsed(path.read_bytes(), kind, where, path.name)
     except FileNotFoundError:
         raise ConfigurationError(where, path.name, "there must be such a file") from None
+
+
+def parsed(text: bytes, kind: type[T], where: str, name: str = "") -> T:
+    """The dataclass in JSON, as strictly. name: of its file."""
+    try:
+        content = json.loads(text, parse_constant=_refuse_constant)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(path.name, str(error), "it must be JSON in UTF-8") from None
+        raise ConfigurationError(name or where, str(error), "it must be JSON in UTF-8") from None
     return decode(kind, content, where)
 
 

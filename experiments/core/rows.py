@@ -151,18 +151,21 @@ class Privacy:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What cells share: data, warm-up, and the selectors that are fitted once a process."""
+    """What cells share: data and warm-up.
+
+    one_by_one: see `runs.warmed_up`.
+    """
 
     image_set: str
     split: str
     seed: int
     clients: int
     warm_up: Schedule
+    one_by_one: bool = False
 
-    @property
-    def steps(self) -> int:
-        """Of the warm-up, those of every network counted."""
-        return self.clients * self.warm_up.warmup_steps
+    def __str__(self) -> str:
+        """Names the warm-up while it runs."""
+        return f"warm-up: {self.image_set}, {self.split}, seed {self.seed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,12 +256,6 @@ class Cell:
         """Of all rounds, those of every network counted; heads teach once, after all sums."""
         lessons = 1 if self.method in HEADS else self.rounds
         return self.clients * lessons * self.schedule.fedavg_steps
-
-    def steps_after(self, rounds: int) -> int:
-        """Of all networks, when so many rounds are done."""
-        if self.method in HEADS and rounds < self.rounds:
-            return 0
-        return self.steps * rounds // self.rounds
 
     @property
     def line(self) -> str:

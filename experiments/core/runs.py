@@ -1,17 +1,16 @@
 """The one way to a run: data, warm-up, method, sum and protection of a cell become a federation.
 
-made = prepare(data_dir, [cell], progress)                          # what cells of a group share
-found = run_cell(data_dir, cell, made, progress)                    # for a study
-row = run_row(terms, RowSpec("selective-fd"), seed, warm, progress)  # for a table with attacks
+made = {part: prepare(data_dir, part) for part in needs(cell)}  # the warm-up, once a group
+found = run_cell(data_dir, cell, made)                          # for a study
+row = run_row(terms, RowSpec("selective-fd"), seed, warm)       # for a table with attacks
 """
 
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
-from itertools import count
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -27,7 +26,7 @@ from experiments.core import rows
 from experiments.core.features import SPREAD
 from experiments.core.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost, measured
 from experiments.core.own_data import own_federation
-from experiments.core.study import Point, Progress, Result
+from experiments.core.study import Point, Result
 from experiments.core.timed_sum import TimedSum
 from experiments.core.variants import AllClasses, NetworkNamesClasses, TaughtTruth, centralised
 from experiments.paper.fixed_labels import FixedLabels, Lesson
@@ -68,7 +67,7 @@ from secure_fd.simulation.federation import Dropouts, Federation
 from secure_fd.simulation.simulate import promise
 from secure_fd.training import models
 from secure_fd.training.dp_sgd import PrivateTrainer
-from secure_fd.training.trainer import Learner, OnSteps, Trainer, default_device, run_each
+from secure_fd.training.trainer import Learner, Trainer, default_device, run_each
 from secure_fd.votes.codec import one_hot
 
 PATCHES = "_patches"
@@ -140,25 +139,42 @@ def network(name: str, n_classes: int, flat: Float32Array) -> nn.Module:
     return made
 
 
-def prepare(
-    data_dir: Path | None,
-    cells: Sequence[rows.Cell],
-    progress: Progress,
-    *,
-    one_by_one: bool = False,
-) -> Prepared:
-    """The data and the warm-up that cells of a group share; those that average need none."""
-    group = cells[0].group
+def prepare(data_dir: Path | None, group: rows.Group) -> tuple[Float32Array, ...]:
+    """Every client's parameters after the warm-up that cells of a group share."""
+    return warmed_up(group_data(data_dir, group), group, one_by_one=group.one_by_one)
+
+
+def group_data(data_dir: Path | None, group: rows.Group) -> FederatedData:
+    """The data that cells of a group share."""
     split = parse_split(group.split)
-    data = federated_data(group.image_set, data_dir, split, group.clients, group.seed)
-    if all(rows.averages(cell.method) for cell in cells):
-        return Prepared(data, ())
-    steps = Steps(progress, group.steps)
-    return Prepared(data, warmed_up(data, group, steps.add, one_by_one=one_by_one))
+    return federated_data(group.image_set, data_dir, split, group.clients, group.seed)
+
+
+def needs(cell: rows.Cell) -> tuple[rows.Group, ...]:
+    """The warm-up of a cell's group; none for methods that average."""
+    return () if rows.averages(cell.method) else (cell.group,)
+
+
+_PREPARED: dict[tuple[object, ...], Prepared] = {}
+
+
+def prepared(
+    data_dir: Path | None, cell: rows.Cell, made: Mapping[rows.Group, tuple[Float32Array, ...]]
+) -> Prepared:
+    """The data of a cell and its warm networks.
+
+    Cells of a group get one object, one after the other: what is fitted to it is kept with it.
+    """
+    key = data_dir, cell.group, *made
+    if key not in _PREPARED:
+        _PREPARED.clear()
+        warm = next(iter(made.values()), ())
+        _PREPARED[key] = Prepared(group_data(data_dir, cell.group), warm)
+    return _PREPARED[key]
 
 
 def warmed_up(
-    data: FederatedData, group: rows.Group, on_steps: OnSteps, *, one_by_one: bool = False
+    data: FederatedData, group: rows.Group, *, one_by_one: bool = False
 ) -> tuple[Float32Array, ...]:
     """Every client's parameters after the steps of the warm-up, alone.
 
@@ -172,10 +188,9 @@ def warmed_up(
         for made, images, seed in zip(networks, train, seeds, strict=True):
             trainer = Trainer(made, images, group.warm_up.sgd, seed, device)
             trainer.take_steps(group.warm_up.warmup_steps)
-            on_steps(group.warm_up.warmup_steps)
     else:
         for made, images, seed in zip(networks, train, seeds, strict=True):
-            run_each([*Learner(made, images, group.warm_up, seed, device).warm_up()], on_steps)
+            run_each([*Learner(made, images, group.warm_up, seed, device).warm_up()])
     return tuple(models.flatten(made).cpu().numpy() for made in networks)
 
 
@@ -185,7 +200,6 @@ def warmed_up(
 def federation(
     cell: rows.Cell,
     made: Prepared,
-    on_steps: OnSteps | None = None,
     protection: PrivacyMechanism | None = None,
     kept: Collection[int] = (),
 ) -> Federation:
@@ -219,7 +233,6 @@ def federation(
         releases_per_pair=cell.releases,
         seed=cell.seed,
     )
-    run.trainer = partial(run_each, on_steps=on_steps)
     run.transcript.proxies_bytes, run.transcript.keep_uploads = data.proxy_message_bytes, kept
     return run
 
@@ -478,64 +491,36 @@ def _selected(made: Prepared, cell: rows.Cell) -> Lesson:
 Runner = Federation | FixedLabels
 
 
-@dataclass(slots=True)
-class Steps:
-    """Training steps of all networks of a cell or warm-up, told in percent of `total`.
-
-    >>> told = []
-    >>> steps = Steps(told.append, total=50)
-    >>> steps.add(25)
-    >>> steps.reach(20)
-    >>> told
-    [50]
-    """
-
-    tell: Callable[[int], None]
-    total: int
-    taken: int = 0
-
-    def add(self, more: int) -> None:
-        """So many more are done."""
-        self.reach(self.taken + more)
-
-    def reach(self, taken: int) -> None:
-        """So many are done in all, or were passed over."""
-        if taken > self.taken:
-            self.taken = taken
-            self.tell(100 * taken // max(1, self.total))
-
-
-def runner_of(cell: rows.Cell, made: Prepared, on_steps: OnSteps | None = None) -> Runner:
-    """The run of a cell. on_steps: called with the training steps that are done."""
+def runner_of(cell: rows.Cell, made: Prepared) -> Runner:
+    """The run of a cell."""
     if cell.variant == rows.ALL_RECORDS:
         made = replace(made, data=centralised(made.data))
     if cell.method in rows.PROXY_LABELS:
         return fixed_labels(cell, made)
-    return federation(cell, made, on_steps)
+    return federation(cell, made)
 
 
-def run_cell(_: Path | None, cell: rows.Cell, made: Prepared, progress: Progress) -> Result:
+def run_cell(data_dir: Path | None, cell: rows.Cell, parts: Mapping[Any, Any]) -> Result:
     """Train, test and measure one cell."""
-    start, steps = time.process_time(), Steps(progress, cell.steps)
-    runner, test = runner_of(cell, made, steps.add), made.data.test
+    start, made = time.process_time(), prepared(data_dir, cell, parts)
+    runner, test = runner_of(cell, made), made.data.test
 
-    def on_round(done: int) -> None:
+    def on_round() -> None:
         del runner.transcript.parameters[:-1]  # a large model every round fills the memory
-        steps.reach(cell.steps_after(done))
 
     accuracies, points = trained(runner, cell, spread(test, _MOST_TESTED), test, on_round)
     figures = {ACCURACY: points[-1].accuracy, **measured(cell, runner, made)}
     return Result(cell, figures, time.process_time() - start, accuracies, points)
 
 
-def run_private(_: Path | None, cell: rows.Cell, made: Prepared, progress: Progress) -> Result:
+def run_private(data_dir: Path | None, cell: rows.Cell, parts: Mapping[Any, Any]) -> Result:
     """Train and test one cell, and say what it promises.
 
     Sums are in clear: masks change no bit of them.
     """
-    start, runner, test = time.process_time(), federation(cell, made), made.data.test
-    once, share = replace(cell, every=cell.rounds), 100 / cell.rounds
-    accuracies = trained(runner, once, test, test, lambda done: progress(int(share * done)))[0]
+    start, made = time.process_time(), prepared(data_dir, cell, parts)
+    runner, test = federation(cell, made), made.data.test
+    accuracies = trained(runner, replace(cell, every=cell.rounds), test, test)[0]
     claim, last = claimed(runner, made.data), diagnose(runner, made.data)
     figures = {
         ACCURACY: _mean(accuracies),
@@ -550,11 +535,15 @@ def run_private(_: Path | None, cell: rows.Cell, made: Prepared, progress: Progr
 
 
 def trained(
-    runner: Runner, cell: rows.Cell, some: Images, test: Images, on_round: Callable[[int], None]
+    runner: Runner,
+    cell: rows.Cell,
+    some: Images,
+    test: Images,
+    on_round: Callable[[], None] = lambda: None,
 ) -> tuple[tuple[float, ...], tuple[Point, ...]]:
     """Run all rounds: accuracies after the last one, and a curve.
 
-    some: the images that earlier points are tested on. on_round: called with the rounds done.
+    some: the images that earlier points are tested on. on_round: called after each.
     Raises LocalError where a client refused, but for a liar whose votes were, and for one whose
     training diverged: such a run is none of the row's.
     """
@@ -566,7 +555,7 @@ def trained(
             every_one = runner.accuracies(test if last else some)
             accuracies = honest(every_one) if cell.liar else every_one
             points.append(Point(done, _mean(accuracies), _mean(moved.up), _mean(moved.down)))
-        on_round(done)
+        on_round()
     planned = lost(runner) | ({LIAR} if cell.liar else set())
     for client, why in runner.transcript.refused.items():
         if client in planned:
@@ -597,15 +586,10 @@ class WarmUp:
     seconds: float
 
 
-def warm_up(terms: rows.Terms, seed: int, progress: Progress) -> WarmUp:
-    """Train every client alone for the schedule's warm-up steps. progress: of clients."""
+def warm_up(terms: rows.Terms, seed: int) -> WarmUp:
+    """Train every client alone for the schedule's warm-up steps."""
     start, group = time.process_time(), terms.run(rows.RowSpec("independent"), seed).group
-    clients = count(1)
-
-    def one_more(_: int) -> None:
-        progress(next(clients))
-
-    parameters = warmed_up(data_of(terms, seed), group, one_more, one_by_one=True)
+    parameters = warmed_up(data_of(terms, seed), group, one_by_one=True)
     return WarmUp(parameters, time.process_time() - start)
 
 
@@ -644,24 +628,20 @@ def run_row(
     spec: rows.RowSpec,
     seed: int,
     warm: WarmUp | None,
-    progress: Progress,
     chosen: PrivacyMechanism | None = None,
 ) -> RowRun:
     """Train one row.
 
     warm: the networks that it goes on from, None for FedAvg, which begins anew. chosen: the
-    protection, where it is not what the terms give the row. progress: percent of the training.
+    protection, where it is not what the terms give the row.
     """
     start, cell = time.process_time(), terms.run(spec, seed)
     if rows.averages(spec.kind):
         warm = None
     made = Prepared(data_of(terms, seed), () if warm is None else warm.parameters)
     test = made.data.test
-    steps = Steps(progress, cell.steps)
-    runner = federation(cell, made, steps.add, chosen, _kept(cell.rounds))
-    accuracies, curve = trained(
-        runner, cell, test, test, lambda done: steps.reach(cell.steps_after(done))
-    )
+    runner = federation(cell, made, chosen, _kept(cell.rounds))
+    accuracies, curve = trained(runner, cell, test, test)
     alone, unit = spec.kind == "independent", runner.protection
     before = 0.0 if warm is None or spec.kind in rows.HEADS else warm.seconds
     claim = None if alone else claimed(runner, made.data)

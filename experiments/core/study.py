@@ -6,14 +6,13 @@ measured, and how results are shown. Everything else is here.
 
 # ruff: noqa: ANN401 - each study has its own settings, cells and preparations
 
-import hashlib
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,7 +27,7 @@ from experiments.core import provenance
 from experiments.core.codec import NEVER, UNLESS_EMPTY, decode, encode
 from experiments.core.config import RUN, differences, written
 from experiments.core.measures import ACCURACY
-from experiments.core.results import read, write
+from experiments.core.results import parsed, read, write
 from experiments.report import tables
 from experiments.report.plots import Line, save
 from experiments.report.tables import NONE, Table, rendered, terminal_width
@@ -39,10 +38,12 @@ from secure_fd.files import write_atomically
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from experiments.core.workers import Tasks
+    from experiments.core.pool import Tasks
 
 SCHEMA = "secure-fd/study/1"
 CELL_SCHEMA = "secure-fd/cell/2"
+CELLS = "cells.jsonl"
+"""The file of finished cells, a line each."""
 CODE = "code.json"
 """The file of the code version that measured a folder's cells."""
 KEPT = "finished cells are kept; run the same again, into the same --out, to go on"
@@ -50,8 +51,6 @@ _PLACES = ("data_dir", "out", "workers")
 _OWN = (*_PLACES, "tuned", "images", "proxies")
 """Settings that no figure depends on, or whose choices the cells have in full."""
 Key = TypeVar("Key")
-Progress = Callable[[int], None]
-"""Called with the percent of a cell, or of a preparation, that is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +152,11 @@ class Study:
     name: of its files. folder: of its module. about: for --help.
     settings: a dataclass of the command line, with `out`, `workers` and, for image sets,
     `data_dir`. cell: a hashable dataclass with a `label`.
-    cells: of settings; raises ConfigurationError for a value that is not allowed. group: what cells
-    share, by default nothing; prepare: makes it once for the cells of a group that are missing.
-    measure: one cell. Both run in a worker. needs: of a cell, for a study whose cells wait for
-    parts of their own: then `prepare` makes each part once, and a cell is measured with its parts,
-    a mapping, in any worker.
+    cells: of settings; raises ConfigurationError for a value that is not allowed. measure: one
+    cell, in a worker; given what it needs. needs: of a cell, what it shares with others, by
+    hashable parts; prepare: makes a part, once a run, in a worker.
     shown: tables and sentences.
-    image_set: that must be on disk for a cell. cost: of a cell, part_cost: of a part that cells
-    need, in a unit of the study.
+    image_set: that must be on disk for a cell. cost: seconds of a cell, part_cost: of a part.
     out: the folder of settings without one. report: writes further files of a finished run into
     its folder. libraries: besides the common ones, those that figures come from. status: exit
     status of a finished run. alone: a folder holds one run; otherwise runs share their cells.
@@ -171,19 +167,18 @@ class Study:
     settings: type
     cell: type
     cells: Callable[[Any], Sequence[Any]]
-    measure: Callable[[Path | None, Any, Any, Progress], Result]
+    measure: Callable[[Path | None, Any, Mapping[Any, Any]], Result]
     shown: Callable[[Results], Sequence[Table | str]]
-    group: Callable[[Any], Hashable] = lambda cell: cell
-    prepare: Callable[[Path | None, Any, Progress], Any] = lambda *_: None
+    needs: Callable[[Any], Sequence[Hashable]] = lambda _: ()
+    prepare: Callable[[Path | None, Any], Any] = lambda *_: None
     figure: "Callable[[Results], Figure | None]" = lambda _: None
     image_set: Callable[[Any], str | None] = lambda cell: getattr(cell, "image_set", None)
-    cost: Callable[[Any], int] = lambda _: 100
-    part_cost: Callable[[Any], int] = lambda _: 100
+    cost: Callable[[Any], float] = lambda _: 60.0
+    part_cost: Callable[[Any], float] = lambda _: 10.0
     out: Callable[[Any], Path] = lambda settings: settings.out
     report: Callable[[Results, Path], None] = lambda _, __: None
     libraries: tuple[str, ...] = ("scikit-learn",)
     status: Callable[[Results], int] = lambda _: 0
-    needs: Callable[[Any], Sequence[Hashable]] | None = None
     alone: bool = False
     folder: str = "paper"
 
@@ -259,45 +254,70 @@ def at_least(least: int, **values: int | None) -> None:
 # Finished cells.
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Finished cells of a folder, one JSON file each, found by cell.
+def key_of(cell: Any) -> str:
+    """Return the text that identifies a cell."""
+    return json.dumps(encode([CELL_SCHEMA, cell], "cell"), sort_keys=True)
 
-    Studies with equal cells share a folder: an equal cell is run once.
+
+@dataclass(slots=True)
+class Store:
+    """Finished cells of a folder: a file with one JSON line for each, and files of pictures.
+
+    Studies with equal cells share a folder: an equal cell is run once. found: by `key_of`.
+
+    Raises ConfigurationError for a line that is not a result; a last line without its end was
+    interrupted, and is ignored.
     """
 
     folder: Path
     study: Study
+    found: dict[str, Result] = field(default_factory=dict)
 
-    def path(self, cell: Any) -> Path:
-        """A readable name, and a hash of the cell."""
-        key = json.dumps(encode([CELL_SCHEMA, cell], "cell"), sort_keys=True)
-        digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-        return self.folder / f"{re.sub(r'[^a-z0-9.]+', '-', cell.label.lower())}-{digest}.json"
+    def __post_init__(self) -> None:
+        if not self.lines.exists():
+            return
+        whole, _, _ = self.lines.read_bytes().rpartition(b"\n")
+        for line in whole.splitlines():
+            result = strict(self.study, parsed(line, Result, CELLS))
+            names = picture_names(result.attacks)
+            arrays = _load_arrays(self._pictures(result.cell), names)
+            self.found[key_of(result.cell)] = replace(result, pictures=arrays)
+
+    @property
+    def lines(self) -> Path:
+        """The file of results."""
+        return self.folder / CELLS
+
+    def _pictures(self, cell: Any) -> Path:
+        return self.folder / "pictures" / f"{sha256(key_of(cell).encode()).hexdigest()[:16]}.npz"
 
     def save(self, result: Result) -> None:
-        """Keep a result. Raises ConfigurationError for a result that `find` would refuse.
+        """Keep a result. Raises ConfigurationError for one that no file could give back.
 
         Its pictures come first, so that figures are never without them.
         """
-        strict(self.study, result)
-        path = self.path(result.cell)
+        result = strict(self.study, result)
         if result.pictures:
-            save_arrays(path.with_suffix(".npz"), result.pictures)
-        write(path, result, "cell")
+            save_arrays(self._pictures(result.cell), result.pictures)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        content = encode(result, "cell")
+        decode(Result, content, "cell")
+        line = json.dumps(content, ensure_ascii=False, allow_nan=False)
+        append_line(self.lines, line)
+        self.found[key_of(result.cell)] = result
 
     def find(self, cell: Any) -> Result | None:
-        """The result of a cell, None where it is missing; ConfigurationError for a wrong file."""
-        path = self.path(cell)
-        if not path.exists():
-            return None
-        found = strict(self.study, read(path, Result, "cell"))
-        if found.cell != cell:
-            raise ConfigurationError(
-                "cell", path.name, "it holds another cell: remove it to run this one again"
-            )
-        names = picture_names(found.attacks)
-        return replace(found, pictures=_load_arrays(path.with_suffix(".npz"), names))
+        """Return the result of a cell, None where it is missing."""
+        return self.found.get(key_of(cell))
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line in one write; what an interrupted write left behind is cut off first."""
+    with path.open("ab+") as file:
+        file.seek(0)
+        whole = file.read()
+        file.truncate(whole.rfind(b"\n") + 1)
+        file.write(line.encode() + b"\n")
 
 
 def save_arrays(path: Path, arrays: Pictures) -> None:
@@ -339,34 +359,75 @@ def write_results(results: Results, path: Path) -> None:
 # Running.
 
 
-def share(progress: Progress, start: int, end: int) -> Progress:
-    """Progress of a part of a task, which takes the whole from `start` to `end`."""
-    return lambda percent: progress(start + (end - start) * percent // 100)
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
     """A run, as a worker receives it. code: that of the process that started the run."""
 
     module: str
-    folder: Path
     code: provenance.Code
     data_dir: Path | None
 
-    def store(self) -> Store:
-        """Where results go. Raises ConfigurationError if the code was edited in the meantime."""
+    def study(self) -> Study:
+        """Return the study. Raises ConfigurationError if the code was edited in the meantime."""
         if provenance.code() != self.code:
             raise ConfigurationError("code", "changed", "it was edited during the run: run again")
-        return Store(self.folder, load(self.module))
+        return load(self.module)
 
 
-def missing(study: Study, cells: Iterable[Any], store: Store) -> Mapping[Hashable, list[Any]]:
-    """The cells that the store lacks, by what they share; the costliest group comes first."""
-    groups: dict[Hashable, list[Any]] = {}
-    for cell in cells:
-        if store.find(cell) is None:
-            groups.setdefault(study.group(cell), []).append(cell)
-    return dict(sorted(groups.items(), key=lambda item: -sum(map(study.cost, item[1]))))
+def prepare_part(job: Job, part: Any) -> Any:
+    """Prepare what some cells share, in a worker."""
+    return job.study().prepare(job.data_dir, part)
+
+
+def run_one(job: Job, cell: Any, made: Mapping[Hashable, Any]) -> Result:
+    """Measure a cell whose parts are made, in a worker."""
+    return job.study().measure(job.data_dir, cell, made)
+
+
+@dataclass(slots=True)
+class Schedule:
+    """Cells on their way: a part is prepared once, a cell starts when its parts are made.
+
+    A part is dropped when no waiting cell needs it any more.
+    """
+
+    study: Study
+    job: Job
+    store: Store
+    tasks: "Tasks"
+    waiting: list[Any]
+    made: dict[Hashable, Any] = field(default_factory=dict)
+    asked: set[Hashable] = field(default_factory=set)
+
+    def advance(self) -> None:
+        """Submit what can start, until every worker has work."""
+        study, job = self.study, self.job
+        for cell in list(self.waiting):
+            if self.tasks.full:
+                break
+            needed = tuple(study.needs(cell))
+            for part in needed:
+                if part not in self.asked:
+                    self.asked.add(part)
+                    then = partial(self._ready, part)
+                    self.tasks.submit(
+                        then, str(part), study.part_cost(part), prepare_part, job, part
+                    )
+            if self.made.keys() >= set(needed):
+                self.waiting.remove(cell)
+                parts = {part: self.made[part] for part in needed}
+                cost = study.cost(cell)
+                self.tasks.submit(self._save, cell.label, cost, run_one, job, cell, parts)
+        still = {part for cell in self.waiting for part in study.needs(cell)}
+        self.made = {part: value for part, value in self.made.items() if part in still}
+
+    def _ready(self, part: Hashable, value: Any) -> None:
+        self.made[part] = value
+        self.advance()
+
+    def _save(self, result: Result) -> None:
+        self.store.save(result)
+        self.advance()
 
 
 def run_missing(
@@ -381,109 +442,31 @@ def run_missing(
 
     claim: called when all was checked, before any work.
     """
-    groups = missing(study, cells, store)
-    _check_data(study, groups, data_dir)
+    waiting = [cell for cell in cells if store.find(cell) is None]
+    _check_data(study, waiting, data_dir)
     claim()
-    if not groups:
+    if not waiting:
         return
-    waiting = [cell for members in groups.values() for cell in members]
-    totals = [_total(study, members) for members in groups.values()]
-    if study.needs is not None:
-        parts = {part for cell in waiting for part in study.needs(cell)}
-        totals = [*map(study.cost, waiting), *map(study.part_cost, parts)]
-    from experiments.core.workers import working  # multiprocessing is slow to import
+    parts = {part for cell in waiting for part in study.needs(cell)}
+    total = sum(map(study.cost, waiting)) + sum(map(study.part_cost, parts))
+    from experiments.core.pool import working  # multiprocessing is slow to import
 
-    with working(workers, totals) as tasks:
-        job = Job(study.module, store.folder, provenance.code(), data_dir)
-        if study.needs is None:
-            _submit_groups(study, groups, job, tasks)
-        else:
-            _submit_apart(study, waiting, job, tasks)
+    with working(workers, total) as tasks:
+        job = Job(study.module, provenance.code(), data_dir)
+        Schedule(study, job, store, tasks, waiting).advance()
         tasks.drain()
 
 
-def _submit_groups(
-    study: Study, groups: Mapping[Hashable, list[Any]], job: Job, tasks: "Tasks"
-) -> None:
-    for members in groups.values():
-        first = members[0].label
-        label = first if len(members) == 1 else f"{first} and {len(members) - 1} more"
-        tasks.submit(_nothing, label, _total(study, members), run_group, job, members)
-
-
-def _submit_apart(study: Study, cells: Sequence[Any], job: Job, tasks: "Tasks") -> None:
-    """Prepare each part once, and measure a cell when its parts are made, the costliest first."""
-    waiting = sorted(cells, key=study.cost, reverse=True)
-    parts = {cell: tuple(study.needs(cell)) if study.needs else () for cell in cells}
-    made: dict[Hashable, Any] = {}
-
-    def start() -> None:
-        for cell in [cell for cell in waiting if made.keys() >= set(parts[cell])]:
-            waiting.remove(cell)
-            shared = {part: made[part] for part in parts[cell]}
-            tasks.submit(_nothing, cell.label, study.cost(cell), run_one, job, cell, shared)
-
-    def ready(part: Hashable, result: Any) -> None:
-        made[part] = result
-        start()
-
-    for part in dict.fromkeys(part for cell in waiting for part in parts[cell]):
-        cost = study.part_cost(part)
-        tasks.submit(partial(ready, part), str(part), cost, prepare_part, job, part)
-    start()
-
-
-def _check_data(study: Study, groups: Mapping[Hashable, list[Any]], data_dir: Path | None) -> None:
+def _check_data(study: Study, cells: Sequence[Any], data_dir: Path | None) -> None:
     """Load each image set once: what is not on disk is told before any work."""
-    from experiments.core.workers import undisturbed
+    from experiments.core.pool import undisturbed
 
     with undisturbed():  # a Ctrl-C within torch's own start may abort the process
         from secure_fd.data.sources import load as load_images
 
-    cells = [cell for members in groups.values() for cell in members]
     for image_set in dict.fromkeys(map(study.image_set, cells)):
         if image_set is not None:
             load_images(image_set, data_dir)
-
-
-def _preparation(study: Study, cells: Sequence[Any]) -> int:
-    """A preparation counts as much as a mean cell."""
-    return sum(map(study.cost, cells)) // len(cells)
-
-
-def _total(study: Study, cells: Sequence[Any]) -> int:
-    """Of a group, its preparation included."""
-    return _preparation(study, cells) + sum(map(study.cost, cells))
-
-
-def run_group(job: Job, cells: Sequence[Any], progress: Progress) -> None:
-    """Prepare a group and measure its cells in this process, each saved when it ends."""
-    store = job.store()
-    study, done = store.study, _preparation(store.study, cells)
-    made = study.prepare(job.data_dir, cells, share(progress, 0, done))
-    progress(done)
-    for cell in cells:
-        after = done + study.cost(cell)
-        store.save(study.measure(job.data_dir, cell, made, share(progress, done, after)))
-        done = after
-        progress(done)
-
-
-def prepare_part(job: Job, part: Any, progress: Progress) -> Any:
-    """Prepare what some cells need."""
-    study = job.store().study
-    return study.prepare(job.data_dir, part, share(progress, 0, study.part_cost(part)))
-
-
-def run_one(job: Job, cell: Any, made: Mapping[Hashable, Any], progress: Progress) -> None:
-    """Measure a cell whose parts are made, and save it."""
-    store = job.store()
-    own = share(progress, 0, store.study.cost(cell))
-    store.save(store.study.measure(job.data_dir, cell, made, own))
-
-
-def _nothing(_: None) -> None:
-    """The worker has saved what it found."""
 
 
 # The command line.
@@ -523,7 +506,7 @@ def run(study: Study, settings: Any, given: Sequence[str]) -> int:
     check_code(out, code)
     if study.alone:
         check_same(out, study, own)
-    store = Store(out / "cells", study)
+    store = Store(out, study)
     print(f"{len(cells)} cells, into {out}", file=sys.stderr)
     claim = partial(claim_folder, out, own, code)
     run_missing(study, cells, store, data_dir, settings.workers, claim)
@@ -559,7 +542,7 @@ def check_code(out: Path, code: provenance.Code) -> None:
             raise ConfigurationError(
                 "out", str(out), f"it holds results of {held}, this is {code}: use another folder"
             )
-    elif (out / "cells").exists():
+    elif (out / CELLS).exists():
         raise ConfigurationError(
             "out", str(out), f"it holds results without their {CODE}: use another folder"
         )
@@ -578,7 +561,7 @@ def check_same(out: Path, study: Study, own: str) -> None:
             raise ConfigurationError(
                 "out", str(out), f"it holds a run of other settings ({named}): use another folder"
             )
-    elif made.exists() or (out / "cells").exists():
+    elif made.exists() or (out / CELLS).exists():
         raise ConfigurationError(
             "out", str(out), f"it holds results without their {RUN}: use another folder"
         )

@@ -124,7 +124,6 @@ STUDY = image_study(
     cells=cells,
     tables=tables,
     figure=figure,
-    cost=lambda cell: cell.steps,
 )
 
 if __name__ == "__main__":

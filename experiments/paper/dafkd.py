@@ -277,7 +277,7 @@ STUDY = image_study(
     cells=cells,
     tables=tables,
     figure=figure,
-    cost=lambda cell: max(100, cell.steps * (10 if cell.method in ("dafkd", "feddf") else 1)),
+    cost=lambda cell: 1 + cell.steps / (10 if cell.method in ("dafkd", "feddf") else 100),
 )
 
 if __name__ == "__main__":

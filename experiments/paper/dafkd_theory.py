@@ -139,7 +139,7 @@ def as_images(x: FloatArray) -> Any:  # noqa: ANN401 - a tensor
     return torch.from_numpy(x).float().view(-1, 1, 1, 2)
 
 
-def measure(_: Path | None, cell: Cell, __: None, progress: study.Progress) -> study.Result:
+def measure(_: Path | None, cell: Cell, __: object) -> study.Result:
     """Train everything on one draw of densities and records, and measure both sides."""
     from sklearn.neighbors import KNeighborsRegressor
 
@@ -151,7 +151,6 @@ def measure(_: Path | None, cell: Cell, __: None, progress: study.Progress) -> s
     x = parts.rvs((FRESH, CLIENTS, 2), rng)[np.arange(FRESH), rng.integers(CLIENTS, size=FRESH)]
     p, truth = parts.pdf(x[:, None]).prod(axis=2).T, classes(x)
     judges = trained(records, x, cell.steps, cell.seed)
-    progress(50)
     scores = np.stack(
         [logits(judge, as_images(x)).double().numpy().reshape(-1) for judge in judges]
     )

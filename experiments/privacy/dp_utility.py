@@ -4,7 +4,7 @@ python experiments/privacy/dp_utility.py --study small
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +15,6 @@ from experiments.core.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
 from experiments.core.rows import FLEET, Cell, Privacy
 from experiments.core.shared_options import SharedOptions
 from experiments.core.study import (
-    Progress,
     Result,
     Results,
     Study,
@@ -156,26 +155,23 @@ def _fleets_of(
 # What a cell runs.
 
 
-def group(cell: Cell) -> Cell:
-    """What a preparation depends on: the warm-up, or the votes, that cells share."""
-    if cell.privacy is None:
-        return cell
-    return replace(
-        cell, variant="", privacy=Privacy("client", None) if cell.method == FLEET else None
-    )
+def needs(cell: Cell) -> tuple[Hashable, ...]:
+    """The warm-up, or the votes of a fleet."""
+    if cell.method == FLEET:
+        return (replace(cell, privacy=Privacy("client", None)),)
+    return (replace(cell.group, one_by_one=True),)
 
 
-def prepare(data_dir: Path | None, cells: Sequence[Cell], progress: Progress) -> Any:  # noqa: ANN401 - a warm-up, or a fleet's votes
-    """What cells of a group share: a warm-up, or the votes of a fleet."""
-    if cells[0].method == FLEET:
-        return later("experiments.rivals.fleets:fleet_votes")(data_dir, cells[0], progress)
-    return later("experiments.core.runs:prepare")(data_dir, cells, progress, one_by_one=True)
+def prepare(data_dir: Path | None, part: Any) -> Any:  # noqa: ANN401 - a warm-up, or a fleet's votes
+    """What cells share: a warm-up, or the votes of a fleet."""
+    votes, warm = "experiments.rivals.fleets:fleet_votes", "experiments.core.runs:prepare"
+    return later(votes if isinstance(part, Cell) else warm)(data_dir, part)
 
 
-def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) -> Result:  # noqa: ANN401 - of `prepare`
+def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Result:
     """Run and test one cell."""
     fleet, run = "experiments.rivals.fleets:run_fleet", "experiments.core.runs:run_private"
-    found: Result = later(fleet if cell.method == FLEET else run)(data_dir, cell, made, progress)
+    found: Result = later(fleet if cell.method == FLEET else run)(data_dir, cell, made)
     return found
 
 
@@ -305,7 +301,7 @@ STUDY = Study(
     out=lambda settings: settings.out or Path("runs/dp_utility"),
     cell=Cell,
     cells=cells,
-    group=group,
+    needs=needs,
     prepare=prepare,
     measure=measure,
     shown=tables,

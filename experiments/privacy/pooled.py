@@ -10,8 +10,9 @@ so that a figure can be made again; an epsilon is that of the same noise where n
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from experiments.core import study
 from experiments.core.grid import HOSPITALS, image_study
@@ -121,16 +122,15 @@ def _at(name: str, split: str, epsilons: Sequence[str], seeds: Sequence[int]) ->
             yield from (Cell(name, split, epsilon, seed, trust="all") for seed in seeds)
 
 
-def prepare(data_dir: Path | None, group: Sequence[Cell], progress: study.Progress) -> object:
+@lru_cache(maxsize=2)
+def data_at(data_dir: Path | None, image_set: str, at: str, seed: int) -> "FederatedData":
     """The data of one place and seed."""
     from secure_fd.data.federated import federate
     from secure_fd.data.partition import parse_split
     from secure_fd.data.sources import load
 
-    cell = group[0]
-    progress(0)
-    clients = 4 if cell.split == HOSPITALS else 10
-    return federate(load(cell.image_set, data_dir), parse_split(cell.split), clients, cell.seed)
+    clients = 4 if at == HOSPITALS else 10
+    return federate(load(image_set, data_dir), parse_split(at), clients, seed)
 
 
 def seeded_run(
@@ -141,7 +141,6 @@ def seeded_run(
     *,
     local: bool = False,
     honest: int | None = None,
-    on_steps: Callable[[int], None] = lambda _: None,
 ) -> "tuple[Federation, PooledRecordUnit]":
     """Pooled heads of all clients under noise that a seed foretells, so that a cell repeats.
 
@@ -149,13 +148,10 @@ def seeded_run(
     those of the smallest masked sum that are not corrupt. The unit's plan says how many sums the
     run is to have.
     """
-    from functools import partial
-
     from secure_fd.privacy.record import PooledRecordUnit
     from secure_fd.privacy.samplers import SeededRandom
     from secure_fd.simulation.build import fresh_networks, pooled_heads, secure_sum
     from secure_fd.simulation.federation import Federation
-    from secure_fd.training.trainer import run_each
 
     method = pooled_heads(epsilon, local=local)
     unit = PooledRecordUnit(
@@ -178,11 +174,10 @@ def seeded_run(
         schedule=schedule,
         seed=seed,
     )
-    run.trainer = partial(run_each, on_steps=on_steps)
     return run, unit
 
 
-def measure(data_dir: Path | None, cell: Cell, made: Any, progress: study.Progress) -> study.Result:  # noqa: ANN401, ARG001 - data loads late
+def measure(data_dir: Path | None, cell: Cell, _: object) -> study.Result:
     """Sum once or twice under noise, and let networks learn where the cell says so."""
     import time
     from dataclasses import replace
@@ -192,6 +187,7 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: study.Progre
     from secure_fd.methods.pooled_heads import HeadClient
     from secure_fd.training.recipes import distil_once
 
+    made = data_at(data_dir, cell.image_set, cell.split, cell.seed)
     start, epsilon, local = time.process_time(), float(cell.epsilon), cell.trust == "nobody"
     honest = {"enough": None, "all": len(made.clients), "nobody": 1}[cell.trust]
     schedule = distil_once(len(made.proxies), image_set=cell.image_set).schedule
@@ -202,7 +198,6 @@ def measure(data_dir: Path | None, cell: Cell, made: Any, progress: study.Progre
         schedule if cell.learns else replace(schedule, proxy_steps=0),
         local=local,
         honest=honest,
-        on_steps=lambda _: progress(50),
     )
     run.fit(unit.plan.sums)
     halves = [client.role for client in run.clients if isinstance(client.role, HeadClient)]
@@ -264,8 +259,6 @@ STUDY = image_study(
     settings=Settings,
     cell=Cell,
     cells=cells,
-    group=lambda cell: (cell.image_set, cell.split, cell.seed),
-    prepare=prepare,
     measure=measure,
     tables=tables,
     cost=lambda cell: 1000 if cell.learns else 100,

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from attacks.audit.bounds import Verdict
-from experiments.core.study import Progress, Result, Results, Study, at_least, listed, main
+from experiments.core.study import Result, Results, Study, at_least, listed, main
 from experiments.report.tables import Table, new_table
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import format_epsilon
@@ -104,13 +104,12 @@ def _planned(settings: Settings, units: tuple[str, ...]) -> Iterator[Cell]:
             yield replace(base, audit=mutation.audit, mutation=mutation.name, size=mutation.size)
 
 
-def measure(_data_dir: Path | None, cell: Cell, _made: None, progress: Progress) -> Result:
+def measure(_data_dir: Path | None, cell: Cell, _made: object) -> Result:
     """Carry out one audit; a mutant lives in this process for as long as its cell does."""
     from attacks.audit.catalogue import AUDITS, MUTATIONS
     from attacks.audit.setting import Setting
     from secure_fd.privacy.samplers import SeededRandom
 
-    progress(0)
     start, audit = time.process_time(), AUDITS[cell.audit]
     random = os.urandom if cell.stream is None else SeededRandom(cell.stream)
     mutant: AbstractContextManager[object] = nullcontext()

@@ -13,8 +13,9 @@ nobody foresees it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from experiments.core import study
 from experiments.core.grid import image_study
@@ -136,23 +137,16 @@ class Prepared:
         return np.concatenate([c.train.labels.numpy() for c in self.data.clients[first:last]])
 
 
-def prepare(data_dir: Path | None, group: Sequence[Cell], progress: study.Progress) -> object:
+@lru_cache(maxsize=1)
+def prepared(data_dir: Path | None, image_set: str, split: str, seed: int) -> Prepared:
     """The data of one place and seed, and what the public map makes of them."""
-    import torch
-
     from secure_fd.data.federated import federate
     from secure_fd.data.partition import parse_split
     from secure_fd.data.sources import load
     from secure_fd.selection.density_ratio import ReferenceSettings
 
-    cell = group[0]
-    progress(0)
-    split = parse_split(ROWS[cell.row].split)
-    data = federate(load(cell.image_set, data_dir), split, _CLIENTS, cell.seed)
-    if all(ROWS[one.row].method in ("pooled", "fedavg") for one in group):
-        return Prepared(data, (), *[torch.zeros(0).numpy()] * 2)  # they map no image themselves
+    data = federate(load(image_set, data_dir), parse_split(split), _CLIENTS, seed)
     public = ReferenceSettings().fit(data.proxies.pixels)
-    progress(50)
     return Prepared(
         data,
         [public(client.train.pixels) for client in data.clients],
@@ -161,17 +155,18 @@ def prepare(data_dir: Path | None, group: Sequence[Cell], progress: study.Progre
     )
 
 
-def measure(_: Path | None, cell: Cell, made: Any, progress: study.Progress) -> study.Result:  # noqa: ANN401 - data loads late
+def measure(data_dir: Path | None, cell: Cell, _: object) -> study.Result:
     """Run a row at its epsilon; accuracy on the test set."""
     import time
 
+    made = prepared(data_dir, cell.image_set, ROWS[cell.row].split, cell.seed)
     start, method = time.process_time(), ROWS[cell.row].method
     if method == "pooled":
         figures, notes = _ours(cell, made)
     elif method == "fedavg":
         figures, notes = _network(cell, made)
     else:
-        figures, notes = _heads(cell, made, progress)
+        figures, notes = _heads(cell, made)
     return study.Result(cell, figures, time.process_time() - start, notes=notes)
 
 
@@ -215,7 +210,7 @@ def _budget(cell: Cell) -> "Budget":
     return Budget(float(cell.epsilon), DELTA, _CLIENTS, honest)
 
 
-def _heads(cell: Cell, made: Prepared, progress: study.Progress) -> Found:
+def _heads(cell: Cell, made: Prepared) -> Found:
     """A head of all clients, or of the first few of them, each alone."""
     import numpy as np
 
@@ -226,7 +221,6 @@ def _heads(cell: Cell, made: Prepared, progress: study.Progress) -> Found:
     every, chance = [], SeededRandom(cell.seed)
     for first, last in held:
         every.append(_head(cell, made, first, last, chance))
-        progress(100 * (first + 1) // len(held) if alone else 50)
     figures = {name: float(np.mean([one[0][name] for one in every])) for name in every[0][0]}
     return figures, every[0][1]
 
@@ -333,8 +327,6 @@ STUDY = image_study(
     settings=Settings,
     cell=Cell,
     cells=cells,
-    group=lambda cell: (cell.image_set, ROWS[cell.row].split, cell.seed),
-    prepare=prepare,
     measure=measure,
     tables=tables,
     cost=lambda _: 100,

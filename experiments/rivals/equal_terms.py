@@ -10,7 +10,7 @@ own figures stand beside them: its networks take up to 20,000 rounds of 11 steps
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiments.core import published, study
 from experiments.core.grid import HOSPITALS, image_study
@@ -101,14 +101,14 @@ def _chosen(chosen: tuning.Choices, key: str, place: tuple[str, str]) -> equal_r
     return chosen[(*place, key)]
 
 
-def measure(data_dir: Path | None, cell: Cell, made: object, progress: object) -> study.Result:
+def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> study.Result:
     """A run, and what naming one class would get."""
     import torch
 
     from experiments.core import runs
 
-    found = runs.run_cell(data_dir, cell, made, progress)  # type: ignore[arg-type]
-    labels = made.data.test.labels  # type: ignore[attr-defined]
+    found = runs.run_cell(data_dir, cell, made)
+    labels = runs.group_data(data_dir, cell.group).test.labels
     majority = float(torch.bincount(labels).max() / len(labels))
     return replace(found, figures={**found.figures, MAJORITY: majority})
 

@@ -6,7 +6,6 @@ proxies through the public feature map, `release` adds every client's answers an
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -96,11 +95,10 @@ def cast_votes(
     owners: IntArray,
     reference: ProxyReference,
     indices: IntArray,
-    progress: Callable[[int], None] = lambda _: None,
 ) -> FleetVotes:
     """Votes of clients 0..max(owners) about the proxies at `indices` [M].
 
-    owners: [N]. progress hears percent. Raises LocalError where a client holds no record.
+    owners: [N]. Raises LocalError where a client holds no record.
     """
     labels = records.labels.cpu().numpy()
     order = np.lexsort((labels, owners))
@@ -119,7 +117,6 @@ def cast_votes(
         scores = _scores(records, block, reference, weights)
         votes[first:last] = _block_votes(scores, owners[block], labels[block], n_classes)
         first = last
-        progress(100 * first // n_clients)
     return FleetVotes(votes, indices)
 
 
@@ -252,19 +249,17 @@ def released_sums(
     plan: ClientPlan,
     unit: ClientUnit | None,
     present: IntArray,
-    progress: Callable[[int], None] = lambda _: None,
 ) -> NoisySums:
     """Every present client's vector, votes and noise, added up as a secure sum would.
 
     Masks would change no bit of the sum. present: the clients that are there; the shares of all
-    others are missing too. progress hears percent.
+    others are missing too.
     """
     total = np.zeros(plan.proxies * plan.classes, dtype=np.int64)
-    for done, client in enumerate(present, start=1):
+    for client in present:
         sent = one_vote_each(votes.labels[client, : plan.proxies], plan.classes, plan.scale)
         mechanism = NoNoise() if unit is None else unit.client(int(client))
         total += mechanism.perturb(sent).astype(np.int64)
-        progress(100 * done // len(present))
     room = 0 if unit is None else unit.noise_terms.room
     tally = KnowledgeCodec(plan.classes, plan.scale).decode(total, len(present), room)
     sums = (tally if unit is None else unit.debias(tally, present.tolist())).total
@@ -288,9 +283,6 @@ def one_vote_each(labels: NDArray[np.int8], n_classes: int, scale: int) -> NDArr
 # What anyone can learn from a fleet's noisy sums: one network, taught by the released labels.
 
 
-_TICKS = 20
-
-
 def learnt(
     pixels: Tensor,
     labels: IntArray,
@@ -298,19 +290,15 @@ def learnt(
     *,
     steps: int,
     seed: int,
-    progress: Callable[[int], None] = lambda _: None,
 ) -> nn.Module:
     """The paper's shared network after SGD on proxies [m, ...] and their released labels [m].
 
     Where no label stands out of the noise there is nothing to learn: the network as it begins.
-    progress hears percent.
     """
     lesson = Images(pixels, torch.from_numpy(labels))
     model = models.build(models.SHARED, n_classes, seed)
     if len(lesson) == 0:
         return model
     trainer = Trainer(model, lesson, SGD(), seed, default_device())
-    for tick in range(_TICKS):
-        trainer.take_steps(steps * (tick + 1) // _TICKS - steps * tick // _TICKS)
-        progress(100 * (tick + 1) // _TICKS)
+    trainer.take_steps(steps)
     return model

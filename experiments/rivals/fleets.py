@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from experiments.core.measures import ACCURACY, BYTES_UP, KEPT_ONCE, RIGHT_ONCE
 from experiments.core.rows import Cell, Privacy
 from experiments.core.runs import federated_data
-from experiments.core.study import Progress, Result
+from experiments.core.study import Result
 from experiments.rivals.fleet import (
     Dealt,
     Fleet,
@@ -36,7 +37,7 @@ CORRUPT = 0.1
 """Share of the clients that give no noise of their own."""
 
 
-def fleet_votes(data_dir: Path | None, cell: Cell, progress: Progress) -> FleetVotes:
+def fleet_votes(data_dir: Path | None, cell: Cell) -> FleetVotes:
     """Every client's votes about all proxies that any epsilon asks about, in a public order."""
     data = _data(data_dir, cell)
     records = concatenate([part for c in data.clients for part in (c.train, c.validation)])
@@ -44,15 +45,15 @@ def fleet_votes(data_dir: Path | None, cell: Cell, progress: Progress) -> FleetV
     owners = deal(records.labels.numpy(), _split(cell), cell.clients, data.n_classes, rng)
     indices = rng.permutation(len(data.proxies))[: cell.schedule.proxies_per_round]
     reference = shared_reference(data.proxies.pixels, ReferenceSettings())
-    return cast_votes(records, owners, reference, indices, progress)
+    return cast_votes(records, owners, reference, indices)
 
 
-def run_fleet(data_dir: Path | None, cell: Cell, votes: FleetVotes, progress: Progress) -> Result:
+def run_fleet(data_dir: Path | None, cell: Cell, parts: Mapping[Cell, FleetVotes]) -> Result:
     """Release one noisy sum, train the student on it, test it."""
-    start, data = time.process_time(), _data(data_dir, cell)
+    start, data, (votes,) = time.process_time(), _data(data_dir, cell), parts.values()
     plan, unit = _unit(data_dir, cell, votes)
     present = _present(cell)
-    sums = released_sums(votes, plan, unit, present, lambda done: progress(done // 2))
+    sums = released_sums(votes, plan, unit, present)
     asked = votes.indices[: plan.proxies]
     student = learnt(
         data.proxies.pixels[asked[sums.kept]],
@@ -60,7 +61,6 @@ def run_fleet(data_dir: Path | None, cell: Cell, votes: FleetVotes, progress: Pr
         data.n_classes,
         steps=cell.schedule.proxy_steps,
         seed=cell.seed,
-        progress=lambda done: progress(50 + done // 2),
     )
     found, claim = accuracy(student, data.test), None if unit is None else unit.guarantee()
     figures = _figures(sums, data.proxies.labels.numpy()[asked], plan, votes, present)

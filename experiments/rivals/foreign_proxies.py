@@ -9,6 +9,7 @@ should know is known here alone.
 
 import time
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +64,14 @@ def cells(settings: Settings) -> list[Cell]:
     ]
 
 
-def prepare(data_dir: Path | None, cells: list[Cell], _: study.Progress) -> tuple[Any, Any]:
+@lru_cache(maxsize=2)
+def federation_of(data_dir: Path | None, cell: Cell) -> tuple[Any, Any]:
     """A federation, and [P] which of its proxies are of classes that its clients hold."""
     from secure_fd.data.federated import federate  # these import torch
     from secure_fd.data.images import Images
     from secure_fd.data.partition import parse_split
     from secure_fd.data.sources import load
 
-    cell = cells[0]
     data = federate(load(cell.image_set, data_dir), parse_split("strong"), 10, cell.seed)
     labels, pixels = data.proxies.labels, data.proxies.pixels.clone()
     if cell.trouble == "8 and 9 unheld":
@@ -87,9 +88,9 @@ def prepare(data_dir: Path | None, cells: list[Cell], _: study.Progress) -> tupl
     return replace(data, proxies=Images(pixels, labels)), own
 
 
-def measure(_: Path | None, cell: Cell, made: tuple[Any, Any], __: study.Progress) -> study.Result:
+def measure(data_dir: Path | None, cell: Cell, _: object) -> study.Result:
     """Shares of foreign and own proxies that teach in one round about all, and how rightly."""
-    (data, own), start = made, time.process_time()
+    start, (data, own) = time.process_time(), federation_of(data_dir, replace(cell, row=""))
     from experiments.core.variants import EvenClasses, WithoutSurvey  # these import torch
     from secure_fd.methods.selective_fd import SelectiveFD
     from secure_fd.simulation.simulate import simulate
@@ -127,8 +128,6 @@ STUDY = study.Study(
     settings=Settings,
     cell=Cell,
     cells=cells,
-    group=lambda cell: (cell.image_set, cell.trouble, cell.seed),
-    prepare=prepare,
     measure=measure,
     shown=tables,
 )

@@ -5,7 +5,7 @@ python experiments/suite/attack_suite.py --quick
 
 import difflib
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from experiments.core.grid import later
 from experiments.core.provenance import PRIVACY_LIBRARIES
 from experiments.core.rows import working_folder
 from experiments.core.shared_options import SharedOptions
-from experiments.core.study import Progress, Result, Study, at_least, main
+from experiments.core.study import Result, Study, at_least, main
 from experiments.suite.scenes import ASKED_FOR, OWN, SCENES, Job, Turn, attacked, load
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
@@ -127,21 +127,21 @@ def _known(field: str, value: str, allowed: tuple[str, ...], also: str = "") -> 
         raise ConfigurationError(field, value, f"use {also}one of {', '.join(allowed)}{hint}")
 
 
-def group(cell: Cell) -> Hashable:
+def needs(cell: Cell) -> tuple[Cell, ...]:
     """Rows of one scene and seed share a preparation."""
-    return replace(cell, row="")
+    return (replace(cell, row=""),)
 
 
-def prepare(data_dir: Path | None, cells: Sequence[Cell], progress: Progress) -> Any:  # noqa: ANN401 - the scene's own
+def prepare(data_dir: Path | None, part: Cell) -> Any:  # noqa: ANN401 - the scene's own
     """What the rows of a scene and seed share."""
-    first = cells[0]
-    return load(first.scene).prepare(first.job(data_dir), first.seed, progress)
+    return load(part.scene).prepare(part.job(data_dir), part.seed)
 
 
-def measure(data_dir: Path | None, cell: Cell, made: Any, progress: Progress) -> Result:  # noqa: ANN401 - the scene's own
+def measure(data_dir: Path | None, cell: Cell, parts: Mapping[Cell, Any]) -> Result:
     """Train a row and attack it. Of a curve, the points are kept at which seeds are averaged."""
     start = time.process_time()
-    turn = Turn(cell.job(data_dir), cell.row, cell.seed, made, progress)
+    (made,) = parts.values()
+    turn = Turn(cell.job(data_dir), cell.row, cell.seed, made)
     found = attacked(load(cell.scene), turn)
     figures, pictures = stored({name: thinned(result) for name, result in found.items()})
     seconds = time.process_time() - start
@@ -168,7 +168,7 @@ STUDY = Study(
     out=lambda settings: settings.out or Path("runs/attack_suite"),
     cell=Cell,
     cells=cells,
-    group=group,
+    needs=needs,
     prepare=prepare,
     measure=measure,
     shown=later("experiments.suite.suite_page:tables"),

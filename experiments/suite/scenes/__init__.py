@@ -18,11 +18,7 @@ if TYPE_CHECKING:
     from attacks.core.base import Attack, AttackResult
     from attacks.core.view import View
 
-Progress = Callable[[int], None]
-"""Callback: percent of a task done, 0 to 100."""
 Made = TypeVar("Made")
-_TRAINED = 60
-"""Percent of a row's progress that its training counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +39,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn(Generic[Made]):
-    """One row under one seed. made: what the rows of a seed share. progress: of its training."""
+    """One row under one seed. made: what the rows of a seed share."""
 
     job: Job
     row: str
     seed: int
     made: Made = field(repr=False)
-    progress: Progress = field(default=lambda _: None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +52,7 @@ class Scene(Generic[Made]):
     """One set-up and what is measured there: rows, and attacks on each of them.
 
     name: the word of the command line and the files. about: two sentences for the report. rows:
-    key -> label of every protocol row, in the order of the table. prepare(job, seed, progress):
+    key -> label of every protocol row, in the order of the table. prepare(job, seed):
     what all rows of a seed share. attempts(turn): trains a row; attacks on it by name.
     """
 
@@ -65,7 +60,7 @@ class Scene(Generic[Made]):
     title: str
     about: str
     rows: Callable[[Job], Mapping[str, str]] = field(repr=False)
-    prepare: Callable[[Job, int, Progress], Made] = field(repr=False)
+    prepare: Callable[[Job, int], Made] = field(repr=False)
     attempts: Callable[[Turn[Made]], Mapping[str, Attempt]] = field(repr=False)
 
 
@@ -99,11 +94,7 @@ def load(name: str) -> Scene[Any]:
 
 def attacked(scene: Scene[Made], turn: Turn[Made]) -> "Mapping[str, AttackResult | str]":
     """Train a row and run every attack on it, or say which capability it lacks."""
-    training = replace(turn, progress=lambda done: turn.progress(_TRAINED * done // 100))
-    rest = 100 - _TRAINED
-    return tried(
-        scene.attempts(training), lambda done: turn.progress(_TRAINED + rest * done // 100)
-    )
+    return tried(scene.attempts(turn))
 
 
 def launched(attack: "Attack[Any, Any]", view: "View", truth: object, seed: int) -> "AttackResult":

@@ -5,7 +5,7 @@ Answers pass through all that a round's would: the client's selector and network
 the codec, and the sum.
 
     protection = protection_of(terms.run(spec, seed))
-    made = run_row(terms, spec, seed, warm, progress, chosen=protection)
+    made = run_row(terms, spec, seed, warm, chosen=protection)
     votes = injection_oracle(terms, made, data, protection)      # images [N, 1, H, W] -> [N, R, C]
     votes = choice_oracle(terms, made, data, protection)         # the same, public proxies only
     oracle = Oracle(votes, budget=1000)
@@ -40,7 +40,7 @@ from experiments.core.runs import (
     warm_up,
 )
 from experiments.privacy_compare import Settings, plan
-from experiments.suite.scenes import Job, Progress, Scene, Turn, launched
+from experiments.suite.scenes import Job, Scene, Turn, launched
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.errors import ConfigurationError, LocalError
@@ -268,25 +268,22 @@ def _theft(job: Job) -> IdealSettings:
     return QUICK if job.quick else DEFAULT
 
 
-def _prepare(job: Job, seed: int, progress: Progress) -> Arsenal:
+def _prepare(job: Job, seed: int) -> Arsenal:
     """The warm-up, the unprotected runs, the public prior, controls and the truth."""
     terms = _terms(job)
     data = data_of(terms, seed)
-    warm = warm_up(terms, seed, lambda k: progress(2 * k))
+    warm = warm_up(terms, seed)
     runs: dict[str, RowRun] = {
-        spec.labels: run_row(terms, spec, seed, warm, lambda _: None)
+        spec.labels: run_row(terms, spec, seed, warm)
         for spec in (_ROWS[key].spec for key in _rows(job))
         if spec.secure is None
     }
-    progress(50)
     public = public_of(data)
     members = labelled(concatenate([c.train for c in data.clients]))
     lesson = fit.QUICK if job.quick else fit.Fit()
     truth = inversion_truth(members, labelled(data.held_out), public, lesson, seed)
     sizes = _QUICK_PRIOR if job.quick else priors.PriorSettings()
-    trained = priors.train_prior(
-        public.proxies, sizes, seed, lambda share: progress(50 + int(40 * share))
-    )
+    trained = priors.train_prior(public.proxies, sizes, seed)
     # One prior and one set of controls for the three levels.
     search = _QUICK_SEARCH if job.quick else _SEARCH
     first = IdealK1.prepare(public, trained, seed, _theft(job), search, lesson)
@@ -295,7 +292,6 @@ def _prepare(job: Job, seed: int, progress: Progress) -> Arsenal:
         for level in (IdealK2, IdealK3)
     )
     attacks = (first, *others)
-    progress(100)
     return Arsenal(attacks, truth, warm, runs)
 
 
@@ -307,7 +303,7 @@ def _attempts(turn: Turn[Arsenal]) -> Mapping[str, Attempt]:
     if spec.secure is None and row.selector == "proxy-ratio":
         made = ready.runs[spec.labels]
     else:
-        made = run_row(terms, spec, seed, ready.warm, lambda _: None, chosen=protection)
+        made = run_row(terms, spec, seed, ready.warm, chosen=protection)
     view = _view(turn, terms, made, protection)
     teacher = unanimous_labels(terms, made, data_of(terms, seed))
     return {

@@ -27,7 +27,7 @@ from attacks.inversion.prior import train_prior
 from attacks.on_run import labelled, public_of
 from experiments.compare.leakage import Attempt
 from experiments.core.grid import paper_recipe
-from experiments.suite.scenes import Job, Progress, Scene, Turn, launched, noted
+from experiments.suite.scenes import Job, Scene, Turn, launched, noted
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import HETEROGENEOUS, Sizes
 from secure_fd.data.images import Images, concatenate
@@ -146,19 +146,16 @@ def _rows(job: Job) -> Mapping[str, str]:
     }
 
 
-def _prepared(effort: Effort, job: Job, seed: int, progress: Progress) -> Ready:
+def _prepared(effort: Effort, job: Job, seed: int) -> Ready:
     """The prior, the controls, the evaluator, and IDEAL with all of them."""
     effort = QUICK if job.quick else effort
     made = digits(job.dataset, job.data_dir, seed)
     data, outside, public = made.private, made.outside, public_of(made.private)
-    trained = train_prior(
-        outside.pixels, effort.prior, seed, lambda share: progress(int(60 * share))
-    )
+    trained = train_prior(outside.pixels, effort.prior, seed)
     classes = torch.arange(FIRST_PRIVATE, data.n_classes)
     gmi_attack = ModelInversion.prepare(
         public, trained, seed, effort.search, effort.lesson, classes
     )
-    progress(90)
     members = labelled(concatenate([client.train for client in data.clients]))
     lesson = labelled(concatenate([data.test, some(outside, len(data.test), seed)]))
     truth = inversion_truth(members, labelled(data.held_out), public, effort.lesson, seed, lesson)
@@ -254,8 +251,7 @@ def _trained(
     turn: Turn[Ready], runner: Federation, count: int, queried: Labels | None = None
 ) -> _Target:
     """Run the rounds. queried: what direct queries to the clients' networks answer."""
-    for done, _ in enumerate(runner.rounds(count), start=1):
-        turn.progress(100 * done // count)
+    runner.fit(count)
     oracles = {}
     if queried:
         answer = _direct(runner.models, queried)

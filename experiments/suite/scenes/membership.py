@@ -31,7 +31,7 @@ from attacks.membership.label_shadows import ProbeSettings, ShadowedLabels
 from attacks.membership.overfitted import all_training
 from attacks.on_run import labelled, public_of
 from experiments.compare.leakage import Attempt
-from experiments.suite.scenes import Job, Progress, Scene, Turn, noted
+from experiments.suite.scenes import Job, Scene, Turn, noted
 from secure_fd.data.federated import ClientData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import Images, concatenate
@@ -244,15 +244,12 @@ class Arena:
     facts: Mapping[str, float]
 
     @classmethod
-    def of(
-        cls, made: Prepared, row: Row, job: Job, seed: int, progress: Progress = lambda _: None
-    ) -> "Arena":
+    def of(cls, made: Prepared, row: Row, job: Job, seed: int) -> "Arena":
         """Play all runs of a row; probabilities are computed once however many attacks ask."""
         game = made.game
         played = []
         for run in game.runs:
             played.append(play(made, row, job, seed, run))
-            progress(100 * (run + 1) // len(game.runs))
         answers = tuple(
             tuple(Oracle(partial(_probabilities, network), _UNCAPPED) for network in run.networks)
             for run in played
@@ -388,7 +385,7 @@ def _rows(job: Job) -> Mapping[str, str]:
     return {key: row.label + epsilon * bool(row.noise) for key, row in _ROWS.items()}
 
 
-def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
+def _prepare(job: Job, seed: int) -> Prepared:
     """Draw candidates, proxies and test images, disjoint, and who takes part in which run.
 
     And the candidates' neighbours, which the attack on votes compares.
@@ -405,14 +402,13 @@ def _prepare(job: Job, seed: int, progress: Progress) -> Prepared:
     indirect = tuple(
         membership.IndirectMembership.prepare(public, own, k) for k, own in enumerate(each)
     )
-    progress(100)
     return Prepared(scale, game, public, data.test, indirect)
 
 
 def _attempts(turn: Turn[Prepared]) -> Mapping[str, Attempt]:
     """Play all runs of a row, and attack them by every route."""
     prepared, row = turn.made, _ROWS[turn.row]
-    arena = Arena.of(prepared, row, turn.job, turn.seed, turn.progress)
+    arena = Arena.of(prepared, row, turn.job, turn.seed)
     candidates = prepared.candidates
     shadows: dict[str, Attempt] = {
         kind.name: partial(arena.played_out, [kind(own, k) for k, own in candidates], arena.outside)

@@ -7,7 +7,7 @@ from functools import partial
 
 from attacks.on_run import Run, attack
 from experiments.compare.leakage import Attempt
-from experiments.suite.scenes import Job, Progress, Scene, Turn
+from experiments.suite.scenes import Job, Scene, Turn
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes, image_set
 from secure_fd.data.partition import Split
@@ -62,10 +62,9 @@ def _rows(job: Job) -> Mapping[str, str]:
     return {row.key: row.label for row in _every(job)}
 
 
-def _prepare(job: Job, seed: int, progress: Progress) -> dict[int, FederatedData]:
+def _prepare(job: Job, seed: int) -> dict[int, FederatedData]:
     """One class a client, by records of a block."""
     source, proxies = load(job.dataset, job.data_dir), image_set(job.dataset).sizes.proxies
-    progress(50)
     blocks = dict.fromkeys(row.block for row in _every(job))
     sizes = {b: Sizes(proxies, 0, _HELD_OUT, local=round(b * _BACK)) for b in blocks}
     return {b: federate(source, Split("strong"), _CLIENTS, seed, sizes[b]) for b in blocks}
@@ -107,7 +106,6 @@ def _attempts(turn: Turn[dict[int, FederatedData]]) -> Mapping[str, Attempt]:
     row = next(row for row in _every(turn.job) if row.key == turn.row)
     data = turn.made[row.block]
     run = Run.of(data, _run(row, turn.job, data, turn.seed), turn.seed)
-    turn.progress(100)
     return {"tracing": partial(attack, "tracing", run)}
 
 

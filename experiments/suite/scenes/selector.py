@@ -17,7 +17,7 @@ from attacks.server.selector import (
     behind,
 )
 from experiments.compare.leakage import Attempt
-from experiments.suite.scenes import Job, Progress, Scene, Turn, noted
+from experiments.suite.scenes import Job, Scene, Turn, noted
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split
@@ -129,10 +129,9 @@ def _rows(job: Job) -> Mapping[str, str]:
     return {key: rows[key] for key in _QUICK_ROWS} if job.quick else rows
 
 
-def _prepare(job: Job, seed: int, progress: Progress) -> Mapping[str, FederatedData]:
+def _prepare(job: Job, seed: int) -> Mapping[str, FederatedData]:
     """The data of one class a client, and of two, by split."""
     source = load(job.dataset, job.data_dir)
-    progress(50)
     clients = _QUICK_CLIENTS if job.quick else _CLIENTS
     return {k: federate(source, parse_split(k), clients, seed) for k in ("strong", "weak")}
 

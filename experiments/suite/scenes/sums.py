@@ -14,7 +14,7 @@ from experiments.compare.leakage import Attempt
 from experiments.core import runs
 from experiments.core.rows import RowSpec, Terms
 from experiments.privacy_compare import Plan, Settings, every_row, plan
-from experiments.suite.scenes import Job, Progress, Scene, Turn, launched
+from experiments.suite.scenes import Job, Scene, Turn, launched
 
 _QUICK_CLIENTS = 5
 
@@ -63,13 +63,11 @@ _ONCE = "-one-release"
 """How the keys of rows end that answer a proxy once in the whole run."""
 
 
-def _prepared(planned: Planned, job: Job, seed: int, progress: Progress) -> Prepared:
+def _prepared(planned: Planned, job: Job, seed: int) -> Prepared:
     plan = planned(job, "")
-    warm = runs.warm_up(plan.terms, seed, lambda done: progress(20 * done // plan.terms.clients))
+    warm = runs.warm_up(plan.terms, seed)
     names, quick, data = plan.attacks.names, plan.attacks.quick, runs.data_of(plan.terms, seed)
-    arsenal = prepare(
-        names, data, seed, quick=quick, progress=lambda share: progress(20 + 8 * share // 10)
-    )
+    arsenal = prepare(names, data, seed, quick=quick)
     return Prepared(warm, arsenal)
 
 
@@ -79,7 +77,7 @@ def _attempts(planned: Planned, turn: Turn[Prepared]) -> Mapping[str, Attempt]:
     spec = next(s for s in every_row(plan) if s.key == turn.row.removesuffix(_ONCE))
     recorder = recorder_for(plan.terms, spec)
     warm = None if spec.kind == "fedavg" else turn.made.warm
-    made = runs.run_row(plan.terms, spec, seed, warm, turn.progress, recorder)
+    made = runs.run_row(plan.terms, spec, seed, warm, recorder)
     run, view = run_of(plan.terms, made), server_view(made.transcript, arsenal.public)
     known: dict[str, Attempt] = {
         name: partial(arsenal.attack, name, run) for name in plan.attacks.names

@@ -31,7 +31,7 @@ from attacks.inversion.updates_attack import (
 )
 from attacks.on_run import labelled, public_of
 from experiments.compare.leakage import Attempt
-from experiments.suite.scenes import Job, Progress, Scene, Turn, launched, noted
+from experiments.suite.scenes import Job, Scene, Turn, launched, noted
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import Images
@@ -218,13 +218,12 @@ def _rows(job: Job) -> Mapping[str, str]:
     return {**named, _DISTILLED: "Selective-FD hard", **_IMPRINTS}
 
 
-def _prepare(job: Job, seed: int, progress: Progress) -> _Set:
+def _prepare(job: Job, seed: int) -> _Set:
     """One class a client, and its held-out records halved."""
     clients, sizes = _QUICK_CLIENTS if job.quick else _CLIENTS, _SIZES.get(job.dataset)
     source = load(job.dataset, job.data_dir)
     data = federate(source, Split("strong"), clients, seed, sizes or _DEFAULT_SIZES)
     halves = [_halves(data.held_out, client) for client in data.clients]
-    progress(100)
     return _Set(data, tuple(a for a, _ in halves), tuple(b for _, b in halves))
 
 
@@ -274,7 +273,6 @@ def _imprint(turn: Turn[_Set]) -> AttackResult:
     set_up = SetUp(batch=8)
     update = partial(one_update, set_up, data, seed, private=private, masks=True)
     lied, honest = update(lie=lying(public)), update()
-    turn.progress(100)
     found = launched(Imprint(public, set_up.recipe), lied.view, lied.records, seed)
     plain = launched(UpdateInversion(public, set_up.recipe), honest.view, honest.records, seed)
     return noted(found, {"honest_model_psnr": plain.figure}, lied.caveats)
