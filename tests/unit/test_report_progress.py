@@ -7,10 +7,10 @@ import threading
 import time
 
 import pytest
+from experiments.core.progress import Event, board
 from rich.console import Console
 
 from experiments.core import progress
-from experiments.core.progress import Event, board
 
 
 def _console(*, terminal: bool = False) -> tuple[Console, io.StringIO]:
