@@ -70,7 +70,8 @@ class Board:
 
     def finish(self, task: Task, running: list[Task]) -> None:
         """Count a finished task, and print a line about it."""
-        seconds = time.monotonic() - (task.start or time.monotonic())
+        now = time.monotonic()
+        seconds = now - (task.start or now)
         self.finished, self.spent = self.finished + task.cost, self.spent + seconds
         line = f"{100 * self.finished / self.total:3.0f} %  {task.label}: {human_seconds(seconds)}"
         if running or self.finished < self.total:
@@ -107,7 +108,7 @@ class Tasks:
         """Wait until nothing is pending; what `then` submits is waited for as well."""
         while self.pending:
             done, _ = wait(self.pending, timeout=_TICK, return_when=FIRST_COMPLETED)
-            for future in done:
+            for future in [future for future in self.pending if future in done]:
                 task, found = self.pending.pop(future), future.result()
                 self.board.finish(task, list(self.pending.values()))
                 task.then(found)

@@ -5,7 +5,7 @@ predicts the images as they are.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -294,16 +294,10 @@ class Steps:
         self.trainer.take_steps(self.count, self.pixels, self.targets)
 
 
-OnSteps = Callable[[int], None]
-"""Progress callback: so many more steps are done; one step of each of three networks is three."""
-
-
-def run_each(jobs: Sequence[Steps], on_steps: OnSteps | None = None) -> None:
+def run_each(jobs: Sequence[Steps]) -> None:
     """Run the training of one client after another, in order."""
     for job in jobs:
         job.run()
-        if on_steps is not None:
-            on_steps(job.count)
 
 
 _WARM_UP = 2**30

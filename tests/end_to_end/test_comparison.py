@@ -161,7 +161,7 @@ def test_the_run_leaves_its_page_and_names_nothing_of_this_machine(folder):
     assert "follow from the public seed 20, so that rows can be compared" in text
     assert all(name in page for name in ("Selective-FD hard + masks", "FedAvg + DP-SGD"))
     assert {path.name for path in folder.iterdir()} == {
-        *("cells", "code.json", "privacy_compare.json", "privacy_compare.txt"),
+        *("cells.jsonl", "code.json", "privacy_compare.json", "privacy_compare.txt"),
         *("report.html", "run.toml"),
         *("accuracy.png", "accuracy_bytes.png", "attacks.png", "roc.png"),
     }
@@ -169,7 +169,7 @@ def test_the_run_leaves_its_page_and_names_nothing_of_this_machine(folder):
 
 def test_a_second_run_into_the_same_folder_has_nothing_to_do(folder, monkeypatch):
     """In this process, where a worker would be missed."""
-    monkeypatch.setattr(study, "_submit_apart", None)
+    monkeypatch.setattr(study, "Schedule", None)
     before = read_results(STUDY, folder / "privacy_compare.json").cells
     assert main([*COMMAND, f"--out={folder}"]) == 0
     assert read_results(STUDY, folder / "privacy_compare.json").cells == before

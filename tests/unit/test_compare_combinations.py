@@ -45,10 +45,6 @@ COVERING = [
 ]
 
 
-def silent(_: int) -> None:
-    """Discard the progress."""
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder a class."""
@@ -107,11 +103,11 @@ def combination(folder: Path, split: str, units: str, *, secure: bool) -> list[C
 
 @cache
 def ready(part: Part) -> Any:
-    return prepared(None, part, silent)
+    return prepared(None, part)
 
 
 def result(cell: Cell) -> Result:
-    return measured(None, cell, {part: ready(part) for part in needs(cell)}, silent)
+    return measured(None, cell, {part: ready(part) for part in needs(cell)})
 
 
 def figures_of(row: RowSpec) -> set[str]:

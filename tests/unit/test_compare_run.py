@@ -61,13 +61,9 @@ def planned(epsilon, drop=0.0) -> Terms:
 NAMES = ("label-distribution",)
 
 
-def silent(_: int) -> None:
-    """Nobody watches."""
-
-
 @pytest.fixture(scope="module")
 def warm():
-    return runs.warm_up(planned(None), 0, silent)
+    return runs.warm_up(planned(None), 0)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +73,7 @@ def trained(warm):
     @cache
     def row(spec, epsilon=None):
         start = None if spec.kind == "fedavg" else warm
-        return runs.run_row(planned(epsilon), spec, 0, start, silent)
+        return runs.run_row(planned(epsilon), spec, 0, start)
 
     return row
 
@@ -140,7 +136,7 @@ def test_a_row_s_repr_shows_no_parameters(trained, warm):
 def test_dropouts_are_those_of_the_seed_collected_by_client_and_stage(warm):
     terms, plan_of = replace(planned(None, drop=0.2), rounds=4), Dropouts(0.2, seed=3)
     expected = Counter(pair for r in range(4) for pair in plan_of.plan(r, 3).items())
-    faulty = runs.run_row(terms, HARD, 3, warm, silent)
+    faulty = runs.run_row(terms, HARD, 3, warm)
     figures, missing = comparison._figures(faulty), comparison._notes(faulty)["missing"]
     found = {
         (client, Stage(stage)): count
@@ -157,7 +153,7 @@ def test_dropouts_are_those_of_the_seed_collected_by_client_and_stage(warm):
 def test_a_row_whose_every_round_was_void_is_still_a_row(warm, arsenal):
     lost = planned(None, drop=0.999999)
     for spec, start in ((HARD, warm), (RowSpec("fedavg"), None)):
-        made = runs.run_row(lost, spec, 0, start, silent)
+        made = runs.run_row(lost, spec, 0, start)
         assert made.transcript.aborted_rounds == 1
         assert made.diagnostics == {}
         found = attacks_on(made, arsenal, lost)
@@ -208,7 +204,7 @@ def test_an_attack_that_fails_its_own_check_costs_its_own_figure_alone(
     failing = replace(arsenal, ready={"tracing": fail})
     part = Part("tracing", planned(None), 0, quick=True)
     monkeypatch.setattr(on_run, "prepare", fail)
-    makers = (lambda: failing), lambda: prepared(None, part, silent)
+    makers = (lambda: failing), lambda: prepared(None, part)
     for make in makers:
         if isinstance(error, KeyError):
             with pytest.raises(KeyError):
@@ -219,11 +215,11 @@ def test_an_attack_that_fails_its_own_check_costs_its_own_figure_alone(
         assert isinstance(found["label-distribution"], AttackResult)
 
 
-def result_of(settings, tell=silent) -> Result:
+def result_of(settings) -> Result:
     """The one cell of a comparison, with all that it needs."""
     [cell] = cells(settings)
-    parts = {part: prepared(None, part, silent) for part in needs(cell)}
-    return measured(None, cell, parts, tell)
+    parts = {part: prepared(None, part) for part in needs(cell)}
+    return measured(None, cell, parts)
 
 
 def test_data_that_is_no_picture_has_attacks_that_need_none(tmp_path, monkeypatch):
@@ -302,10 +298,7 @@ def test_a_cell_keeps_an_inverted_picture_of_each_class_that_somebody_holds(monk
     """With a prior of a few steps: what is found does not matter here."""
     monkeypatch.setattr(priors, "QUICK_PRIOR", priors.PriorSettings(4, 2, steps=2, batch=4))
     monkeypatch.setattr(gmi, "QUICK", gmi.InversionSettings(steps=2, restarts=1, per_class=2))
-    told = []
-    found = result_of(Settings(**TINY, rows="fedavg", attacks="inversion"), told.append)
-    assert told == sorted(told)
-    assert told[-1] == 100
+    found = result_of(Settings(**TINY, rows="fedavg", attacks="inversion"))
     inverted = found.attacks["inversion"]
     assert isinstance(inverted, AttackFigure)
     assert inverted.unit == "dB"
@@ -334,8 +327,8 @@ def figures_of(found: Result) -> object:
 def test_a_noisy_row_of_a_public_image_set_repeats_to_the_last_bit(spec):
     """The attack is a training of its own, with DP-SGD where the row has it."""
     cell = Cell(planned(4.0), spec, 0, Attacks(("update-inversion",), quick=True))
-    made = {part: prepared(None, part, silent) for part in needs(cell)}
-    once, again = (measured(None, cell, made, silent) for _ in range(2))
+    made = {part: prepared(None, part) for part in needs(cell)}
+    once, again = (measured(None, cell, made) for _ in range(2))
     assert figures_of(once) == figures_of(again)
     assert once.notes["noise"] == "seeded"
     assert SEEDED_NOISE in str(once.notes["guarantee"])
@@ -346,7 +339,7 @@ def test_the_claim_of_seeded_noise_is_that_of_fresh_noise(trained, warm, spec, m
     seeded = trained(spec, 4.0)
     monkeypatch.setattr(runs, "seeds_noise", lambda _: False)
     start = None if spec.kind == "fedavg" else warm
-    fresh = runs.run_row(planned(4.0), spec, 0, start, silent)
+    fresh = runs.run_row(planned(4.0), spec, 0, start)
     assert seeded.privacy is not None
     assert seeded.privacy == fresh.privacy
     assert (seeded.seeded, fresh.seeded) == (True, False)
@@ -358,7 +351,7 @@ def test_a_protection_that_is_given_draws_fresh_noise(warm):
     given = runs.protection_of(terms.run(NOISY[0], 0), runs.data_of(terms, 0))
     assert isinstance(given, LabelUnit)
     assert given.random is os.urandom
-    assert not runs.run_row(terms, NOISY[0], 0, warm, silent, chosen=given).seeded
+    assert not runs.run_row(terms, NOISY[0], 0, warm, chosen=given).seeded
 
 
 def test_noise_on_the_user_s_own_data_is_fresh():

@@ -85,7 +85,7 @@ def test_a_folder_takes_the_run_that_it_holds_and_no_other(tmp_path):
         check_same(tmp_path, STUDY, written(settings("--dp-eps", "2", "--quick")))
 
 
-@pytest.mark.parametrize("name", ["cells/", "privacy_compare.json"])
+@pytest.mark.parametrize("name", ["cells.jsonl", "privacy_compare.json"])
 def test_results_that_nobody_can_place_are_left_alone(tmp_path, name):
     path = tmp_path / name
     path.mkdir() if name.endswith("/") else path.write_text("{}")

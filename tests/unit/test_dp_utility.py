@@ -8,7 +8,7 @@ import pytest
 from experiments.core.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
 from experiments.core.rows import FLEET, Cell, Privacy
 from experiments.core.study import Result
-from experiments.privacy.dp_utility import measure, prepare
+from experiments.privacy.dp_utility import measure, needs, prepare
 from experiments.rivals.fleets import fleet_votes
 from secure_fd.errors import LocalError
 from secure_fd.training.recipes import Schedule
@@ -41,17 +41,13 @@ def privacy_of(made: Result) -> dict[str, object]:
     return dict(found) if isinstance(found, dict) else {}
 
 
-def silent(_: int) -> None:
-    """Nobody watches."""
-
-
 def run(cell: Cell, made: object) -> Result:
-    return measure(None, cell, made, silent)
+    return measure(None, cell, {needs(cell)[0]: made})
 
 
 @pytest.fixture(scope="module")
 def warm():
-    return prepare(None, [PLAIN], silent)
+    return prepare(None, needs(PLAIN)[0])
 
 
 @pytest.mark.parametrize(
@@ -59,10 +55,9 @@ def warm():
     [None, Privacy("label", 4.0)],
 )
 def test_a_cell_carries_the_promise_of_its_unit_and_no_other(warm, privacy):
-    cell, told = replace(PLAIN, privacy=privacy), list[int]()
-    made = measure(None, cell, warm, told.append)
+    cell = replace(PLAIN, privacy=privacy)
+    made = run(cell, warm)
     assert made.cell == cell
-    assert told == [100]
     assert len(made.per_client) == 3
     assert made.accuracy == np.mean(made.per_client)
     promised = privacy_of(made)
@@ -73,7 +68,7 @@ def test_a_cell_carries_the_promise_of_its_unit_and_no_other(warm, privacy):
 
 
 def test_a_fleet_pays_for_noise_and_says_what_it_released():
-    votes = prepare(None, [FLEET_CELL], silent)
+    votes = prepare(None, needs(FLEET_CELL)[0])
     clean = run(FLEET_CELL, votes)
     noisy = run(replace(FLEET_CELL, privacy=Privacy("client", 4.0, small_fleet=True)), votes)
     assert clean.notes["privacy"] is None
@@ -93,6 +88,6 @@ def test_a_fleet_pays_for_noise_and_says_what_it_released():
 
 
 def test_a_fleet_without_a_unit_is_refused():
-    votes = fleet_votes(None, FLEET_CELL, silent)
+    votes = fleet_votes(None, FLEET_CELL)
     with pytest.raises(LocalError, match="needs a client unit"):
         run(replace(FLEET_CELL, privacy=None), votes)

@@ -9,7 +9,7 @@ from experiments.rivals.foreign_proxies import (
     Cell,
     Settings,
     cells,
-    prepare,
+    federation_of,
 )
 from experiments.rivals.foreign_proxies import measure as measured
 from secure_fd.errors import ConfigurationError
@@ -28,11 +28,9 @@ def test_every_trouble_and_row_is_run():
 def test_selective_fd_drops_foreign_proxies_which_its_twin_teaches():
     """Half of the digits' 400 proxies rotated; the digits of two classes in nobody's hands."""
     for trouble, share in (("half rotated", 0.5), ("8 and 9 unheld", 0.8)):
-        made = prepare(None, [Cell("digits", trouble, "survey", 0)], print)
-        assert made[1].mean() == pytest.approx(share)
-        kept, lost = (
-            measured(None, Cell("digits", trouble, row, 0), made, print).figures for row in ROWS
-        )
+        own = federation_of(None, Cell("digits", trouble, "", 0))[1]
+        assert own.mean() == pytest.approx(share)
+        kept, lost = (measured(None, Cell("digits", trouble, row, 0), {}).figures for row in ROWS)
         foreign, own, right, _ = FIGURES
         assert kept[foreign] < 0.15
         assert lost[foreign] > 0.9

@@ -16,10 +16,6 @@ METHOD = "examples.own_method:Majority"
 ATTACK = "examples.own_attack:LargestClass"
 
 
-def silent(_: int) -> None:
-    """No progress is shown."""
-
-
 def test_a_method_and_an_attack_of_one_s_own_run_in_a_row_each():
     made = plan(
         Settings(
@@ -37,8 +33,8 @@ def test_a_method_and_an_attack_of_one_s_own_run_in_a_row_each():
     own = [spec for spec in row_specs(made) if spec.own]
     assert [spec.key for spec in own] == ["majority", "majority-masks"]
     assert [spec.label for spec in own] == ["Majority", "Majority + masks"]
-    warm = runs.warm_up(made.terms, 0, silent)
-    clear, masked = (runs.run_row(made.terms, spec, 0, warm, silent) for spec in own)
+    warm = runs.warm_up(made.terms, 0)
+    clear, masked = (runs.run_row(made.terms, spec, 0, warm) for spec in own)
     assert clear.accuracies == masked.accuracies
     assert clear.transcript.distillation[0].uploads is not None
     assert masked.transcript.distillation[0].uploads is None

@@ -149,7 +149,7 @@ def test_a_split_of_what_is_divided_is_refused(hospitals):
 def test_a_row_runs_on_colour_images(hospitals):
     given = ["--images", str(hospitals), "--image-size", "16", "--rounds", "1", "--quick"]
     made = plan(settings(*given), None)
-    row = run_row(made.terms, RowSpec("fedavg"), 20, None, lambda _: None)
+    row = run_row(made.terms, RowSpec("fedavg"), 20, None)
     assert len(row.accuracies) == 3
     names = [name for name, _ in row.networks]
     assert names == ["cnn-5-5-50@3x16x16"] * 3

@@ -56,8 +56,8 @@ def test_every_unit_is_audited():
 
 def test_a_seed_makes_a_cell_repeatable():
     one = replace(LABEL, size=0.05, stream=5 << 32)
-    first, second = (measure(None, one, None, lambda _: None).figures for _ in range(2))
-    other = measure(None, replace(one, noise=0.5), None, lambda _: None).figures
+    first, second = (measure(None, one, None).figures for _ in range(2))
+    other = measure(None, replace(one, noise=0.5), None).figures
     assert first == second
     assert other != first
 
@@ -95,7 +95,7 @@ def test_a_row_that_cannot_tell_is_shown_as_such():
 def test_a_run_saves_what_it_shows(tmp_path):
     chosen = Settings(unit="label", quick=True, insecure_seed=1)
     planned = [one for one in cells(chosen) if one.audit == "label" and one.noise == 1]
-    made = [measure(None, one, None, lambda _: None) for one in planned]
+    made = [measure(None, one, None) for one in planned]
     write_results(gathered(STUDY, made, chosen), tmp_path / "audit.json")
     again = read_results(STUDY, tmp_path / "audit.json")
     (row,) = again.cells

@@ -134,12 +134,8 @@ def in_this_process(
 ) -> None:
     claim()
     for cell in cells:
-        parts = {part: prepared(data_dir, part, silent) for part in needs(cell)}
-        store.save(measured(data_dir, cell, parts, silent))
-
-
-def silent(_: int) -> None:
-    """Progress goes nowhere."""
+        parts = {part: prepared(data_dir, part) for part in needs(cell)}
+        store.save(measured(data_dir, cell, parts))
 
 
 # Every picture that a folder holds.

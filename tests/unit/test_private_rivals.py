@@ -16,11 +16,9 @@ from experiments.privacy.private_rivals import (
     DELTA,
     EPSILONS,
     NUMBERS,
-    Prepared,
     Settings,
     cells,
     measure,
-    prepare,
 )
 from experiments.privacy.rival_heads import (
     Budget,
@@ -190,26 +188,19 @@ def test_shared_steps_without_noise_are_gradient_descent():
 # The study.
 
 
-def no_progress(_: int) -> None:
-    pass
-
-
-def test_the_study_runs_on_digits(digits):
+def test_the_study_runs_on_digits():
     """Each kind of row at epsilon 4 but the network, whose steps are tested above."""
     asked = {cell.row: cell for cell in cells(Settings(quick=True))}
-    made = prepare(None, [asked["gd"]], no_progress)
-    found = {row: measure(None, asked[row], made, no_progress) for row in ("gd", "sgd")}
-    # One class a client here: what it learns alone is little, and costs as much.
-    found["gd client"] = measure(None, asked["gd client"], made, no_progress)
-    few = prepare(None, [asked["pooled"]], no_progress)
-    assert isinstance(few, Prepared)
-    found["pooled"] = measure(None, asked["pooled"], replace(few, data=digits), no_progress)
+    found = {row: measure(None, asked[row], {}) for row in ("gd", "sgd")}
+    # What a client learns alone is less, and costs as much.
+    found["gd client"] = measure(None, asked["gd client"], {})
+    found["pooled"] = measure(None, asked["pooled"], {})
     for result in found.values():
         claim = result.notes["privacy"]
         assert isinstance(claim, dict)
         assert (claim["unit"], claim["epsilon"]) == ("record", pytest.approx(4.0, rel=0.004))
         assert claim["neighbours"].startswith("one record of one client, present or zeroed out")
     assert min(found[row].accuracy for row in ("gd", "sgd")) > 0.85
-    assert found["gd client"].accuracy < 0.5
+    assert found["gd client"].accuracy < found["gd"].accuracy - 0.1
     assert NUMBERS not in found["gd client"].figures
     assert found["pooled"].figures[NUMBERS] == 20_000

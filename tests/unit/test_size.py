@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 LIMITS = {
     "secure_fd": 12_950,
     "attacks": 6_450,
-    "experiments": 10_350,
+    "experiments": 10_210,
     "benchmarks": 930,
     "examples": 150,
     "tests": 30_050,

@@ -1,7 +1,6 @@
 """Which cells every study asks for, and which it refuses."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from experiments.core.grid import Settings, default_cell
 from experiments.core.provenance import ROOT
 from experiments.core.rows import Cell
-from experiments.core.study import Store, load, read_results
+from experiments.core.study import key_of, load, read_results
 from experiments.report.results_page import MODULES
 from secure_fd.errors import ConfigurationError
 
@@ -36,7 +35,7 @@ def test_the_committed_results_are_of_the_cells_that_a_study_asks_for(study):
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: str(study.name))
 def test_cells_are_unique_and_quick_ones_few_and_small(study):
-    store, settings = Store(Path(), study), study.settings()
+    settings = study.settings()
     if study.name == "equal_terms":  # of other sets and splits nothing is tuned
         settings = replace(settings, image_sets="mnist", splits="strong")
     tried = 4 if study.name == "tuning" else 1  # settings of a row, under one label
@@ -44,7 +43,7 @@ def test_cells_are_unique_and_quick_ones_few_and_small(study):
         if quick and not hasattr(study.settings, "quick"):
             continue
         made = study.cells(study.settings(quick=True) if quick else settings)
-        assert len(set(made)) == len(made) == len({store.path(cell) for cell in made})
+        assert len(set(made)) == len(made) == len({key_of(cell) for cell in made})
         assert len({cell.label for cell in made}) * tried == len(made)
     assert len(made) <= 180
 

@@ -1,6 +1,7 @@
 """The engine of all studies: what a rerun runs, what an interrupt keeps, what a file must hold."""
 
 import subprocess
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +15,7 @@ from experiments.core.provenance import Code
 from experiments.core.results import write
 from experiments.core.rows import VARIANTS, Cell, Privacy
 from experiments.core.study import (
+    CELLS,
     CODE,
     Job,
     Point,
@@ -23,10 +25,12 @@ from experiments.core.study import (
     check_code,
     claim_folder,
     gathered,
+    key_of,
     load,
-    missing,
+    prepare_part,
     read_results,
-    run_group,
+    run_missing,
+    run_one,
     write_results,
 )
 from experiments.report.results_page import MODULES
@@ -73,17 +77,20 @@ def others() -> list[Cell]:
 def test_whatever_a_cell_depends_on_is_in_its_name(tmp_path):
     store = Store(tmp_path, ACCURACY)
     store.save(some_result(CELL))
-    assert store.find(CELL) == some_result(CELL)
-    assert len({store.path(cell) for cell in [CELL, *others()]}) == 1 + len(others())
+    assert Store(tmp_path, ACCURACY).find(CELL) == store.find(CELL) == some_result(CELL)
+    assert len({key_of(cell) for cell in [CELL, *others()]}) == 1 + len(others())
     assert [store.find(cell) for cell in others()] == [None] * len(others())
 
 
-def test_a_file_of_another_cell_is_refused(tmp_path):
+def test_a_line_that_was_cut_off_is_written_again(tmp_path):
     store = Store(tmp_path, ACCURACY)
+    store.save(some_result(CELL))
+    whole = store.lines.read_bytes()
+    store.lines.write_bytes(whole + whole[: len(whole) // 2])
+    store = Store(tmp_path, ACCURACY)
+    assert list(store.found.values()) == [some_result(CELL)]
     store.save(some_result(others()[0]))
-    store.path(others()[0]).rename(store.path(CELL))
-    with pytest.raises(ConfigurationError, match="it holds another cell"):
-        store.find(CELL)
+    assert len(Store(tmp_path, ACCURACY).found) == 2
 
 
 @pytest.mark.parametrize(
@@ -92,12 +99,11 @@ def test_a_file_of_another_cell_is_refused(tmp_path):
 def test_a_damaged_file_is_refused(tmp_path, old, new):
     store = Store(tmp_path, ACCURACY)
     store.save(some_result(CELL))
-    path = store.path(CELL)
-    whole = path.read_text(encoding="utf-8")
+    whole = store.lines.read_text(encoding="utf-8")
     assert old in whole
-    path.write_text(whole.replace(old, new), encoding="utf-8")
+    store.lines.write_text(whole.replace(old, new), encoding="utf-8")
     with pytest.raises(ConfigurationError):
-        store.find(CELL)
+        Store(tmp_path, ACCURACY)
 
 
 def test_results_survive_the_disk_and_other_schemas_do_not(tmp_path):
@@ -113,70 +119,70 @@ def test_results_survive_the_disk_and_other_schemas_do_not(tmp_path):
         read_results(load("experiments.paper.alpha"), path)
 
 
-def test_groups_share_a_warm_up_and_the_largest_comes_first(tmp_path):
-    store = Store(tmp_path, ACCURACY)
-    one = replace(CELL, seed=11)
-    warmer = replace(CELL, schedule=replace(CELL.schedule, warmup_steps=7))
-    assert CELL.schedule.warmup_steps == 0
-    batch = replace(CELL.schedule.sgd, distillation_batch=7)
-    smaller = replace(CELL, schedule=replace(CELL.schedule, sgd=batch, anneal_over=5))
+def test_rates_part_the_warm_up_of_cells_where_there_is_one():
     faster = replace(CELL.schedule.sgd, learning_rate=0.2)
-    cells = [
-        *(one, CELL, smaller, warmer),
-        replace(CELL, schedule=replace(CELL.schedule, sgd=faster)),
-        replace(warmer, schedule=replace(warmer.schedule, sgd=faster)),
-    ]
-    groups = missing(ACCURACY, cells, store)
-    assert next(iter(groups)) == CELL.group
-    # Rates part cells where there is a warm-up, and only there.
-    assert [len(members) for members in groups.values()] == [3, 1, 1, 1]
-    store.save(some_result(smaller))
-    assert list(missing(ACCURACY, cells, store).values()).count([CELL, cells[4]]) == 1
-    for cell in cells:
-        store.save(some_result(cell))
-    assert missing(ACCURACY, cells, store) == {}
+    warmer = replace(CELL, schedule=replace(CELL.schedule, warmup_steps=7))
+    assert replace(CELL, schedule=replace(CELL.schedule, sgd=faster)).group == CELL.group
+    assert replace(warmer, schedule=replace(warmer.schedule, sgd=faster)).group != warmer.group
+    assert ACCURACY.needs(replace(CELL, method="fedavg")) == ()
+    assert ACCURACY.needs(CELL) == (CELL.group,)
 
 
-# Groups.
+class Here:
+    """Runs tasks at once, in this process."""
+
+    def __init__(self):
+        self.waiting = []
+        self.begun = []
+
+    @property
+    def full(self):
+        return len(self.waiting) > 1
+
+    def submit(self, then, label, cost, call, *given):  # noqa: ARG002 - as `Tasks`
+        self.waiting.append((then, label, call, given))
+
+    def drain(self):
+        while self.waiting:
+            then, label, call, given = self.waiting.pop(0)
+            self.begun.append(label)
+            then(call(*given))
 
 
 def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(tmp_path, monkeypatch):
     """With a stand-in for training; a Ctrl-C arrives in the third cell."""
-    cells, prepared, begun, told = others()[7:10], [], [], []
+    cells, prepared, begun, tasks = others()[7:10], [], [], Here()
 
-    def prepare(_, cells, tell):
-        prepared.append(len(cells))
-        tell(50)
+    def prepare(_, part):
+        prepared.append(part)
         return "ready"
 
-    def measure(_, cell, made, tell):
-        assert made == "ready"
+    def measure(_, cell, made):
+        assert made == {"part": "ready"}
         begun.append(cell)
         if len(begun) == 3:
             raise KeyboardInterrupt
-        tell(100)
         return some_result(cell)
 
-    study = replace(ACCURACY, prepare=prepare, measure=measure, cost=lambda _: 100)
+    study = replace(ACCURACY, prepare=prepare, measure=measure, needs=lambda _: ("part",))
     monkeypatch.setattr(engine, "load", lambda _: study)
-    job, store = Job("", tmp_path, provenance.code(), None), Store(tmp_path, study)
-
-    def rest():
-        return [cell for group in missing(study, cells, store).values() for cell in group]
-
+    monkeypatch.setattr("experiments.core.pool.working", lambda *_: nullcontext(tasks))
     with pytest.raises(KeyboardInterrupt):
-        run_group(job, rest(), told.append)
-    run_group(job, rest(), told.append)
-    assert (begun, prepared) == ([*cells, cells[2]], [3, 1])
-    assert rest() == []
-    assert told == [50, 100, 200, 200, 300, 300, 50, 100, 200, 200]
+        run_missing(study, cells, Store(tmp_path, study), None, 1)
+    tasks.waiting.clear()
+    store = Store(tmp_path, study)
+    run_missing(study, cells, store, None, 1)
+    assert (begun, prepared) == ([*cells, cells[2]], ["part", "part"])
+    assert set(store.found.values()) == {some_result(cell) for cell in cells}
+    assert tasks.begun == ["part", *(cell.label for cell in cells), "part", cells[2].label]
 
 
-def test_code_that_was_edited_in_the_meantime_measures_no_cell(tmp_path):
-    job = Job(ACCURACY.module, tmp_path, Code("another"), None)
+def test_code_that_was_edited_in_the_meantime_measures_no_cell():
+    job = Job(ACCURACY.module, Code("another"), None)
     with pytest.raises(ConfigurationError, match="edited during the run"):
-        run_group(job, [CELL], lambda _: None)
-    assert list(tmp_path.iterdir()) == []
+        run_one(job, CELL, {})
+    with pytest.raises(ConfigurationError, match="edited during the run"):
+        prepare_part(job, CELL.group)
 
 
 # The version of the code.
@@ -230,7 +236,7 @@ def test_a_library_that_is_not_installed_stops_no_study():
 def test_a_folder_resumes_with_the_same_code_only(tmp_path):
     code = Code("0" * 40)
     check_code(tmp_path, code)
-    (tmp_path / "cells").mkdir()
+    (tmp_path / CELLS).touch()
     with pytest.raises(ConfigurationError, match="use another folder"):
         check_code(tmp_path, code)  # cells of nobody knows which code
     claim_folder(tmp_path, "", code)
@@ -260,7 +266,7 @@ def test_the_script_of_a_study_runs_it(module):
 def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "150")  # the file's width
     study, out = load("experiments.paper.heterogeneity"), tmp_path / "made"
-    store = Store(out / "cells", study)
+    store = Store(out, study)
     expected = [some_result(cell) for cell in study.cells(study.settings(quick=True))]
     for result in expected:
         store.save(result)

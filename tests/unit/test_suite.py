@@ -12,7 +12,7 @@ from experiments.core.study import Result, Results, gathered
 from experiments.report import exhibits
 from experiments.report.tables import rendered
 from experiments.suite import suite_page as text
-from experiments.suite.attack_suite import STUDY, Cell, Settings, cells, group
+from experiments.suite.attack_suite import STUDY, Cell, Settings, cells, needs
 from experiments.suite.scenes import OWN, SCENES
 from experiments.suite.suite_page import drawings, render, seen, write_report
 from secure_fd.errors import ConfigurationError
@@ -69,7 +69,7 @@ def test_cells_are_rows_of_scenes_seed_by_seed():
     every = cells(Settings())
     assert tuple(dict.fromkeys(cell.scene for cell in every)) == tuple(SCENES)
     assert {cell.seed for cell in every} == {20, 21, 22}
-    assert len({group(cell) for cell in every}) == len(SCENES) * 3
+    assert len({needs(cell) for cell in every}) == len(SCENES) * 3
     assert cells(Settings(scenes="figure8", dataset="fashion_mnist")) == ()
 
 
