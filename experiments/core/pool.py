@@ -106,6 +106,8 @@ class Tasks:
 
     def drain(self) -> None:
         """Wait until nothing is pending; what `then` submits is waited for as well."""
+        if self.board.shown.disable:
+            self.board.shown.console.print(f"  0 %  {self.board.far([])[1]}", highlight=False)
         while self.pending:
             done, _ = wait(self.pending, timeout=_TICK, return_when=FIRST_COMPLETED)
             for future in [future for future in self.pending if future in done]:

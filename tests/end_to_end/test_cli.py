@@ -104,9 +104,9 @@ def reached(moment: str, group: int, log: str) -> bool:
     if moment == "cells are planned":
         return " cells, into" in log
     if moment == "workers work":
-        return re.search(r"^  (warm-up|FedAvg)[:,]", log, re.MULTILINE) is not None
-    # The run, the tracker of its resources, the process of its queue, and two workers.
-    return len(alive(group)) >= 5
+        return "%  warm-up" in log
+    # The run, the tracker of its resources, and two workers.
+    return len(alive(group)) >= 4
 
 
 def is_worker(process: int) -> bool:
