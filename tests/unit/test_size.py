@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIMITS = {
     "secure_fd": 12_950,
-    "attacks": 6_450,
+    "attacks": 6_150,
     "experiments": 10_210,
     "benchmarks": 930,
     "examples": 150,
