@@ -28,12 +28,7 @@ from secure_fd.deployment.envelope import (
 )
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in, records_in
 from secure_fd.deployment.roster import RosterFile, proxies_of, read
-from secure_fd.errors import (
-    ConfigurationError,
-    LocalError,
-    PeerError,
-    SecureFDError,
-)
+from secure_fd.errors import ConfigurationError, LocalError, PeerError, SecureFDError
 from secure_fd.optional import extra
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.protocol.client import Client
@@ -133,6 +128,7 @@ class Site:
         is_set_up = name == [set_up_name(self._seed)]
         if self._client is None and is_set_up:
             self._begin()
+        self._sums.greeted()
         signed = self._identity.sign(hello_text(self._roster.session.id, challenge))
         return [self._number.to_bytes(4, "big"), bytes([is_set_up]), signed]
 
@@ -275,10 +271,8 @@ def ledgers_of(
     terms, name = agreed.terms, agreed.sites[number].name
     if terms.unit == "none":
         return None
-    path, budget = (
-        home / "ledger",
-        {"epsilon": terms.epsilon, "delta": default_delta(agreed.records)},
-    )
+    path = home / "ledger"
+    budget = {"epsilon": terms.epsilon, "delta": default_delta(agreed.records)}
     if not path.exists():
         if file.get("ledger") is not None:
             raise ConfigurationError("ledger", str(path), "it is gone: enrol anew")

@@ -132,14 +132,13 @@ class ClientRound(ClientMachine[_RoundHeld]):
         """Open the round: a PREPARE message, or nothing where the last round's input carried it.
 
         The last round's input may have been lost; unless that round ended well, what it carried
-        is sent again, the same bytes.
+        is sent again, the same bytes. So it is to a server that started again since.
         """
-        held = self._begin()
-        if held.prepared is None:
-            held.prepared = self._client.prepare(self.scope.terms.index, self._enrolment)
-        sent, held.prepared.unconfirmed = held.prepared.unconfirmed, None
-        self.state, self._held = ClientState.PREPARED, held
-        return b"" if sent is None else self._message(MessageType.PREPARE, sent.encode())
+        held, index = self._begin(), self.scope.terms.index
+        prepared = held.prepared or self._client.prepare(index, self._enrolment)
+        held.prepared, self._held, self.state = prepared, held, ClientState.PREPARED
+        sent = prepared.sent
+        return b"" if prepared.confirmed else self._message(MessageType.PREPARE, sent.encode())
 
     def withdraw(self) -> bool:
         """End the round without an input, for another set-up; return whether none was masked."""
@@ -178,7 +177,7 @@ class ClientRound(ClientMachine[_RoundHeld]):
             self._client.close(enrolment)
             return None
         enrolment.prepared = self._client.prepare(following, enrolment)
-        return enrolment.prepared.unconfirmed
+        return enrolment.prepared.sent
 
     def _open_all(
         self, relayed: Mapping[int, messages.Relayed], held: _RoundHeld
@@ -502,4 +501,9 @@ class MaskingClient(Party[ClientEnrolment]):
         """Note a round that ended well: the server has what its input carried for the next."""
         self._setups = 0
         if enrolment.prepared is not None:
-            enrolment.prepared.unconfirmed = None
+            enrolment.prepared.confirmed = True
+
+    def greeted(self) -> None:
+        """Note that the server may have started again, without what was prepared for a round."""
+        if self._enrolment is not None and self._enrolment.prepared is not None:
+            self._enrolment.prepared.confirmed = False

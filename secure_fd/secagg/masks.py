@@ -119,13 +119,15 @@ class Prepared(SecretHolder):
 
     Attributes:
         own: Its shares of its own secrets.
-        unconfirmed: What the server may not have of it: the very bytes, to be sent again.
+        sent: What the server needs of it; sent again, it is the same bytes.
+        confirmed: Whether the server has that.
     """
 
     index: int
     secrets: RoundSecrets
     own: Shares
-    unconfirmed: Prepare | None
+    sent: Prepare
+    confirmed: bool = False
 
 
 def round_key(place: Place, client: int, root: int) -> AgreementKey:

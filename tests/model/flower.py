@@ -39,9 +39,9 @@ from secure_fd.wire import Kind, Sum
 from tests.model.explorer import BrokenError
 
 SERVER, SITES, PROMISED, CPU = -1, range(4), 3, torch.device("cpu")
-HOSTILE, CALM, EPOCH, DEADLINE, MEND = 4, 3, 3, 10.0, 3
+HOSTILE, CALM, EPOCH, DEADLINE, MEND = 4, 3, 3, 10.0, 2
 """Rounds with faults, and without; sums of a set-up; seconds of a stage;
-rounds with a sum after which all sites are back when the server was killed, else one fewer."""
+rounds with a sum in the last of which all sites are back."""
 LISTED = 20.0
 """Seconds for which a node that is gone is still listed."""
 MESSAGES = ("lost", "late", "twice", "cut")
@@ -443,9 +443,9 @@ class World(Transport):
             return
         there, untouched = set[int]() if aborted else set(survivors[-1]), set(SITES) - self._hit
         self._since, self._fine = self._since + 1, self._fine + self._calm
-        if self._since > MEND and len(untouched) >= PROMISED:
+        if self._since >= MEND and len(untouched) >= PROMISED:
             self.expect(untouched <= there, f"(g) a fault elsewhere costs {untouched - there}")
-        if self._fine >= (MEND if SERVER in self._hit else MEND - 1):
+        if self._fine >= MEND:
             self.expect(there == self._members, f"(j) only {there} are in the sum")
 
     @property

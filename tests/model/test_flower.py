@@ -13,7 +13,7 @@ from secure_fd.privacy.ledger import BudgetLedger, Ledger
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.server import Server
 from secure_fd.secagg.machine import Accepted
-from tests.model.flower import World, broken, faults_of
+from tests.model.flower import SERVER, Fault, World, broken, faults_of
 
 
 def test_every_property_holds_in_a_hundred_schedules():
@@ -27,6 +27,11 @@ def test_a_schedule_that_broke_a_property_holds(seed):
     6018: a site that got ALONE late, within a round, read a result that its role never took.
     """
     assert broken(seed, faults_of(seed)) is None
+
+
+def test_a_server_that_is_killed_costs_no_site_two_rounds():
+    """It ended once SURVIVORS had reached site 0, which took its next PREPARE for confirmed."""
+    assert broken(1, [Fault(SERVER, "killed", 46, 1.0)]) is None
 
 
 def test_a_seed_repeats_its_schedule():

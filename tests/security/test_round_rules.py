@@ -172,7 +172,7 @@ def test_a_finished_round_holds_nothing_and_its_secrets_are_gone(monkeypatch):
         random: RandomBytes,
     ) -> Prepared:
         made = prepare(group, place, client, channels, random)
-        kept = Watched(made.index, made.secrets, made.own, made.unconfirmed)
+        kept = Watched(made.index, made.secrets, made.own, made.sent)
         drawn.append(weakref.ref(kept))
         return kept
 
