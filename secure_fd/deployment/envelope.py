@@ -54,7 +54,7 @@ class _Envelope(Struct, frozen=True, array_like=True, tag=True):
 
 
 class Push(_Envelope, frozen=True, array_like=True, tag=True):
-    """Message of the server to one site.
+    """Message of the server to one site. position: broadcasts that the server has sent so far.
 
     >>> Push.decode(Push(PushKind.CARRY, (b"ab",)).encode()).parts
     (b'ab',)
@@ -62,6 +62,7 @@ class Push(_Envelope, frozen=True, array_like=True, tag=True):
 
     kind: PushKind
     parts: _Parts = ()
+    position: _Count = 0
 
 
 class Answer(_Envelope, frozen=True, array_like=True, tag=True):

@@ -258,7 +258,8 @@ class Rounds:
     def _stage(self, out: Outbound, kind: PushKind = PushKind.CARRY) -> None:
         silent = self._outcome.silent
         there = {k: parts for k, parts in out.items() if k in self._nodes and k not in silent}
-        pushes = {k: Push(kind, tuple(parts)) for k, parts in there.items()}
+        count = self.party.count
+        pushes = {k: Push(kind, tuple(parts), count) for k, parts in there.items()}
         for k, answer in self._push(pushes).items():
             for part in answer.parts:
                 self.party.receive(k, part)

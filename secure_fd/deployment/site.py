@@ -113,7 +113,8 @@ class Site:
                 sent.extend(self._sums.receive(data))
             else:
                 self._go(partial(self._client.receive, data), sent)
-        if push.kind is PushKind.ALONE:
+        # A copy that comes within a later round would end that round here.
+        if push.kind is PushKind.ALONE and self.position <= push.position:
             self._go(self._party().alone, sent)
 
     def _hello(self, parts: Sequence[bytes]) -> list[bytes]:

@@ -24,7 +24,8 @@ def test_every_property_holds_in_a_hundred_schedules():
 def test_a_schedule_that_broke_a_property_holds(seed):
     """1188: a site that missed the end of the accepted set-up drew from the seed of another one.
 
-    6018: a site that got ALONE late, within a round, read a result that its role never took.
+    6018: ALONE came late, or a second time, within a round: the site read a result that its role
+    never took, or left the round.
     """
     assert broken(seed, faults_of(seed)) is None
 
