@@ -10,7 +10,7 @@ _STUDIES = {
         *("as_published", "dafkd", "dafkd_theory"),
     ),
     "rivals": ("equal_terms", "tuning", "foreign_proxies"),
-    "privacy": ("dp_utility", "pooled", "private_rivals"),
+    "privacy": ("dp_utility", "private_rivals"),
 }
 STUDIES = {name: f"experiments.{folder}.{name}" for folder in _STUDIES for name in _STUDIES[folder]}
 """Study -> module."""

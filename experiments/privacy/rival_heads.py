@@ -1,28 +1,50 @@
-"""Rivals of the pooled head, as a server would obtain them: gradients, networks.
+"""Measurements of `private_rivals`: pooled heads, and gradient methods as a server obtains them.
 
-All is computed in one process, with the sensitivities, the rounding, the shares of noise and the
-accounting that the clients would need. Where a rival's noise is continuous here and its shares
+Rivals are computed in one process, with the sensitivities, the rounding, the shares of noise and
+the accounting that the clients would need. If a rival's noise is continuous here and its shares
 would be discrete under masks, that is in the rival's favour and its docstring says so.
 
-Heads are linear on the public Fourier features of `selection.density`, less their mean over the
-proxies: that direction is .6 of their second moment and tells no class, and what is left is shorter
-than one and can be stretched. Public, so free of charge.
+Heads are linear on the public Fourier features of `selection.density_ratio`, less their mean over
+the proxies: that direction is .6 of their second moment and holds no class, and what is left is
+shorter than one and can be stretched. Public, so free of charge.
 """
 
 import math
 import os
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse.linalg import svds
 from torch import nn
 
-from secure_fd.data.images import Images
+from experiments.core.grid import HOSPITALS
+from experiments.core.measures import ACCURACY, RIGHT_ONCE, TAUGHT
+from experiments.core.study import Result
+from experiments.privacy.private_rivals import (
+    DELTA,
+    HONEST,
+    KILOBYTES,
+    NOISE,
+    NUMBERS,
+    RELEASES,
+    ROWS,
+    SPENT,
+    Cell,
+    Row,
+)
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.images import Images, concatenate
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load
 from secure_fd.errors import LocalError
-from secure_fd.privacy.accountants import accountant_for
+from secure_fd.methods.pooled_heads import HeadClient
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD, TrainingPlan
 from secure_fd.privacy.record import (
@@ -31,17 +53,27 @@ from secure_fd.privacy.record import (
     UNITS,
     Bounded,
     PooledPlan,
+    PooledRecordUnit,
     feature_units,
+    rank_for,
 )
-from secure_fd.privacy.samplers import FloatGaussian, Random, discrete_gaussian
-from secure_fd.selection.density_ratio import FourierFeatures, SingleArray
+from secure_fd.privacy.samplers import FloatGaussian, Random, SeededRandom, discrete_gaussian
+from secure_fd.secagg.graph import corrupt_of, threshold
+from secure_fd.selection.density_ratio import FourierFeatures, Map, ReferenceSettings, SingleArray
+from secure_fd.simulation.build import fresh_networks, pooled_heads, secure_sum
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.dp_sgd import PrivateTrainer
+from secure_fd.training.recipes import distil_once
+from secure_fd.training.trainer import accuracy
 from secure_fd.votes.codec import FloatArray, IntArray, one_hot
 
 ShortArray = NDArray[np.int16]
 _AT_ONCE: Final = 2000
-_POWERS: Final = 60
 _MOST_STEPS: Final = 40
+_ALONE: Final = 3
+"""Clients over whose own heads a row of one client is averaged."""
+_FASTEST: Final = 2.0
+"""Learning rate of a network, at most."""
 
 
 # Features, and records seen through them.
@@ -62,12 +94,13 @@ class CentredFeatures:
 
     @classmethod
     def fit(cls, inputs: FloatArray, n_features: int) -> "CentredFeatures":
-        """From the proxies' whitened inputs [P, r]."""
+        """Fit to the proxies' whitened inputs [P, r]."""
         fourier = FourierFeatures.draw(inputs, n_features)
         features = fourier.single(inputs.astype(np.float32))
         mean = features.mean(axis=0)
         longest = float(np.linalg.norm(features - mean, axis=1).max())
-        return cls(fourier, mean, longest, 2 / _largest((features - mean) / longest))
+        largest = svds((features - mean) / longest, 1, return_singular_vectors=False)[0] ** 2
+        return cls(fourier, mean, longest, 2 * len(features) / float(largest))
 
     def units(self, inputs: FloatArray) -> ShortArray:
         """Inputs [n, r] -> [n, D] integers, rows of norm `FEATURE_UNITS` at most, any image's."""
@@ -78,18 +111,6 @@ class CentredFeatures:
             lengths = np.linalg.norm(rows, axis=1, keepdims=True)
             found[start : start + _AT_ONCE] = feature_units(rows / np.maximum(lengths, 1.0))
         return found
-
-
-def _largest(features: SingleArray) -> float:
-    """Largest eigenvalue of the mean of phi phi^T, by power iteration."""
-    vector = np.ones(features.shape[1]) / math.sqrt(features.shape[1])
-    vector += np.random.default_rng(0).standard_normal(len(vector)) / len(vector)
-    value = 0.0
-    for _ in range(_POWERS):
-        image = features.T @ (features @ vector) / len(features)
-        value = float(np.linalg.norm(image))
-        vector = image / value
-    return value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +142,7 @@ class Records:
         return float(np.concatenate(right).mean())
 
 
-# Who spends a budget: one holder alone, or clients that share the noise of a masked sum.
+# The noise of one holder alone, or of clients that share the noise of a masked sum.
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,63 +153,23 @@ class Budget:
     """
 
     epsilon: float
-    delta: float
+    delta: float = DELTA
     clients: int = 1
     honest: int = 1
 
-    @property
-    def pooled(self) -> bool:
-        """Whether the noise is shared."""
-        return self.clients > 1
-
-    @property
-    def provision(self) -> float:
-        """Deviation of all shares over that of the honest ones alone."""
-        return math.sqrt(self.clients / self.honest)
-
     def sums(self, entries: int, count: int) -> PooledPlan:
-        """So many sums of so many integers, with the noise that the budget needs."""
+        """Return so many sums of so many integers, with the noise that the budget needs."""
         plan = PooledPlan(self.clients, self.honest, entries, count)
         return plan.with_noise(calibrate(self.epsilon, self.delta, plan))
 
-    def training(self, n_records: int, batch: int, steps: int) -> TrainingPlan:
-        """So many steps of DP-SGD, with the noise that the budget needs."""
-        plan = TrainingPlan(n_records, batch, steps)
+    def training(self, n_records: int, share: float, steps: int) -> TrainingPlan:
+        """Return so many steps of DP-SGD on Poisson batches, with the noise that it needs."""
+        plan = TrainingPlan(n_records, max(1, round(share * n_records)), steps)
         return plan.with_noise(calibrate(self.epsilon, self.delta, plan))
 
-    def noise_of_mean(self, n_records: int, entries: int) -> float:
-        """Deviation that is needed on a mean over so many records, were one sum all there is."""
-        one = self.sums(entries, 1) if self.pooled else self.training(n_records, n_records, 1)
-        return one.noise / n_records
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Solved:
-    """A head [D, C] for features in units, and the plan of all that was released for it.
-
-    releases: noisy sums; numbers: integers in all of them.
-    """
-
-    head: FloatArray = field(repr=False)
-    plan: PooledPlan | TrainingPlan
-    releases: int
-    numbers: int
-
-
-Noise = Callable[[int], FloatArray | IntArray]
-"""How many entries -> noise in units."""
-
-
-def shares(plan: PooledPlan, random: Random = os.urandom) -> Noise:
-    """All clients' shares of one sum."""
-    return lambda entries: _summed(plan.share_variance, plan.clients, entries, random)
-
-
-def _summed(variance: float, clients: int, entries: int, random: Random) -> IntArray:
-    total = np.zeros(entries, dtype=np.int64)
-    for _ in range(clients):
-        total += discrete_gaussian(math.sqrt(variance), entries, random)
-    return total
+    def noise_of_shares(self, plan: TrainingPlan) -> float:
+        """Return the deviation of all shares, where the honest ones alone are enough."""
+        return plan.noise * math.sqrt(self.clients / self.honest)
 
 
 # DP-GD and DP-SGD of a softmax on the features: no gradient is clipped.
@@ -235,58 +216,61 @@ def softmax(scores: FloatArray) -> FloatArray:
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Descent:
-    """steps of a length rate. share: chance of a record to be in a step's batch; 1: all are.
+Noise = Callable[[int], FloatArray | IntArray]
+"""How many entries -> noise in units."""
 
-    accelerated: Nesterov's (1983), whose weights need no setting.
+
+def shares(plan: PooledPlan, random: Random = os.urandom) -> Noise:
+    """Return the noise of one sum: the discrete shares of all clients."""
+    deviation = math.sqrt(plan.share_variance)
+    return lambda entries: np.sum(
+        [discrete_gaussian(deviation, entries, random) for _ in range(plan.clients)], axis=0
+    )
+
+
+def descend(
+    records: Records,
+    steps: int,
+    rate: float,
+    noise: Noise,
+    batch: Callable[[], IntArray] | None = None,
+    *,
+    share: float = 1.0,
+) -> FloatArray:
+    """[D, C] after steps from zero, each on a sum of gradients under noise.
+
+    Args:
+        records: of all clients that take part.
+        steps: number of steps.
+        rate: their length.
+        noise: of one sum.
+        batch: draws the records of a step. Without it, steps are whole and accelerated (Nesterov,
+            1983), whose weights need no setting.
+        share: of the records that a batch expects.
     """
-
-    steps: int
-    rate: float
-    share: float = 1.0
-    accelerated: bool = False
-
-    def head(self, records: Records, noise: Noise, chance: FloatGaussian) -> FloatArray:
-        """[D, C] after all steps from zero, each on a sum of gradients under noise."""
-        newest = ahead = np.zeros(records.shape)
-        unit = UNITS * kept(records.n_classes)
-        scale = math.sqrt(2) * self.rate / (unit * self.share * len(records))
-        for step in range(self.steps):
-            sums = gradient_sums(records, ahead, self._drawn(len(records), chance))
-            noisy = (sums.values + noise(sums.values.size)).reshape(records.shape)
-            before, newest = newest, ahead + scale * noisy
-            weight = step / (step + 3) if self.accelerated else 0.0
-            ahead = newest + weight * (newest - before)
-        return newest
-
-    def _drawn(self, count: int, chance: FloatGaussian) -> IntArray | None:
-        return None if self.share == 1 else np.flatnonzero(chance.uniform(count) < self.share)
+    newest = ahead = np.zeros(records.shape)
+    scale = math.sqrt(2) * rate / (UNITS * kept(records.n_classes) * share * len(records))
+    for step in range(steps):
+        sums = gradient_sums(records, ahead, None if batch is None else batch())
+        noisy = (sums.values + noise(sums.values.size)).reshape(records.shape)
+        before, newest = newest, ahead + scale * noisy
+        weight = step / (step + 3) if batch is None else 0.0
+        ahead = newest + weight * (newest - before)
+    return newest
 
 
 def full_batch(
     records: Records, budget: Budget, rate: float, per_root: float, random: Random = os.urandom
-) -> Solved:
-    """DP-GD, accelerated: `per_root` over the root of the noise of a mean, so many whole steps.
+) -> tuple[FloatArray, PooledPlan]:
+    """DP-GD: `per_root` over the root of the noise of a mean, so many whole steps.
 
-    Steps compose as Gaussians, exactly for a holder alone. Pooled, each step is one masked sum
-    under shares of discrete noise, as the pooled heads' sums are.
+    Each step is one sum under discrete shares, as the pooled heads' sums are.
     """
     entries = math.prod(records.shape)
-    noise = budget.noise_of_mean(len(records), entries)
+    noise = budget.sums(entries, 1).noise / len(records)
     steps = _MOST_STEPS if noise == 0 else round(per_root / math.sqrt(noise))
-    chosen = Descent(min(max(steps, 1), _MOST_STEPS), rate, accelerated=True)
-    chance = FloatGaussian(random)
-    made: tuple[PooledPlan | TrainingPlan, Noise]
-    if budget.pooled:
-        sums = budget.sums(entries, chosen.steps)
-        made = sums, shares(sums, random)
-    else:
-        alone = budget.training(len(records), len(records), chosen.steps)
-        made = alone, _floating(alone.noise, chance)
-    plan, noise_of = made
-    head = chosen.head(records, noise_of, chance)
-    return Solved(head, plan, chosen.steps, chosen.steps * entries)
+    plan = budget.sums(entries, min(max(steps, 1), _MOST_STEPS))
+    return descend(records, plan.sums, rate, shares(plan, random)), plan
 
 
 def sampled(
@@ -294,78 +278,195 @@ def sampled(
     budget: Budget,
     rate: float,
     level: float,
+    random: Random = os.urandom,
     *,
     steps: int = 40,
     share: float = 0.25,
-    random: Random = os.urandom,
-) -> Solved:
+) -> tuple[FloatArray, TrainingPlan]:
     """DP-SGD on Poisson batches: steps so long that noise moves a score by about `level`.
 
     rate: the most that a step may be. Pooled, every client samples its own records at the common
     rate and adds its share; the shares count as continuous noise, in this rival's favour.
     """
-    plan = budget.training(len(records), max(1, round(share * len(records))), steps)
-    chance, length = FloatGaussian(random), _step(level, plan, 1.0, rate)
-    chosen = Descent(steps, length, plan.sample_rate)
-    noise = _floating(plan.noise * budget.provision, chance)
-    head = chosen.head(records, noise, chance)
-    return Solved(head, plan, steps, steps * math.prod(records.shape))
-
-
-def _floating(multiplier: float, chance: FloatGaussian) -> Noise:
-    return lambda entries: multiplier * UNITS * chance.normal(entries)
-
-
-# DP-FedAvg of one network.
+    plan, chance = budget.training(len(records), share, steps), FloatGaussian(random)
+    noise = budget.noise_of_shares(plan) * UNITS
+    head = descend(
+        records,
+        steps,
+        _step(level, plan, rate),
+        lambda entries: noise * chance.normal(entries),
+        lambda: np.flatnonzero(chance.uniform(len(records)) < plan.sample_rate),
+        share=plan.sample_rate,
+    )
+    return head, plan
 
 
 def shared_steps(
     model: nn.Module,
     train: Images,
     budget: Budget,
-    steps: int,
-    share: float,
-    level: float,
-    *,
-    clip: float = 1.0,
+    setting: tuple[int, float, float],
     random: Random = os.urandom,
 ) -> TrainingPlan:
-    """DP-FedAvg with one step a round, in place; returns the plan.
+    """DP-FedAvg of one network with one step a round, in place; returns the plan.
 
     Every client clips the gradients of a Poisson batch of its own records and adds its share of the
-    noise; the masked sum is the noisy gradient of all records. train: of all clients. Steps are so
-    long that noise moves a parameter by about `level` in all. The shares count as continuous noise
-    and are not rounded, in this rival's favour.
+    noise; the masked sum is the noisy gradient of all records. train: of all clients. setting:
+    steps, the share of the records in a batch, and the level: steps are so long that noise moves a
+    parameter by about so much in all. The shares count as continuous noise and are not rounded, in
+    this rival's favour.
     """
-    plan = budget.training(len(train), max(1, round(share * len(train))), steps)
-    rate = _step(level, plan, clip, _FASTEST)
+    steps, share, level = setting
+    plan = budget.training(len(train), share, steps)
     finite = budget.epsilon if math.isfinite(budget.epsilon) else 1.0
-    settings = PrivateSGD(finite, budget.delta, steps, rate, plan.batch, clip)
+    rate = _step(level, plan, _FASTEST)
+    settings = PrivateSGD(finite, budget.delta, steps, rate, plan.batch)
     spent = PrivateBudget(settings, len(train), random)
-    spent.noise = plan.noise * budget.provision  # in the place of one holder's
+    spent.noise = budget.noise_of_shares(plan)  # in the place of one holder's
     PrivateTrainer(model, train, spent, torch.device("cpu")).take_steps(steps)
     return plan
 
 
-_FASTEST: Final = 2.0
-"""Learning rate of a network, at most."""
-
-
-def _step(level: float, plan: TrainingPlan, clip: float, most: float) -> float:
-    """The rate at which all steps' noise adds up to `level`, if that is not above the most."""
+def _step(level: float, plan: TrainingPlan, most: float) -> float:
+    """Return the rate at which the noise of all steps adds up to `level`, or the most."""
     if plan.noise == 0:
         return most
     expected = plan.sample_rate * plan.n_records
-    return min(most, level * expected / (plan.noise * clip * math.sqrt(plan.steps)))
+    return min(most, level * expected / (plan.noise * math.sqrt(plan.steps)))
 
 
-def claim_of(plan: PooledPlan | TrainingPlan, delta: float) -> dict[str, object]:
-    """What a plan promises, for a cell's notes: unit, neighbours and the epsilon that it costs."""
+# A cell of the study.
+
+
+@lru_cache(maxsize=1)
+def data_of(data_dir: Path | None, image_set: str, split: str, seed: int) -> FederatedData:
+    """Return the data of one place and seed."""
+    clients = 4 if split == HOSPITALS else 10
+    return federate(load(image_set, data_dir), parse_split(split), clients, seed)
+
+
+def measure(data_dir: Path | None, cell: Cell, *_: object) -> Result:
+    """Run a row at its epsilon; accuracy on the test set."""
+    data = data_of(data_dir, cell.image_set, cell.split, cell.seed)
+    start = time.process_time()
+    return Result(cell, figures_of(cell, data), time.process_time() - start)
+
+
+def figures_of(cell: Cell, data: FederatedData) -> dict[str, float]:
+    """Return the figures of a cell on its data."""
+    row, random = ROWS[cell.row], SeededRandom(cell.seed)
+    if row.ours:
+        return _ours(cell, row, data, random)
+    if row.method == "fedavg":
+        return _network(cell, row, data, random)
+    trains = [client.train for client in data.clients]
+    held = trains[:_ALONE] if row.holder == "alone" else [concatenate(trains)]
+    public = ReferenceSettings().fit(data.proxies.pixels)
+    every = [_head(cell, row, data, public, train, random) for train in held]
+    return {name: float(np.mean([one[name] for one in every])) for name in every[0]}
+
+
+def _ours(cell: Cell, row: Row, data: FederatedData, random: Random) -> dict[str, float]:
+    """Pooled heads through the federation and its masks; networks learn where the row says so."""
+    budget, local = float(cell.epsilon), row.holder == "local"
+    method = pooled_heads(budget, local=local)
+    unit = PooledRecordUnit(
+        budget,
+        DELTA,
+        records=[len(client.train) for client in data.clients],
+        n_proxies=len(data.proxies),
+        n_classes=data.n_classes,
+        sums=method.rounds,
+        honest={"masks": None, "all": len(data.clients), "local": 1}[row.holder],
+        random=random,
+    )
+    schedule = distil_once(len(data.proxies), image_set=cell.image_set).schedule
+    learns = row.method == "networks"
+    run = Federation(
+        fresh_networks(data, cell.seed),
+        data.clients,
+        data.proxies.pixels,
+        method,
+        aggregation=secure_sum(None if local else "masks", data, cell.seed),
+        protection=unit,
+        schedule=schedule if learns else replace(schedule, proxy_steps=0),
+        seed=cell.seed,
+    )
+    run.fit(unit.plan.sums)
+    roles = [client.role for client in run.clients if isinstance(client.role, HeadClient)]
+    found = [role.accuracies(data.test) for role in (roles if learns else roles[:1])]
+    _, targets = roles[0].lesson()
+    right = targets.argmax(dim=1).cpu() == data.proxies.labels[roles[0].known]
     return {
-        "unit": "record",
-        "neighbours": "one record of one client, present or zeroed out",
-        "epsilon": epsilon(plan, delta),
-        "delta": delta,
-        "noise": plan.noise,
-        "accountant": accountant_for(plan.event()).name,
+        ACCURACY: float(np.mean([one["network" if learns else "head"] for one in found])),
+        RIGHT_ONCE: float(right.double().mean()),
+        TAUGHT: len(targets) / len(data.proxies),
+        KILOBYTES: float(np.mean(run.transcript.up)) / 1000,
+        **_figures(unit.plan, unit.plan.sums, unit.plan.entries, unit.plan.honest),
+    }
+
+
+def _figures(
+    plan: PooledPlan | TrainingPlan, releases: int, entries: int, honest: int
+) -> dict[str, float]:
+    return {
+        RELEASES: float(releases),
+        NUMBERS: float(releases * entries),
+        NOISE: plan.noise,
+        SPENT: epsilon(plan, DELTA),
+        HONEST: float(honest),
+    }
+
+
+def _budget(cell: Cell, row: Row, clients: int) -> Budget:
+    if row.holder != "masks":
+        return Budget(float(cell.epsilon))
+    return Budget(float(cell.epsilon), DELTA, clients, threshold(clients) - corrupt_of(clients))
+
+
+def _head(
+    cell: Cell,
+    row: Row,
+    data: FederatedData,
+    public: Map,
+    train: Images,
+    random: Random,
+) -> dict[str, float]:
+    """A head of these records, on so many ranks of the public map as its noise allows."""
+    budget, features = (
+        _budget(cell, row, len(data.clients)),
+        ReferenceSettings().size(len(data.proxies)),
+    )
+    entries = features * data.n_classes
+    rank = rank_for(budget.sums(entries, 1).noise / len(train))
+    centred = CentredFeatures.fit(public(data.proxies.pixels)[:, :rank], features)
+
+    def seen(images: Images) -> Records:
+        units = centred.units(public(images.pixels)[:, :rank])
+        return Records(units, images.labels.numpy(), data.n_classes)
+
+    head: FloatArray
+    plan: PooledPlan | TrainingPlan
+    if row.method == "gd":
+        head, plan = full_batch(seen(train), budget, centred.rate, row.setting[0], random)
+    else:
+        head, plan = sampled(seen(train), budget, centred.rate, row.setting[0], random)
+    releases = plan.sums if isinstance(plan, PooledPlan) else plan.steps
+    return {
+        ACCURACY: seen(data.test).accuracy(head),
+        **_figures(plan, releases, entries, budget.honest),
+    }
+
+
+def _network(cell: Cell, row: Row, data: FederatedData, random: Random) -> dict[str, float]:
+    """One network of all clients, from the start that FedAvg's has in every study."""
+    budget = _budget(cell, row, len(data.clients))
+    steps, share, level = row.setting
+    model = fresh_networks(data, cell.seed, shared=True)[0]
+    train = concatenate([client.train for client in data.clients])
+    plan = shared_steps(model, train, budget, (int(steps), share, level), random)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    return {
+        ACCURACY: accuracy(model, data.test),
+        **_figures(plan, plan.steps, count, budget.honest),
     }
