@@ -164,11 +164,11 @@ def _played(cell: Cell, baselines: "Mapping[str, Found]") -> "Found":
 def run_of(terms: Terms, row: "RowRun") -> "Run":
     """A row as attacks take it."""
     from attacks.on_run import Run
-    from experiments.core.runs import data_of, method_of
+    from experiments.core.runs import data_of, parts_of
     from secure_fd.methods.fedavg import AveragesParameters
 
     data = data_of(terms, row.seed)
-    method = method_of(terms.run(row.spec, row.seed), data)
+    method = parts_of(terms.run(row.spec, row.seed), data).method
     return Run(
         data,
         row.transcript,

@@ -5,7 +5,6 @@ found = run_cell(data_dir, cell, made)                          # for a study
 row = run_row(terms, RowSpec("selective-fd"), seed, warm)       # for a table with attacks
 """
 
-import math
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -44,14 +43,12 @@ from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.methods.pooled_heads import PooledHeads
-from secure_fd.methods.registry import RECORD_UNIT_METHODS
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.base import NoProtection, PrivacyMechanism
+from secure_fd.privacy.base import PrivacyMechanism
 from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.dp_sgd import PrivateBudget
 from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse
-from secure_fd.privacy.ledger import Ledger
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
 from secure_fd.protocol.transcript import Float32Array, Transcript
@@ -63,10 +60,12 @@ from secure_fd.selection.selectors import (
     Selection,
 )
 from secure_fd.simulation import build as simulation
+from secure_fd.simulation.build import RunConfig, RunParts
 from secure_fd.simulation.federation import Dropouts, Federation
 from secure_fd.simulation.simulate import promise
 from secure_fd.training import models
 from secure_fd.training.dp_sgd import PrivateTrainer
+from secure_fd.training.recipes import Recipe
 from secure_fd.training.trainer import Learner, Trainer, default_device, run_each
 from secure_fd.votes.codec import one_hot
 
@@ -208,15 +207,12 @@ def federation(
     protection: in the place of the cell's own. kept: rounds whose uploads of parameters the
     transcript keeps beside the newest.
     """
-    data, method = made.data, method_of(cell, made.data)
-    average = method.shares_parameters
-    if average or cell.method == "independent":
-        protection = NoProtection()  # DP-SGD is the method's own
-    sums = sum_of(cell, data)
+    data, parts = made.data, parts_of(cell, made.data, noise_of(cell))
+    method, sums = parts.method, sum_of(cell, data)
     if cell.liar:  # one client, so many times the bound
         truth, lie = data.proxies.labels.numpy(), Lie(cell.liar)
         method, sums = Poisoned(method, truth, lie), LenientSum(sums)
-    if average:  # one fresh network for all clients, from one start
+    if parts.method.shares_parameters:  # one fresh network for all clients, from one start
         start = cell.model or simulation.architectures(data.name, 1)[0]
         networks = [models.build(start, data.n_classes, cell.seed) for _ in data.clients]
     else:
@@ -227,7 +223,7 @@ def federation(
         data.proxies.pixels,
         method,
         aggregation=cast(SecureSum, TimedSum(sums)),
-        protection=protection or protection_of(cell, data, noise_of(cell)),
+        protection=protection or parts.protection,
         schedule=replace(cell.schedule, warmup_steps=0),
         dropouts=Dropouts(cell.drop, cell.seed),
         releases_per_pair=cell.releases,
@@ -237,16 +233,33 @@ def federation(
     return run
 
 
+def parts_of(cell: rows.Cell, data: FederatedData, random: Random = os.urandom) -> RunParts:
+    """Method and protection of a cell; at an infinite epsilon, votes leave without noise.
+
+    random: source of the noise. Raises ConfigurationError for votes under the record unit.
+    """
+    terms, noisy = cell.privacy, {}
+    if terms is not None and terms.epsilon is not None and terms.unit != "client":
+        noisy = {"unit": terms.unit, "epsilon": terms.epsilon, "delta": terms.delta}
+    config = RunConfig(
+        "heads" if cell.method == "heads" and noisy else method_of(cell, data),
+        secure=cast(simulation.Secure, cell.secure or None),
+        recipe=Recipe(cell.rounds, cell.schedule),
+        seed=cell.seed,
+        **cast(Any, noisy),
+    )
+    parts = simulation.build_run(config, simulation.PublicFacts.of(data), random=random)
+    if terms is None or terms.epsilon is None or terms.unit != "client":
+        return parts
+    return replace(parts, protection=client_unit(cell, terms, random))
+
+
 def method_of(cell: rows.Cell, data: FederatedData) -> Method:
-    """What the clients of a cell share, and what its server does."""
-    if cell.method in ("fedavg", "dafkd", "feddf"):
-        shared = FedAvg(random=noise_of(cell)) if cell.method == "fedavg" else dafkd(cell)
-        terms = cell.privacy
-        if terms is None or terms.epsilon is None:
-            return shared
-        epsilon, delta = terms.epsilon, terms.delta
-        ledgers = {client: Ledger() for client in range(cell.clients)}
-        return shared.trained_privately(epsilon, delta, cell.rounds, cell.schedule, ledgers)
+    """What the clients of a cell share, and what its server does, without a privacy unit."""
+    if cell.method == "fedavg":
+        return FedAvg(random=noise_of(cell))
+    if cell.method in ("dafkd", "feddf"):
+        return dafkd(cell)
     if cell.method == "heads":
         return heads(cell, data)
     if cell.method == "feded":
@@ -275,8 +288,6 @@ def dafkd(cell: rows.Cell) -> DaFKD:
 def heads(cell: rows.Cell, data: FederatedData) -> PooledHeads:
     """Pooled heads of as many sums as there are rounds."""
     residual = cell.rounds - 1
-    if cell.privacy is not None and cell.privacy.epsilon is not None:
-        return simulation.pooled_heads(cell.privacy.epsilon, local=not cell.secure)
     if cell.variant == rows.TRUE_LABELS:
         truth = one_hot(data.proxies.labels.numpy(), data.n_classes)
         return TaughtTruth(residual, truth=truth)
@@ -361,37 +372,7 @@ def seeds_noise(cell: rows.Cell) -> bool:
     return cell.image_set in IMAGE_SETS
 
 
-def protection_of(
-    cell: rows.Cell, data: FederatedData, random: Random = os.urandom
-) -> PrivacyMechanism:
-    """Return the privacy unit of a cell; at an infinite epsilon, votes leave without noise.
-
-    random: source of the noise. Raises ConfigurationError for votes under the record unit.
-    """
-    if cell.privacy is None:
-        return NoProtection()
-    chosen = cell.privacy
-    epsilon = math.inf if chosen.epsilon is None else chosen.epsilon
-    if chosen.unit == "record" and cell.method == "heads":
-        return simulation.pooled_unit(
-            simulation.PublicFacts.of(data),
-            epsilon,
-            chosen.delta,
-            local=not cell.secure,
-            random=random,
-        )
-    if chosen.unit == "record":
-        raise ConfigurationError("unit", chosen.unit, RECORD_UNIT_METHODS)
-    if math.isinf(epsilon):
-        return NoProtection()
-    if chosen.unit == "label":
-        return LabelUnit(epsilon, chosen.delta, random)
-    return client_unit(cell, epsilon, chosen.delta, small_fleet=chosen.small_fleet, random=random)
-
-
-def client_unit(
-    cell: rows.Cell, epsilon: float, delta: float, *, small_fleet: bool, random: Random = os.urandom
-) -> ClientUnit:
+def client_unit(cell: rows.Cell, terms: rows.Privacy, random: Random) -> ClientUnit:
     """Provisioned for as many absent clients as masks open a sum without, and a tenth corrupt."""
     votes = ClientPlan(
         clients=cell.clients,
@@ -401,7 +382,8 @@ def client_unit(
         absent=cell.clients // 3,
         corrupt=cell.clients // 10,
     )
-    return ClientUnit(epsilon, delta, votes, small_fleet=small_fleet, random=random)
+    epsilon, small = cast(float, terms.epsilon), terms.small_fleet
+    return ClientUnit(epsilon, terms.delta, votes, small_fleet=small, random=random)
 
 
 _SEEDED = unmet_by(SeededRandom(0))

@@ -208,6 +208,7 @@ def build_run(
     facts: PublicFacts,
     ledgers: Mapping[int, Ledger] | None = None,
     session: bytes | None = None,
+    random: Random = os.urandom,
 ) -> RunParts:
     """Build the parts of a run.
 
@@ -216,6 +217,7 @@ def build_run(
         facts: public facts of the data.
         ledgers: by client, the ledger of its data set; by default in memory, for public data.
         session: of a roster; the ledger books under it.
+        random: source of the unit's noise.
 
     Raises:
         ConfigurationError: for a method that does not exist, or without the unit.
@@ -236,6 +238,7 @@ def build_run(
             config.epsilon,
             delta,
             local=config.secure is None,
+            random=random,
             ledgers=ledgers,
             session=session,
         )
@@ -248,7 +251,7 @@ def build_run(
     elif config.unit == "record":
         raise ConfigurationError("unit", config.unit, RECORD_UNIT_METHODS)
     elif config.unit == "label":
-        protection = LabelUnit(config.epsilon, delta)
+        protection = LabelUnit(config.epsilon, delta, random)
     return RunParts(checked(method), protection, recipe, facts, config.seed)
 
 

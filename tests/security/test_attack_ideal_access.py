@@ -26,7 +26,7 @@ from attacks.inversion.gmi import InversionSettings
 from attacks.inversion.ideal import IdealK1, IdealK2, IdealK3, IdealSettings
 from attacks.inversion.prior import PriorSettings, train_prior
 from experiments.core.rows import RowSpec, Terms
-from experiments.core.runs import RowRun, data_of, protection_of, run_row, warm_up
+from experiments.core.runs import RowRun, data_of, parts_of, run_row, warm_up
 from experiments.privacy_compare import Settings, plan
 from experiments.suite.scenes.extraction import choice_oracle, injection_oracle
 from secure_fd.data.federated import FederatedData
@@ -185,9 +185,9 @@ def trained(spec: RowSpec, selector: Literal["proxy-ratio", "kulsif"] = "proxy-r
         dataset="digits", clients=4, rounds=1, proxies_per_round=40, quick=True, attacks="none"
     )
     terms = plan(replace(settings, dp_eps=4.0, selector=selector), None).terms
-    protection = protection_of(terms.run(spec, 0), data_of(terms, 0))
-    warm = warm_up(plan(settings, None).terms, 0, lambda _: None)
-    made = run_row(terms, spec, 0, warm, lambda _: None, chosen=protection)
+    protection = parts_of(terms.run(spec, 0), data_of(terms, 0)).protection
+    warm = warm_up(plan(settings, None).terms, 0)
+    made = run_row(terms, spec, 0, warm, chosen=protection)
     return Trained(terms, made, protection)
 
 

@@ -348,7 +348,7 @@ def test_the_claim_of_seeded_noise_is_that_of_fresh_noise(trained, warm, spec, m
 def test_a_protection_that_is_given_draws_fresh_noise(warm):
     """An attacker who has a unit answer anew must not meet the same noise."""
     terms = planned(4.0)
-    given = runs.protection_of(terms.run(NOISY[0], 0), runs.data_of(terms, 0))
+    given = runs.parts_of(terms.run(NOISY[0], 0), runs.data_of(terms, 0)).protection
     assert isinstance(given, LabelUnit)
     assert given.random is os.urandom
     assert not runs.run_row(terms, NOISY[0], 0, warm, chosen=given).seeded

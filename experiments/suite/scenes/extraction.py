@@ -4,7 +4,7 @@ The experimenter's side: attacks get these answers wrapped in an `attacks.core.v
 Answers pass through all that a round's would: the client's selector and network, the protection,
 the codec, and the sum.
 
-    protection = protection_of(terms.run(spec, seed))
+    protection = parts_of(terms.run(spec, seed)).protection
     made = run_row(terms, spec, seed, warm, chosen=protection)
     votes = injection_oracle(terms, made, data, protection)      # images [N, 1, H, W] -> [N, R, C]
     votes = choice_oracle(terms, made, data, protection)         # the same, public proxies only
@@ -33,9 +33,8 @@ from experiments.core.runs import (
     RowRun,
     WarmUp,
     data_of,
-    method_of,
     network,
-    protection_of,
+    parts_of,
     run_row,
     warm_up,
 )
@@ -172,7 +171,7 @@ def _clients(
     selecting: bool,
 ) -> _Clients:
     """ConfigurationError for a row whose clients answer nothing, or only in a noisy sum."""
-    method = method_of(terms.run(made.spec, made.seed), data)
+    method = parts_of(terms.run(made.spec, made.seed), data).method
     if not isinstance(method, FedMD | SelectiveFD) or isinstance(protection, ClientUnit):
         allowed = "use Selective-FD or FedMD, not the client unit"
         raise ConfigurationError("row", made.spec.key, allowed)
@@ -190,7 +189,7 @@ def _fresh(
     """A session about images that no ledger knows; other protections have no ledger."""
     if not isinstance(protection, LabelUnit):
         return protection
-    session = protection_of(terms.run(spec, 0), data)
+    session = parts_of(terms.run(spec, 0), data).protection
     session.agree(len(images), data.n_classes)
     for number in range(len(data.clients)):
         session.client(number)
@@ -299,7 +298,7 @@ def _attempts(turn: Turn[Arsenal]) -> Mapping[str, Attempt]:
     """Train the row, unless `prepare` has, and attack it at every level of access."""
     row, ready, seed = _ROWS[turn.row], turn.made, turn.seed
     terms, spec = _terms(turn.job, row.selector), row.spec
-    protection = protection_of(terms.run(spec, seed), data_of(terms, seed))
+    protection = parts_of(terms.run(spec, seed), data_of(terms, seed)).protection
     if spec.secure is None and row.selector == "proxy-ratio":
         made = ready.runs[spec.labels]
     else:
