@@ -11,7 +11,6 @@ import numpy as np
 
 from attacks import PLAYED
 from experiments.compare.leakage import NOT_APPLICABLE, Leakage, stored, tried
-from experiments.compare.promises import promised
 from experiments.core.codec import UNLESS_EMPTY
 from experiments.core.measures import ACCURACY, BYTES_UP, LAST_ROUND
 from experiments.core.rows import Attacks, RowSpec, Terms, averages, title
@@ -282,6 +281,12 @@ class Row:
         """Of the seed whose clients and curve are shown."""
         return self.runs[0]
 
+    @property
+    def spec(self) -> RowSpec:
+        """What tells the row from the others."""
+        spec: RowSpec = self.first.cell.row
+        return spec
+
     def mean(self, name: str) -> float:
         """A figure, mean over seeds."""
         return moments(self.runs, lambda run: run.figures[name])[0]
@@ -355,13 +360,10 @@ def _weakness(notes: Mapping[str, Any]) -> tuple[float, float]:
 def rows(results: Results) -> list[Row]:
     """The rows of a comparison, in the order of its cells."""
     by_row = grouped(results.cells, lambda cell: cell.row)
-    return [_row(spec, tuple(runs)) for spec, runs in by_row.items()]
-
-
-def _row(spec: RowSpec, runs: tuple[Result, ...]) -> Row:
-    """Titled by what it promises, as the seed of the weakest claim has it."""
-    made = Row(spec.key, title(spec, runs[0].cell.terms.epsilon), runs)
-    return replace(made, label=made.label + promised(made.claim["privacy"]))
+    return [
+        Row(spec.key, title(spec, runs[0].cell.terms.epsilon), tuple(runs))
+        for spec, runs in by_row.items()
+    ]
 
 
 def leakage(made: Sequence[Row]) -> Leakage:

@@ -518,7 +518,7 @@ def run(study: Study, settings: Any, given: Sequence[str]) -> int:
     (out / f"{study.name}.txt").write_text(rendered(parts), encoding="utf-8")
     save({study.name: study.figure(results)}, out, "png", "svg")
     study.report(results, out)
-    print(rendered(parts, terminal_width()))
+    print(rendered(parts, terminal_width(), colour=sys.stdout.isatty()))
     print(f"results: {path}")
     return study.status(results)
 

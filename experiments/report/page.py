@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 REPORT_FILE = "report.html"
+_FEW = 3
+"""Equal values that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +141,11 @@ def shown(value: object) -> str:
     if isinstance(value, Mapping):
         return "; ".join(f"{key}: {claimed(item, key)}" for key, item in value.items()) or "none"
     if isinstance(value, list | tuple):
-        return ", ".join(map(shown, value)) or "none"
+        same = len(value) > _FEW and all(item == value[0] for item in value)
+        each = ", ".join(map(shown, value)) or "none"
+        return f"{len(value)} of {shown(value[0])}" if same else each
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, int):
-        return f"{value:,}"
+    if isinstance(value, float | int):
+        return f"{value:.6g}" if isinstance(value, float) else f"{value:,}"
     return "∞" if value == "inf" else str(value)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.report.tables import number
 from secure_fd.files import write_atomically
 
 if TYPE_CHECKING:
@@ -109,26 +108,6 @@ def beside(
     axes.text(x, y, text, color=color, ha=ha, va="center", fontsize=SMALL, transform=transform)
 
 
-def spread(positions: Sequence[float], gap: float, low: float, high: float) -> NDArray[np.float64]:
-    """Positions moved as little as possible (least squares) to lie `gap` apart in [low, high].
-
-    Order is kept. Subtracting i * gap from the i-th turns "at least a gap apart" into "not
-    decreasing", which pooling adjacent violators solves exactly; clipping keeps it optimal.
-    A gap that does not fit is made smaller.
-    """
-    from scipy.optimize import isotonic_regression  # slow to import
-
-    values = np.asarray(positions, dtype=np.float64)
-    count = len(values)
-    gap = min(gap, (high - low) / max(count - 1, 1))
-    order = np.argsort(values, kind="stable")
-    offsets = gap * np.arange(count)
-    pooled = isotonic_regression(values[order] - offsets).x
-    result = np.empty(count)
-    result[order] = np.clip(pooled, low, high - gap * (count - 1)) + offsets
-    return result
-
-
 def save(figures: Mapping[str, "Figure | None"], folder: Path, *kinds: str) -> dict[str, Path]:
     """Write figures as files of these kinds (PNG by default), whole or not at all.
 
@@ -165,47 +144,6 @@ class Mark:
     control: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Forest:
-    """Marks by row; a text stands in the place of a mark that a row does not have."""
-
-    title: str
-    x: str
-    rows: Mapping[str, Mark | str]
-    styles: Mapping[str, Style]
-
-
-def forest(panels: Sequence[Forest], key: tuple[str, str] | None = None) -> "Figure":
-    """Panels side by side that share their rows. key: names of mark and control, for a legend."""
-    rows = len(panels[0].rows)
-    right = 0.15 if len(panels) > 1 else 1.75
-    width = LEFT + 2.35 * len(panels) if len(panels) > 1 else 8.4
-    figure = new_figure(width, 1.6 + 0.34 * rows)
-    left, bottom, across, height = margins(figure, left=LEFT - 0.05, right=right)
-    each = across / len(panels)
-    for i, panel in enumerate(panels):
-        share = 0.87 if len(panels) > 1 else 1.0
-        axes = figure.add_axes((left + i * each, bottom + 0.04, share * each, height - 0.05))
-        _draw_forest(axes, panel)
-        if i:
-            axes.set_yticklabels([])
-    if key is not None:
-        _forest_key(figure, key)
-    return figure
-
-
-def _draw_forest(axes: "Axes", panel: Forest) -> None:
-    for y, (name, mark) in enumerate(panel.rows.items()):
-        if isinstance(mark, str):
-            beside(axes, y, mark, x=0.5, color=MUTED, ha="center")
-            continue
-        draw_mark(axes, y, mark, panel.styles[name])
-    axes.margins(x=0.08)
-    axes.locator_params(axis="x", nbins=4)
-    name_rows(axes, list(panel.rows))
-    titled(axes, panel.title, panel.x)
-
-
 def draw_mark(axes: "Axes", y: float, mark: Mark, style: Style) -> None:
     """Draw one row of a forest at a height."""
     colour, marker = style
@@ -217,56 +155,6 @@ def draw_mark(axes: "Axes", y: float, mark: Mark, style: Style) -> None:
         axes.plot(mark.interval, [y, y], color=colour, linewidth=1.5)
     look: dict[str, Any] = {"markerfacecolor": colour, "markeredgecolor": PAPER}
     axes.plot(mark.value, y, marker, color=colour, **look, **_POINT)
-
-
-def _forest_key(figure: "Figure", key: tuple[str, str]) -> None:
-    axes = figure.axes[0]
-    look: dict[str, Any] = {"color": MUTED, "linewidth": 1.5, "markeredgecolor": PAPER}
-    attack = axes.plot([], [], "o-", **look, **_POINT)
-    control = axes.plot([], [], "|", **_CONTROL)
-    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.005, 0.005)}
-    figure.legend([*attack, *control], list(key), fontsize=SMALL, frameon=False, **place)
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """True-positive over false-positive rates, and the figure that the legend shows."""
-
-    fpr: Sequence[float]
-    tpr: Sequence[float]
-    figure: float
-    style: Style
-
-
-def roc(curves: Mapping[str, Curve], title: str, legend: str) -> "Figure":
-    """ROC curves on log-log axes, from the smallest false-positive rate that is resolved."""
-    figure = new_figure(8.4, 4.6)
-    axes = figure.add_axes((0.085, 0.12, 0.47, 0.78))
-    resolved = [rate for curve in curves.values() for rate in curve.fpr if rate > 0]
-    low = min(0.1, min(resolved, default=1e-3))
-    axes.plot([low, 1], [low, 1], color=MUTED, linewidth=1, linestyle=(0, (2, 2)))
-    axes.text(0.27, 0.19, "chance", color=MUTED, fontsize=SMALL, transform=axes.transAxes)
-    for name, curve in sorted(curves.items(), key=lambda item: -item[1].figure):
-        _draw_roc(axes, name, curve)
-    axes.set(xscale="log", yscale="log", xlim=(low, 1), ylim=(low, 1.1))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-    plain(axes)
-    axes.grid(visible=False, which="minor")
-    titled(axes, title, "false positives", "true positives")
-    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.03, 1.02)}
-    place |= {"title": legend, "alignment": "left", "title_fontsize": SMALL}
-    axes.legend(**place, fontsize=SMALL, frameon=False, labelcolor=INK)
-    return figure
-
-
-def _draw_roc(axes: "Axes", name: str, curve: Curve) -> None:
-    fpr, tpr = np.asarray(curve.fpr), np.asarray(curve.tpr)
-    keep = (fpr > 0) & (tpr > 0)  # a log axis has no zero
-    colour, marker = curve.style
-    look: dict[str, Any] = {"color": colour, "linewidth": 1.5, "marker": marker, "markersize": 4.5}
-    look |= {"markevery": (0.05, 0.15), "markeredgecolor": PAPER, "markeredgewidth": 0.5}
-    axes.plot(fpr[keep], tpr[keep], label=f"{number(curve.figure)}  {wrapped(name)}", **look)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

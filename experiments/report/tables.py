@@ -11,11 +11,11 @@ Accuracy, %.
 """
 
 import io
-import re
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +24,7 @@ from secure_fd.errors import LocalError
 
 if TYPE_CHECKING:
     import rich.table
+    import rich.text
 
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EN DASH}"
@@ -100,19 +101,41 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+class Toned(str):
+    """Text of a cell that stands out or back. tone: full, leak or quiet."""
+
+    __slots__ = ("tone",)
+    tone: str
+
+    def __new__(cls, text: str, tone: str) -> "Toned":
+        """Return the text with its tone."""
+        made = super().__new__(cls, text)
+        made.tone = tone
+        return made
+
+
+QUIET = "~"
+"""Mark before a quiet text where nothing can be dimmed."""
+_STYLES = {"full": "bold red", "leak": "yellow", "quiet": "dim"}
+
+
+def tone_of(cell: str) -> str:
+    """Return the tone of a cell; "" of a plain text."""
+    return cell.tone if isinstance(cell, Toned) else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows of text under a title; the first `left` columns are flush left, the others right.
 
-    narrow: the table that stands for it where columns are few, None for this one with its first
-    column cut to the numbers of rows, if they have any.
+    grouped: columns are named "group: name"; a terminal shows them without rules, each group once.
     """
 
     title: str
     columns: tuple[str, ...]
     left: int = 1
     rows: list[tuple[str, ...]] = field(default_factory=list)
-    narrow: "Table | None" = None
+    grouped: bool = False
 
     def add_row(self, *cells: str) -> None:
         """Append a row. Raises LocalError unless there is one cell a column."""
@@ -126,33 +149,52 @@ def new_table(title: str, columns: Iterable[str], left: int = 1) -> Table:
     return Table(title, tuple(columns), left)
 
 
-def rendered(parts: Iterable[Table | str], width: int = _PAGE) -> str:
-    """Tables and sentences as plain text, one below the other."""
+def rendered(parts: Iterable[Table | str], width: int = _PAGE, *, colour: bool = False) -> str:
+    """Tables and sentences as text, one below the other. colour: for a terminal that has it."""
     from rich.console import Console  # slow to import
 
     out = io.StringIO()
-    console = Console(file=out, width=width, highlight=False, markup=False)
+    forced = True if colour else None
+    console = Console(file=out, width=width, highlight=False, markup=False, force_terminal=forced)
     for part in parts:
-        console.print(part if isinstance(part, str) else boxed(_fitting(part, width)))
+        if isinstance(part, Table) and part.grouped:
+            console.print(_grouped(part, styled=console.color_system is not None), soft_wrap=True)
+        else:
+            console.print(part if isinstance(part, str) else boxed(part))
     return out.getvalue()
 
 
-_NUMBERED = re.compile(r"(\d+\.) .*")
-_NAME = 24
-"""Columns that a row's name needs at least."""
+def _grouped(table: Table, *, styled: bool) -> "rich.text.Text":
+    """Two lines of headings, groups and the names within, above the rows.
+
+    styled: quiet cells are dimmed; otherwise they are marked.
+    """
+    from rich.text import Text
+
+    groups, names = zip(*(column.rpartition(": ")[::2] for column in table.columns), strict=True)
+    shown = [[_marked(cell, styled=styled) for cell in row] for row in table.rows]
+    widths = [max(map(len, column)) for column in zip(names, *shown, strict=True)]
+    spans = [(group, len(list(same))) for group, same in groupby(groups)]
+    gaps: list[int] = []
+    top = []
+    for group, count in spans:
+        first = len(gaps)
+        gaps += [2 if count > 1 else 1, *[1] * (count - 1)]
+        width = max(len(group), sum(widths[first : first + count]) + count - 1)
+        widths[first] += width - sum(widths[first : first + count]) - count + 1
+        top.append(" " * gaps[first] + (group.center(width) if count > 1 else group.rjust(width)))
+    made = Text("".join(top)[1:])
+    for row, cells in zip([names, *table.rows], [names, *shown], strict=True):
+        made.append("\n")
+        for i, cell in enumerate(cells):
+            padded = cell.ljust(widths[i]) if i < table.left else cell.rjust(widths[i])
+            made.append(" " * gaps[i] if i else "")
+            made.append(padded, _STYLES.get(tone_of(row[i])))
+    return made
 
 
-def _fitting(table: Table, width: int) -> Table:
-    """The table, or its narrow form where names would have too few columns."""
-    cells = list(zip(*table.rows, strict=True))[1:]
-    heads = [head.split() for head in table.columns[1:]]
-    needed = [max(map(len, (*h, *c))) for h, c in zip(heads, cells, strict=False)]
-    if _NAME + sum(needed) + 2 * len(table.columns) <= width:
-        return table
-    if table.narrow is not None:
-        return table.narrow
-    cut = [(_NUMBERED.sub(r"\1", name), *others) for name, *others in table.rows]
-    return replace(table, rows=cut)
+def _marked(cell: str, *, styled: bool) -> str:
+    return QUIET + cell if tone_of(cell) == "quiet" and not styled else cell
 
 
 def boxed(table: Table) -> "rich.table.Table":
@@ -186,21 +228,17 @@ def html(table: Table) -> str:
     '<table><caption>A &lt; B</caption><thea'
     """
 
-    def cells(tag: str, row: Sequence[str]) -> str:
-        kinds = ["name" if i < table.left else "number" for i in range(len(row))]
-        tags = [
-            'th scope="row"' if tag == "td" and i < table.left else tag for i in range(len(row))
-        ]
-        made = (
-            f'<{tag} class="{kind}">{escape(cell)}</{tag[:2]}>'
-            for tag, kind, cell in zip(tags, kinds, row, strict=True)
-        )
-        return f"<tr>{''.join(made)}</tr>"
+    def line(cells: Sequence[str], head: str = "") -> str:
+        made = ""
+        for i, cell in enumerate(cells):
+            tag, scope = ("th", head or "row") if head or i < table.left else ("td", "")
+            kind = f"{'name' if i < table.left else 'number'} {tone_of(cell)}".strip()
+            scoped = f' scope="{scope}"' if scope else ""
+            made += f'<{tag}{scoped} class="{kind}">{escape(cell)}</{tag}>'
+        return f"<tr>{made}</tr>"
 
-    body = "".join(cells("td", row) for row in table.rows)
-    heads = cells('th scope="col"', table.columns)
-    head = f"<caption>{escape(table.title)}</caption><thead>{heads}</thead>"
-    return f"<table>{head}<tbody>{body}</tbody></table>"
+    head = f"<caption>{escape(table.title)}</caption><thead>{line(table.columns, 'col')}</thead>"
+    return f"<table>{head}<tbody>{''.join(map(line, table.rows))}</tbody></table>"
 
 
 def terminal_width() -> int:

@@ -15,7 +15,7 @@ from experiments.compare.leakage import (
     Measured,
 )
 from experiments.core.study import Result, Results, grouped, save_arrays
-from experiments.report import exhibits, plots
+from experiments.report import attack_summary, plots
 from experiments.report.page import Pairs, Picture, Section, data_uri, page, png, write_page
 from experiments.report.tables import Table, human_seconds, new_table
 from experiments.suite.scenes import ASKED_FOR, SCENES, load
@@ -201,7 +201,7 @@ def rebuilt(
     if not lines:
         return
     figures = {
-        leakage.rows[row]: exhibits.reading(f) for row, f in leakage.measured(attack).items()
+        leakage.rows[row]: attack_summary.reading(f) for row, f in leakage.measured(attack).items()
     }
     shown = [
         plots.Strip(label, made[:: max(1, len(made) // _COLUMNS)], figures.get(label, ""))
@@ -378,14 +378,14 @@ def threats() -> Table:
 
 def _of_scene(scene: Seen, drawn: Sequence[Drawing], seeds: int) -> Iterator[Section]:
     leakage = scene.leakage
-    yield Section(scene.title, [scene.about, findings(scene), exhibits.overview(leakage)])
+    yield Section(scene.title, [scene.about, findings(scene), attack_summary.overview(leakage)])
     for attack, title in leakage.attacks.items():
-        parts = exhibits.attack_parts(leakage, attack, seeds)
+        parts = attack_summary.attack_parts(leakage, attack, seeds)
         parts += [one.picture(scene.name) for one in drawn if one.attack == attack]
         yield Section(f"{scene.name}: {title} ({attack})", parts, 3)
     if several := [one.picture(scene.name) for one in drawn if not one.attack]:
         yield Section(f"{scene.name}: all attacks", several, 3)
-    known = [f"{caveat} ({where})" for caveat, where in exhibits.caveats(leakage).items()]
+    known = [f"{caveat} ({where})" for caveat, where in attack_summary.caveats(leakage).items()]
     yield Section(f"{scene.name}: caveats", [known], 3)
 
 

@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
     made = ended(SCRIPT, *COMMAND, f"--out={place / 'results'}", cwd=place, timeout=600)
     assert made.returncode == 0, made.stderr
     assert "Traceback" not in made.stderr
-    assert all(row in made.stdout for row in ("FedMD hard", "Selective-FD hard + masks"))
+    assert all(row in made.stdout for row in ("FedMD hard", "Pooled heads + masks"))
     assert [path.name for path in place.iterdir()] == ["results"]
     return place / "results"
 
@@ -163,7 +163,7 @@ def test_the_run_leaves_its_page_and_names_nothing_of_this_machine(folder):
     assert {path.name for path in folder.iterdir()} == {
         *("cells.jsonl", "code.json", "privacy_compare.json", "privacy_compare.txt"),
         *("report.html", "run.toml"),
-        *("accuracy.png", "accuracy_bytes.png", "attacks.png", "roc.png"),
+        "accuracy_bytes.png",
     }
 
 

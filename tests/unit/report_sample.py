@@ -14,7 +14,13 @@ BLOBS = np.linspace(0, 1, 2 * 8 * 8, dtype=np.float32).reshape(2, 8, 8)
 PICTURES = {f"inversion/{name}": BLOBS for name in ("originals", "attack", "public mean")}
 
 
-ATTACKS = ("label-distribution", "update-inversion", "inversion", "game-server")
+ATTACKS = {
+    **{name: name for name in ("label-distribution", "update-inversion", "inversion")},
+    **{name: name for name in ("game-server", "game-lira", "game-labels")},
+    "server-members": "game-server",
+    "label-only": "game-labels",
+}
+"""By attack of the sample, the attack of the committed results that it is taken from."""
 
 
 @cache
@@ -24,7 +30,7 @@ def committed() -> Results:
     cells = []
     for cell in found.cells:
         noise = "seeded" if cell.notes["privacy"] else None
-        attacks = {name: cell.attacks[name] for name in ATTACKS}
+        attacks = {name: cell.attacks[known] for name, known in ATTACKS.items()}
         notes = {**cell.notes, "noise": noise}
         cells.append(replace(cell, attacks=attacks, notes=notes, seconds=12.5))
     return replace(found, cells=tuple(cells))

@@ -132,4 +132,4 @@ def test_every_combination_runs_to_its_end(folder, split, units, *, secure):
         assert figures_of(cell.row) <= measured_ones, cell.label
     results_of = Results(SCHEMA, STUDY.name, "2026-01-01T00:00:00+00:00", cells=results)
     tables = [part for part in STUDY.shown(results_of) if isinstance(part, Table)]
-    assert [len(table.rows) for table in tables[:2]] == [len(made)] * 2
+    assert [len(table.rows) for table in tables] == [len(made) + 1]  # and the guess

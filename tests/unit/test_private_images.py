@@ -28,11 +28,12 @@ from attacks.core.view import Capability, View
 from attacks.inversion import gmi
 from attacks.inversion import prior as priors
 from attacks.on_run import Truth
-from experiments.compare.compared import NOT_SHOWN, SHOWN_PRIVATE
 from experiments.compare.comparison import measured, needs, prepared
 from experiments.compare.leakage import AttackFigure
 from experiments.core import study
 from experiments.privacy_compare import STUDY, Settings
+from experiments.report.report import NOT_SHOWN
+from experiments.report.verdict import SHOWN_PRIVATE
 
 Plane = NDArray[np.float64]
 SIDE = 16

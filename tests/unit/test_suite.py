@@ -9,7 +9,7 @@ from pages import HOSTILE, harmless, whole
 
 from experiments.compare.leakage import AttackFigure, Measured, stored, together
 from experiments.core.study import Result, Results, gathered
-from experiments.report import exhibits
+from experiments.report import attack_summary
 from experiments.report.tables import rendered
 from experiments.suite import suite_page as text
 from experiments.suite.attack_suite import STUDY, Cell, Settings, cells, needs
@@ -89,9 +89,9 @@ def test_every_figure_is_in_the_terminal_and_on_the_page():
     for attack in scene.leakage.attacks:
         assert attack in page
         for found in scene.leakage.measured(attack).values():
-            assert exhibits.precise(found.figure) in shown
-            assert exhibits.precise(found.figure) in page
-            assert exhibits.precise(found.control) in page
+            assert attack_summary.precise(found.figure) in shown
+            assert attack_summary.precise(found.figure) in page
+            assert attack_summary.precise(found.control) in page
     drawn = list(drawings(scene))
     assert len({one.name for one in drawn}) == len(drawn) == 2
 

@@ -1,13 +1,14 @@
-"""Attack figures as words, tables and what plots take: for every report that shows a leakage."""
+"""Attack figures as tables and sentences, for every report that shows a leakage."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from experiments.compare.leakage import Interval, Leakage, Measured
+from experiments.compare.leakage import NOT_APPLICABLE, NOT_RUN, Interval, Leakage, Measured
 from experiments.report.page import Pairs, Part
-from experiments.report.plots import Curve, Mark, Style, line_style
-from experiments.report.tables import MINUS, Table, new_table, number
+from experiments.report.tables import MINUS, Table, Toned, counted, new_table, number
+
+_POSITIVE = "positive_control"
 
 
 def precise(value: float) -> str:
@@ -95,6 +96,29 @@ def _short(found: Measured) -> str:
     return f"{starred(found)} ({precise(found.control)})"
 
 
+def matrix(leakage: Leakage, names: Sequence[str]) -> Table:
+    """A row's figure above its interval under each attack, and the range of the controls.
+
+    names: of the rows.
+    """
+    table = new_table("Each attack's figure and its 95 % interval", ["row", *leakage.attacks])
+    for row, name in zip(leakage.rows, names, strict=True):
+        found = (leakage.figure(row, attack) for attack in leakage.attacks)
+        table.add_row(name, *("-" if one is None else _stacked(one) for one in found))
+    controls: list[str] = []
+    for attack in leakage.attacks:
+        known = sorted(one.control for one in leakage.measured(attack).values())
+        ends = dict.fromkeys(map(number, (known[0], known[-1]) if known else ()))
+        controls.append(" to ".join(ends) or "-")
+    table.add_row("control", *controls)
+    return table
+
+
+def _stacked(found: Measured) -> str:
+    text = f"{number(found.figure)}\n{brackets(found.interval, number)}"
+    return Toned(text, "leak" if found.leaks else "quiet")
+
+
 def attack_table(leakage: Leakage, attack: str, seeds: int) -> Table:
     """Every row's figure of one attack in full, or why there is none."""
     columns = ["protocol", "figure", "control", "difference", "verdict", "besides"]
@@ -128,28 +152,22 @@ def attack_parts(leakage: Leakage, attack: str, seeds: int) -> list[Part]:
     ]
 
 
-def styles(leakage: Leakage) -> dict[str, Style]:
-    """By label, colour and marker of a row, the same in every figure."""
-    return {label: line_style(i) for i, label in enumerate(leakage.rows.values())}
+def attack_notes(leakage: Leakage, measured_on: Callable[[str], str]) -> Iterator[str]:
+    """What each attack's figure and controls are, and why rows have none.
 
-
-def marks(leakage: Leakage, attack: str) -> dict[str, Mark | str]:
-    """By label, a row of a forest: figure, interval and control, or why there is none."""
-    made: dict[str, Mark | str] = {}
-    for row, label in leakage.rows.items():
-        found = leakage.cell(row, attack)
-        if isinstance(found, str):
-            made[label] = found.partition(":")[0]
-            continue
-        made[label] = Mark(found.figure, found.interval, found.control)
-    return made
-
-
-def curves(leakage: Leakage, attack: str) -> dict[str, Curve]:
-    """By label, the mean curves of an attack that ranks records."""
-    of = styles(leakage)
-    return {
-        leakage.rows[row]: Curve(curve["fpr"], curve["tpr"], found.figure, of[leakage.rows[row]])
-        for row, found in leakage.measured(attack).items()
-        if (curve := found.roc)
-    }
+    measured_on: of the name of an attack.
+    """
+    for attack, title in leakage.attacks.items():
+        found = list(leakage.measured(attack).values())
+        parts = [title, f"measured on {measured_on(attack)}"]
+        if found:
+            parts += [figure_names(leakage, attack), f"control: {control_names(leakage, attack)}"]
+            parts.append(samples(found[0]))
+        positive = [number(f.details[_POSITIVE]) for f in found if _POSITIVE in f.details]
+        if positive:
+            parts.append(f"positive control: {' / '.join(dict.fromkeys(positive))}")
+        reasons = [why for row in leakage.rows if (why := leakage.absence(row, attack))]
+        for why in dict.fromkeys(reasons):
+            short = why.removeprefix(NOT_APPLICABLE).removeprefix(NOT_RUN)
+            parts.append(f"no figure in {counted(reasons.count(why), 'row')}: {short}")
+        yield f"{attack}: {'; '.join(filter(None, parts))}."

@@ -1,0 +1,397 @@
+"""The main table of a comparison, and the sentences that follow from it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from attacks import OF_UPDATES
+from experiments.compare.comparison import Row, leakage, rows
+from experiments.compare.leakage import ERROR, EXCESS, NOT_APPLICABLE, Leakage, Measured
+from experiments.core.measures import ACCURACY
+from experiments.core.results import SINGLE
+from experiments.core.rows import IMAGES_PER_PERSON, RowSpec, Terms
+from experiments.core.study import Results
+from experiments.report.tables import QUIET, Table, Toned, counted, new_table, number
+from secure_fd.data.image_sets import IMAGE_SETS
+from secure_fd.privacy.guarantee import format_epsilon
+
+Claim = Mapping[str, Any]
+"""A guarantee as `Guarantee.to_json` gives it."""
+COPY, RECOGNISED = 40.0, 20.0
+"""dB from which a reconstruction is a copy, and from which a digit is recognised."""
+KNOWN = 0.02
+"""Error of class shares below which they are known."""
+USEFUL = 10.0
+"""Largest epsilon of one record that the advice calls a guarantee."""
+MISSING = "-"
+SHOWN_PRIVATE = (
+    "--show-private: the results hold private images of clients, and reconstructions of them"
+)
+_FEW = 4
+"""Rows from which a sentence counts them."""
+_GAME = {"clients": "clients", "records of a class": "records a class", "runs": "runs"}
+"""Details of a membership game that the legend states, with their units."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of leakage: the sharpest of some attacks. absent: text where none applies."""
+
+    name: str
+    attacks: tuple[str, ...]
+    absent: str = MISSING
+
+
+LABELS = Column("labels: error", ("label-distribution",))
+SERVER = Column("members, server: this run", ("server-members",))
+SERVER_WORST = Column("members, server: worst", ("game-server",))
+MODEL = Column("members, model: this run", ("label-only",))
+MODEL_WORST = Column("members, model: worst", ("game-lira", "game-labels"))
+PICTURE = Column("picture, dB: this run", ("inversion", "update-of-run"))
+PICTURE_WORST = Column("picture, dB: worst", OF_UPDATES, "none")
+COLUMNS = (LABELS, SERVER, SERVER_WORST, MODEL, MODEL_WORST, PICTURE, PICTURE_WORST)
+_MEMBERS = (SERVER, SERVER_WORST, MODEL, MODEL_WORST)
+_KINDS: Mapping[str, tuple[Column, Column | None]] = {
+    "Pictures of training records": (PICTURE, PICTURE_WORST),
+    "Classes of a client": (LABELS, None),
+    "Members, by the server": (SERVER, SERVER_WORST),
+    "Members, by the final model": (MODEL, MODEL_WORST),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """A comparison as it is shown: rows over seeds in the order of the table, and what leaks."""
+
+    results: Results
+    rows: tuple[Row, ...]
+    leakage: Leakage
+
+    @classmethod
+    def of(cls, results: Results) -> "Comparison":
+        """Rows over seeds, and what attacks learn from them."""
+        made = rows(results)
+        specs = [row.spec for row in made]
+        hard = any(spec.kind == "selective-fd" and spec.labels == "hard" for spec in specs)
+        made.sort(key=lambda row: _place(row.spec, "hard" if hard else "soft"))
+        return cls(results, tuple(made), leakage(made))
+
+    @property
+    def terms(self) -> Terms:
+        """What all rows share."""
+        terms: Terms = self.results.cells[0].cell.terms
+        return terms
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of all rows."""
+        return sorted({found.cell.seed for found in self.results.cells})
+
+    @property
+    def images_per_person(self) -> int:
+        """Records that one person has at one client."""
+        found = self.results.settings.get("images_per_person")
+        return found if isinstance(found, int) else IMAGES_PER_PERSON
+
+    @property
+    def private(self) -> dict[str, Claim]:
+        """By the label of each row that claims differential privacy, its claim."""
+        return {row.label: row.claim["privacy"] for row in self.rows if row.claim["privacy"]}
+
+
+_ORDER = ("fedavg", "selective-fd", "fedmd", "other labels", "dp-sgd", "heads", "independent")
+
+
+def _place(spec: RowSpec, labels: str) -> int:
+    """Position of a row: the paper's comparison first, user-supplied methods last."""
+    kind = spec.kind
+    if kind == "selective-fd" and spec.labels != labels:
+        kind = "other labels"
+    if kind == "fedavg" and spec.unit:
+        kind = "dp-sgd"
+    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
+
+
+# The table.
+
+
+def main_table(made: Comparison) -> Table:
+    """One row a method: accuracy, epsilon of one record, and what each attacker learns."""
+    names = ["row", "test: acc, %", "epsilon: record", *(column.name for column in COLUMNS)]
+    table = replace(new_table("Accuracy, guarantee and leakage", names), grouped=True)
+    for row, name in zip(made.rows, row_names(made), strict=True):
+        epsilon = epsilon_of(row.claim["privacy"])
+        leaks = (cell(made.leakage, row.key, column) for column in COLUMNS)
+        table.add_row(name, accuracy(row), epsilon, *leaks)
+    controls = [_controls(made, column) for column in COLUMNS]
+    guess = (number(median(known)) if known else MISSING for known in controls)
+    table.add_row("guess / no access", MISSING, MISSING, *guess)
+    return table
+
+
+def row_names(made: Comparison) -> list[str]:
+    """Short names without epsilon; variants of Selective-FD are indented below the plain row."""
+    names: list[str] = []
+    above = None
+    for row in made.rows:
+        plain = replace(row.spec, secure=None, unit=None, liar=0)
+        name = row.label.replace("noise on labels", "label noise")
+        if row.spec.kind == "heads":  # its epsilon stands beside it
+            name = name.replace(" + noise", "")
+        if row.spec.kind == "selective-fd" and row.spec != plain == above:
+            name = "  " + name.removeprefix(plain.label).removeprefix(" ").removeprefix(", ")
+        elif row.spec == plain:
+            above = plain
+        names.append(name)
+    return names
+
+
+def accuracy(row: Row) -> str:
+    """In percent, with its deviation over seeds where there are several."""
+    mean = row.percent(row.mean(ACCURACY))
+    return f"{mean}±{100 * row.deviation:.1f}" if len(row.runs) > 1 else mean
+
+
+def best(leaks: Leakage, row: str, column: Column) -> Measured | None:
+    """The sharpest figure of a column's attacks on a row."""
+    found = [figure for name in column.attacks if (figure := leaks.figure(row, name))]
+    return max(found, key=lambda one: (tells(one), _sharpness(one)), default=None)
+
+
+def cell(leaks: Leakage, row: str, column: Column) -> str:
+    """The figure, quiet where it is not told from its control."""
+    found = best(leaks, row, column)
+    if found is None:
+        why = [leaks.absence(row, name) for name in column.attacks]
+        known = all(each.startswith(NOT_APPLICABLE) for each in why)
+        return column.absent if known else MISSING
+    value = shown_value(found)
+    picture = found.first.unit == "dB"
+    full = value >= COPY if picture else _is_error(found) and value <= KNOWN
+    text = f"{number(value)} copy" if picture and full else number(value)
+    return Toned(text, "quiet" if not tells(found) else "full" if full else "leak")
+
+
+def shown_value(found: Measured) -> float:
+    """The figure; of a gain in dB, the PSNR itself, which compares with other rows."""
+    return found.details.get("A", found.figure) if _is_excess(found) else found.figure
+
+
+def shown_control(found: Measured) -> float:
+    """The same without access."""
+    name = f"{found.first.control_name.removeprefix(f'{EXCESS} of the ')}: A"
+    return found.details.get(name, found.control) if _is_excess(found) else found.control
+
+
+def tells(found: Measured) -> bool:
+    """Whether a figure exceeds its control; a gain in dB also that of any image without access."""
+    others = [value for name, value in found.details.items() if name.endswith(": delta")]
+    low = found.interval[0] if found.interval else found.figure
+    return found.leaks and (not _is_excess(found) or all(low > other for other in others))
+
+
+def _is_excess(found: Measured) -> bool:
+    return found.first.figure_name.startswith(EXCESS)
+
+
+def _is_error(found: Measured) -> bool:
+    return found.first.figure_name.startswith(ERROR)
+
+
+def _sharpness(found: Measured) -> float:
+    return -shown_value(found) if _is_error(found) else shown_value(found)
+
+
+def _controls(made: Comparison, column: Column) -> list[float]:
+    found = (best(made.leakage, row.key, column) for row in made.rows)
+    return [shown_control(one) for one in found if one]
+
+
+# Guarantees.
+
+
+def epsilon_of(claim: Claim | None, records: int = 1) -> str:
+    """Epsilon of records of one client that belong together, over the whole run.
+
+    "no" where nothing bounds it, or where an assumption failed.
+
+    >>> epsilon_of({"unit": "record", "holds": True, "epsilon": 4.0, "groups": [[1, 3.991]]})
+    '4'
+    >>> epsilon_of({"unit": "record", "holds": False, "epsilon": None}), epsilon_of(None)
+    ('no', '-')
+    """
+    if claim is None:
+        return MISSING
+    if not claim["holds"]:
+        return "no"
+    whole = claim["epsilon"] if claim["unit"] == "client" else None
+    return bounded(dict(claim.get("groups", [])).get(records, whole))
+
+
+def bounded(epsilon: float | None) -> str:
+    """An epsilon, rounded up; "no" without a bound."""
+    return "no" if epsilon is None else format_epsilon(epsilon)
+
+
+def of_client(claim: Claim) -> str:
+    """Epsilon of all records of a client."""
+    if claim["unit"] == "client":
+        return bounded(claim["epsilon"])
+    return bounded(
+        next((c["epsilon"] for c in claim["composes_to"] if c["unit"] == "client"), None)
+    )
+
+
+def guarantees(made: Comparison) -> Iterator[str]:
+    """What each private row guarantees, or why it does not, in one sentence each."""
+    persons = made.images_per_person
+    for label, claim in made.private.items():
+        if not claim["holds"]:
+            why = "; ".join(claim.get("unmet", [])) or "no noise is added"
+            yield f"{label}: no guarantee: {why}."
+            continue
+        unit = "answer" if claim["unit"] == "label" else claim["unit"]
+        parts = [f"epsilon {format_epsilon(claim['epsilon'])} for one {unit}"]
+        if unit == "answer":
+            parts.append(f"{epsilon_of(claim)} for one record")
+        if claim.get("epsilon_replace_one"):
+            parts.append(f"{bounded(claim['epsilon_replace_one'])} if replaced")
+        if unit == "record":
+            parts.append(f"{epsilon_of(claim, persons)} for {persons} of one person")
+        delta = max(claim["delta"], *(c["delta"] for c in claim["composes_to"]), 0.0)
+        parts.append(f"delta {short(delta)}")
+        needed = [one for one in claim.get("assumptions", []) if "clients in a sum" in one]
+        condition = f", if {needed[0]}" if needed else ""
+        yield f"{label}: {', '.join(parts)}{condition}."
+
+
+def short(value: float) -> str:
+    """A small number.
+
+    >>> short(1e-5), short(0.25)
+    ('1e-5', '0.25')
+    """
+    return f"{value:.2g}".replace("e-0", "e-")
+
+
+# Sentences.
+
+_SPLITS = {
+    "strong": "one class each",
+    "weak": "two classes each",
+    "iid": "all classes each",
+    "own": "divided as it came",
+}
+
+
+def heading(made: Comparison) -> str:
+    """Data, clients, split, rounds, seeds and noise."""
+    terms = made.terms
+    data = IMAGE_SETS[terms.dataset].title if terms.dataset in IMAGE_SETS else "Own images"
+    split = _SPLITS.get(terms.split.kind, terms.split.name)
+    kinds = {row.first.notes.get("noise") for row in made.rows} & {"seeded", "fresh"}
+    noise = [f"noise {' and '.join(sorted(map(str, kinds)))}"] if kinds else []
+    seeds = f"{'seed' if len(made.seeds) == 1 else 'seeds'} {' '.join(map(str, made.seeds))}"
+    clients = counted(terms.clients, "client")
+    return ", ".join([data, clients, split, counted(terms.rounds, "round"), seeds, *noise])
+
+
+def leaking(made: Comparison, column: Column | None) -> list[str]:
+    """Labels of the rows in which a column tells more than a guess; a blur is no picture."""
+    found = []
+    for row in made.rows:
+        one = column and best(made.leakage, row.key, column)
+        if one and tells(one) and not (one.first.unit == "dB" and shown_value(one) < RECOGNISED):
+            found.append(row.label)
+    return found
+
+
+def what_leaks(made: Comparison) -> str:
+    """Rows by what attackers learn from them, graver kinds first; "" without attacks."""
+    parts = []
+    for kind, (here, worst) in _KINDS.items():
+        shown = leaking(made, here)
+        beyond = [label for label in leaking(made, worst) if label not in shown]
+        text = [_listed(made, shown)] if shown else []
+        text += [f"in the worst case {_listed(made, beyond)}"] if beyond else []
+        parts += [f"{kind}: {'; '.join(text)}."] if text else []
+    attacked = any(made.leakage.measured(name) for name in made.leakage.attacks)
+    nothing = "No attack tells more than a guess in any row." if attacked else ""
+    return " ".join(parts) or nothing
+
+
+def _listed(made: Comparison, labels: Sequence[str]) -> str:
+    if len(labels) < _FEW:
+        return ", ".join(labels)
+    return f"{len(labels)} of {len(made.rows)} rows"
+
+
+def what_to_use(made: Comparison) -> str:
+    """The most accurate row with a guarantee for a record, and without one that hides most."""
+    guarded = [row for row in made.rows if _guarded(row)]
+    grave = {label for c in (LABELS, PICTURE, PICTURE_WORST) for label in leaking(made, c)}
+    members = {label for c in _MEMBERS for label in leaking(made, c)}
+    read = [row for row in made.rows if best(made.leakage, row.key, LABELS)]
+    plain = [row for row in read if not row.claim["privacy"] and row.label not in grave]
+    parts = []
+    if guarded:
+        top = max(guarded, key=lambda row: row.mean(ACCURACY))
+        cost = f"epsilon {epsilon_of(top.claim['privacy'])}"
+        parts.append(f"With a guarantee for a record: {top.label} ({accuracy(top)} %, {cost}).")
+    if plain:
+        top = max(plain, key=lambda row: row.mean(ACCURACY))
+        but = ", but not who is a member" if top.label in members else ""
+        parts.append(f"Without: {top.label} ({accuracy(top)} %) hides pictures and classes{but}.")
+    return " ".join(parts) or "No row hides pictures and classes, and none has a useful guarantee."
+
+
+def _guarded(row: Row) -> bool:
+    claim = row.claim["privacy"]
+    known = dict(claim.get("groups", [])).get(1) if claim and claim["holds"] else None
+    return known is not None and known <= USEFUL
+
+
+def notes(made: Comparison) -> list[str]:
+    """Insecure settings, and votes that one client alone decides."""
+    own = made.terms.own
+    found = [SHOWN_PRIVATE] if own is not None and own.show_private else []
+    every: list[Any] = [run.notes["insecure"] for run in made.results.cells]
+    found += sorted({flag for flags in every for flag in flags})
+    shares = {
+        row.label: row.diagnostics[SINGLE]
+        for row in made.rows
+        if row.sum == "masks" and not row.claim["privacy"] and SINGLE in row.diagnostics
+    }
+    label = max(shares, key=shares.__getitem__, default="")
+    if shares.get(label, 0.0) > 0.5:
+        found.append(
+            f"{label}: one client alone answered {100 * shares[label]:.0f} % of the answered "
+            "proxies; masks hide which client, not its vote. Only noise hides that."
+        )
+    return found
+
+
+def legend(made: Comparison) -> list[str]:
+    """Units of the columns, what each was measured on, and what a quiet figure is."""
+    count = sum(len(made.leakage.measured(name)) for name in made.leakage.attacks)
+    return [
+        "acc: mean test accuracy of the clients. epsilon: of one record, whole run; no: no bound. "
+        "error: of the server's estimate of a client's class shares, 0 is exact. members: AUC, "
+        "0.5 is a guess, 1 certain. picture: PSNR of the best reconstruction of a training record, "
+        "from 20 dB recognisable, from 40 dB a copy; none: no update is sent.",
+        f"this run: measured on this run. worst: members in {worst_case(made.leakage)}; pictures "
+        "from one local step on 1 or 8 records. guess: median of the controls.",
+        f"{QUIET} or dim: not told from its control at 95 %, by Holm's correction over all "
+        f"{count} figures. Red: known exactly.",
+    ]
+
+
+def worst_case(leaks: Leakage) -> str:
+    """What the worst case of membership was measured on, as its results state it."""
+    columns = (SERVER_WORST, MODEL_WORST)
+    found = [best(leaks, row, column) for row in leaks.rows for column in columns]
+    details = next((one.details for one in found if one), {})
+    parts = [f"{details[name]:g} {unit}" for name, unit in _GAME.items() if name in details]
+    setup = f" ({', '.join(parts)})" if parts else ""
+    return f"small federations of the same data{setup}"
