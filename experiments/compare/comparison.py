@@ -308,16 +308,6 @@ class Row:
         return f"{100 * share:.{self.digits}f}"
 
     @property
-    def ends(self) -> tuple[float, float]:
-        """Accuracy of the least and of the best client, of the first seed."""
-        return min(self.first.per_client), max(self.first.per_client)
-
-    @property
-    def seconds(self) -> float:
-        """Of CPU, mean over seeds."""
-        return moments(self.runs, lambda run: run.seconds)[0]
-
-    @property
     def rounds(self) -> int:
         """Of each seed."""
         return self.first.curve[-1].round

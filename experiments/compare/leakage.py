@@ -264,19 +264,6 @@ class Measured:
         return self.verdict == VERDICTS[-1 if self.first.figure_name.startswith(ERROR) else 1]
 
     @property
-    def roc(self) -> dict[str, list[float]] | None:
-        """The mean curve over the seeds that have one; of one seed its own."""
-        from attacks.core.base import RocCurve
-        from attacks.core.statistics import mean_roc
-
-        kept = [found.roc for found in self.every if found.roc is not None]
-        if len(kept) < 2:
-            return kept[0] if kept else None
-        curves = [RocCurve(np.asarray(one["fpr"]), np.asarray(one["tpr"])) for one in kept]
-        mean = mean_roc(curves)
-        return {"fpr": mean.fpr.tolist(), "tpr": mean.tpr.tolist()}
-
-    @property
     def caveats(self) -> list[str]:
         """Of all seeds, each once."""
         said = [caveat for found in self.every for caveat in found.caveats]

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from experiments.report import tables
 from experiments.report.plots import DPI
 from secure_fd.files import write_atomically
-from secure_fd.privacy.guarantee import format_epsilon
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
     from matplotlib.figure import Figure
 
 REPORT_FILE = "report.html"
@@ -73,37 +71,30 @@ def page(
     note: str,
     alarms: Sequence[str] = (),
 ) -> str:
-    """A whole page as text. about: a line under the title. note: at the end, above the command."""
-    return (
-        environment()
-        .get_template("page.html.j2")
-        .render(
-            title=title,
-            about=about,
-            summary=summary,
-            alarms=alarms,
-            sections=sections,
-            table=tables.html,
-            command=shlex.join(command),
-            note=note,
-        )
-    )
+    """A whole page as text. about: a line under the title. note: at the end, above the command.
 
-
-def environment(*folders: Path) -> "Environment":
-    """Templates of these folders and of this one; labels and notes are text, never markup."""
+    Labels and notes are text, never markup.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # slow to import
 
     made = Environment(
-        loader=FileSystemLoader([*folders, Path(__file__).parent]),
+        loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    numbers = (tables.human_bytes, tables.human_seconds, tables.milliseconds, tables.number)
-    made.filters |= {"shown": shown, "claimed": claimed, **{f.__name__: f for f in numbers}}
-    return made
+    made.filters["shown"] = shown
+    return made.get_template("page.html.j2").render(
+        title=title,
+        about=about,
+        summary=summary,
+        alarms=alarms,
+        sections=sections,
+        table=tables.html,
+        command=shlex.join(command),
+        note=note,
+    )
 
 
 def write_page(page: str, folder: Path) -> Path:
@@ -129,17 +120,10 @@ def data_uri(image: bytes | None) -> str:
     return f"data:image/png;base64,{base64.b64encode(image).decode()}" if image else ""
 
 
-def claimed(value: object, key: str) -> str:
-    """A part of a guarantee; an epsilon is rounded up, and null where nothing bounds it."""
-    if key == "epsilon":
-        return format_epsilon(value) if isinstance(value, float | int) else "not bounded"
-    return shown(value)
-
-
 def shown(value: object) -> str:
     """A setting as people write it."""
     if isinstance(value, Mapping):
-        return "; ".join(f"{key}: {claimed(item, key)}" for key, item in value.items()) or "none"
+        return "; ".join(f"{key}: {shown(item)}" for key, item in value.items()) or "none"
     if isinstance(value, list | tuple):
         same = len(value) > _FEW and all(item == value[0] for item in value)
         each = ", ".join(map(shown, value)) or "none"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,6 @@ GAP = 2
 LEFT = 2.9
 """Inches for the names of rows."""
 PUBLISHED = "published"
-Style: TypeAlias = tuple[str, str]
-"""Colour and marker."""
 
 # Paul Tol's "muted" scheme, safe for colour-blind readers, ordered so that neighbours contrast.
 _COLOURS = (
@@ -40,8 +38,6 @@ _MARKERS = "osD^vPX<>"
 _WIDTH, _HEIGHT = 5.6, 4.4
 """Of a panel, in inches."""
 _BAR = 0.62
-_POINT: dict[str, Any] = {"markersize": 6.5, "markeredgewidth": 0.6}
-_CONTROL: dict[str, Any] = {"color": INK, "markersize": 11, "markeredgewidth": 1.4}
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -133,28 +129,6 @@ def name_rows(axes: "Axes", labels: Sequence[str]) -> None:
     plain(axes, grid="x")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """One row of a forest: a value with its interval, joined to its control."""
-
-    value: float
-    interval: tuple[float, float] | None = None
-    control: float | None = None
-
-
-def draw_mark(axes: "Axes", y: float, mark: Mark, style: Style) -> None:
-    """Draw one row of a forest at a height."""
-    colour, marker = style
-    if mark.control is not None:
-        ends: dict[str, Any] = {"color": FAINT, "linewidth": 3.5, "solid_capstyle": "butt"}
-        axes.plot([mark.control, mark.value], [y, y], zorder=1.5, **ends)
-        axes.plot(mark.control, y, "|", **_CONTROL)
-    if mark.interval is not None:
-        axes.plot(mark.interval, [y, y], color=colour, linewidth=1.5)
-    look: dict[str, Any] = {"markerfacecolor": colour, "markeredgecolor": PAPER}
-    axes.plot(mark.value, y, marker, color=colour, **look, **_POINT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

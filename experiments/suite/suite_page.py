@@ -266,10 +266,13 @@ def _low_rates(leakage: Leakage) -> Iterator[Drawing]:
     order = list(leakage.rows)
     shifts = np.linspace(-0.25, 0.25, len(shown)) if len(shown) > 1 else np.zeros(1)
     for i, (attack, found) in enumerate(shown.items()):
-        for row, rate in found.items():
-            y = order.index(row) + float(shifts[i])
-            plots.draw_mark(axes, y, plots.Mark(rate.value, rate.interval), plots.line_style(i))
-        axes.plot([], [], plots.line_style(i)[1], color=plots.line_style(i)[0], label=attack)
+        colour, marker = plots.line_style(i)
+        rates_of = list(found.values())
+        y = [order.index(row) + float(shifts[i]) for row in found]
+        for height, rate in zip(y, rates_of, strict=True):
+            if rate.interval is not None:
+                axes.plot(rate.interval, [height, height], color=colour)
+        axes.plot([rate.value for rate in rates_of], y, marker, color=colour, label=attack)
     plots.name_rows(axes, list(leakage.rows.values()))
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.02), fontsize=plots.SMALL, frameon=False)
