@@ -84,7 +84,7 @@ def test_what_the_readme_and_the_comparison_need_is_installed():
         from experiments.report import report
         from experiments.report import terminal
         from experiments.core import runs
-        from experiments.core import workers
+        from experiments.core import pool
         from secure_fd import cli, data
         from secure_fd.training import dp_sgd as private_training
         from secure_fd.data import vision
