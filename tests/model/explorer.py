@@ -1,38 +1,28 @@
 """Visit every schedule of a world of state machines, breadth first, and replay one of them.
 
-A world says what may come next in a state. Its states are tuples, and each step leads to a state of
-a higher order, so states of one order are merged, expanded and dropped together: the memory holds
-the states that are still to be visited, whatever the number of those that were.
+A world has three methods. `first` returns the state in which everything begins, `choices` the steps
+from a state, the one without a fault first and none where it ends, `order` a number that grows with
+every step. They raise `BrokenError` where a property does not hold. States of one order are merged,
+expanded and dropped together: the memory holds the states that are still to be visited, whatever
+the number of those that were.
 """
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-State = tuple[Hashable, ...]
+Trail = tuple["Trail", str] | None
+"""Faults on the way to a state, the newest outside."""
 
 
 class Choice(NamedTuple):
     """A step. fault: what goes wrong in it, in a sentence; empty where nothing does."""
 
     fault: str
-    go: Callable[[], State]
+    go: Callable[[], Hashable]
     cost: int = 1
-
-
-class World(Protocol):
-    """What is explored. A method raises `BrokenError` where a property does not hold."""
-
-    def first(self) -> State:
-        """Return the state in which everything begins."""
-
-    def order(self, state: State) -> int:
-        """Return a number that grows with every step."""
-
-    def choices(self, state: State, *, faults: bool) -> Iterable[Choice]:
-        """Return the steps from a state: those without a fault first; none where it ends."""
 
 
 class BrokenError(Exception):
@@ -45,31 +35,23 @@ class BrokenError(Exception):
 
 @dataclass
 class Explored:
-    """What was visited. schedules: paths from the first state to an end."""
+    """Numbers of what was visited. schedules: paths from the first state to an end."""
 
     states: int = 0
     edges: int = 0
-    ends: int = 0
     schedules: int = 0
 
 
+@dataclass(slots=True)
 class _Seen:
-    """A state that is still to be visited. trail: the fewest faults on the way to it.
+    """A state to be visited. spent, trail: the fewest faults on the way. paths: by faults, ways."""
 
-    paths: by number of faults, the ways to it.
-    """
-
-    __slots__ = ("paths", "spent", "trail")
-
-    def __init__(self, spent: int, trail: "Trail") -> None:
-        self.spent, self.trail, self.paths = spent, trail, Counter[int]()
+    spent: int
+    trail: Trail
+    paths: Counter[int] = field(default_factory=Counter)
 
 
-Trail = tuple["Trail", str] | None
-"""The faults on the way to a state, the newest outside."""
-
-
-def explore(world: World, faults: int) -> Explored:
+def explore(world: Any, faults: int) -> Explored:
     """Visit every state that at most so many faults lead to.
 
     A state that is reached with several numbers of faults is expanded with the smallest: what
@@ -78,56 +60,47 @@ def explore(world: World, faults: int) -> Explored:
     Raises:
         BrokenError: A property does not hold; with the faults that lead there.
     """
-    found, waiting = Explored(), dict[int, dict[State, _Seen]]()
-    first, start = world.first(), _Seen(0, None)
-    start.paths[0] = 1
-    waiting[world.order(first)] = {first: start}
+    found, first = Explored(), world.first()
+    waiting = {world.order(first): {first: _Seen(0, None, Counter({0: 1}))}}
     orders = list(waiting)
     while orders:
-        here = heapq.heappop(orders)
-        for state, seen in waiting.pop(here).items():
+        for state, seen in waiting.pop(heapq.heappop(orders)).items():
             found.states += 1
-            edges = found.edges
-            for spent, trail, after in _steps(world, state, seen, faults):
-                found.edges += 1
-                order = world.order(after)
-                if order not in waiting:
-                    waiting[order] = {}
-                    heapq.heappush(orders, order)
-                known = waiting[order].setdefault(after, _Seen(spent, trail))
-                for number, ways in seen.paths.items():
-                    if (number := number + spent - seen.spent) <= faults:
-                        known.paths[number] += ways
-                if spent < known.spent:
-                    known.spent, known.trail = spent, trail
+            edges, trail = found.edges, seen.trail
+            try:
+                for fault, go, cost in world.choices(state, faults=seen.spent < faults):
+                    more = cost if fault else 0
+                    if seen.spent + more > faults:
+                        continue
+                    trail = (seen.trail, fault) if fault else seen.trail
+                    after = go()
+                    found.edges += 1
+                    if (order := world.order(after)) not in waiting:
+                        waiting[order] = {}
+                        heapq.heappush(orders, order)
+                    spent = seen.spent + more
+                    known = waiting[order].setdefault(after, _Seen(spent, trail))
+                    for number, ways in seen.paths.items():
+                        if number + more <= faults:
+                            known.paths[number + more] += ways
+                    if spent < known.spent:
+                        known.spent, known.trail = spent, trail
+            except BrokenError as broken:
+                raise BrokenError(broken.what, _listed(trail)) from broken.__cause__
             if found.edges == edges:
-                found.ends += 1
                 found.schedules += seen.paths.total()
     return found
 
 
-def _steps(
-    world: World, state: State, seen: _Seen, faults: int
-) -> Iterator[tuple[int, "Trail", State]]:
-    """Take every step from a state: faults spent, the list of them, and the state after."""
-    trail = seen.trail
-    try:
-        for fault, go, cost in world.choices(state, faults=seen.spent < faults):
-            trail = (seen.trail, fault) if fault else seen.trail
-            yield seen.spent + (cost if fault else 0), trail, go()
-    except BrokenError as broken:
-        raise BrokenError(broken.what, _listed(trail)) from broken.__cause__
-
-
 def _listed(trail: Trail) -> list[str]:
-    listed = []
+    listed: list[str] = []
     while trail is not None:
         trail, fault = trail
-        listed.append(fault)
-    return listed[::-1]
+        listed.insert(0, fault)
+    return listed
 
 
-def shortest(world: World, faults: int) -> BrokenError | None:
+def shortest(world: Any, faults: int) -> BrokenError | None:
     """Return the violation that fewest faults lead to, None where there is none."""
     for most in range(faults + 1):
         try:
@@ -137,7 +110,7 @@ def shortest(world: World, faults: int) -> BrokenError | None:
     return None
 
 
-def replay(world: World, schedule: Sequence[str]) -> State:
+def replay(world: Any, schedule: Sequence[str]) -> Hashable:
     """Run one schedule; return its last state. BrokenError where it breaks a property."""
     state, left = world.first(), list(schedule)
     while choices := list(world.choices(state, faults=bool(left))):

@@ -1,34 +1,80 @@
-"""The masked sum with a server that lies, and with clients that belong to it.
+"""Federations in which not all are honest: a corrupt client, and a server that lies.
 
-In each stage every honest client gets one of all messages that the server can make of what it has:
-any members, cohorts and survivors, other ones for each client, with whatever signatures fit best,
-keys of its own, and the corrupt clients' signatures on all of it. Or it gets nothing. What a client
-does depends on its own messages alone, and the server only gains by waiting for more signatures, so
-stages in order stand for every order.
+A corrupt client sends each kind of bad message. Its machine is the real one; what it sends is
+changed on the way, with its keys where the message is tagged.
+
+A lying server sends every honest client one of all messages that it can make of what it has: other
+announcements, members, cohorts and survivors for each client, with whatever signatures fit best,
+keys and nonces of its own, and the corrupt client's signatures on all of it. Or it sends nothing.
+What a client does depends on its own messages alone, and the server only gains by waiting for more
+signatures, so stages in order stand for every order.
 """
 
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
-from secure_fd.crypto.keys import SIGNATURE_BYTES, AgreementKey, insecure_bytes
+from secure_fd.crypto.keys import SIGNATURE_BYTES, TAG_BYTES, AgreementKey, Sealer, insecure_bytes
+from secure_fd.protocol.messages import OPENED, UNOPENED
 from secure_fd.secagg import messages
 from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.messages import Relayed, Reveal, SignedJoin
-from secure_fd.secagg.session import Group, MessageType, RoundScope
-from secure_fd.wire import HEADER_BYTES, Place
-from tests.model.explorer import BrokenError, Choice, State
-from tests.model.masked import Masked, MaskedWorld, Outcome, Spot
-from tests.secagg_cohort import (
-    cohort_message,
-    sign_story,
-    signatures_message,
-    survivors_message,
-)
+from secure_fd.secagg.session import Group, MessageType, RoundScope, RoundTerms
+from secure_fd.wire import HEADER_BYTES, Kind, Place, frame
+from tests import secagg_cohort as made
+from tests.model import properties
+from tests.model.explorer import Choice
+from tests.model.roles import BOUND, LENGTH, Opening, broadcast, missed
+from tests.model.world import HURT, START, TOUCHED, Outcome, Spot, World
+
+PARTS = {
+    "JOIN": {"keys": 0, "commitment": 32, "signature": 64},
+    "REVEAL": {"nonce": 0, "signature": 32},
+    "PREPARE": {"key": 0, "commitment": 32, "vault": 64, "seals": -1},
+    "MASKED": {"words": 0, "complaints": 8, "cohort": 9, "next": 137, "next seals": -17},
+    "CONSISTENT": {"signature": 0},
+    "UNMASK": {"first share": 31, "last share": -1},
+}
+"""By type, where the body's parts begin, or end."""
+
+
+class CorruptWorld(World):
+    """Client 0 is corrupt; each of its bad messages is a fault. The others are honest."""
+
+    corrupt = frozenset({0})
+
+    def first(self) -> Spot:
+        return super().first().touched(0, TOUCHED)
+
+    def bad(self, rest: Spot, k: int, number: int) -> Iterator[Choice]:
+        """What the corrupt client sends is changed.
+
+        With a bad PREPARE or MASKED it can abort a round and make a sum wrong without being named.
+        """
+        data, name, sums = self.messages[number], self.name(number), self.machine(rest, k)._sum
+        changed = [
+            (f"a bad {part}", made.flip(data, at if at < 0 else HEADER_BYTES + at))
+            for part, at in PARTS[name].items()
+        ]
+        if name == "PREPARE":
+            low = data[:HEADER_BYTES] + bytes(32) + data[HEADER_BYTES + 32 :]
+            changed.append(("a key of low order", low))
+        changed += [("a byte less", data[:-1]), ("another type", data[:3] + b"\7" + data[4:])]
+        changed += [("another sender", data[:4] + bytes(4) + data[8:])]
+        for what, bad in changed if k in self.corrupt else ():
+            sent, harmful = bad, name in {"PREPARE", "MASKED"} and what.startswith("a bad")
+            if name == "MASKED" and sums.enrolled and len(bad) == len(data):
+                tags, index = sums._in_use.authenticator, int.from_bytes(data[8:16], "big")
+                sent = bad[:-TAG_BYTES] + Sealer(tags.key).seal(index, b"", bad[:-TAG_BYTES])
+            hit = rest.touched(k, HURT)._replace(shaken=rest.shaken or harmful)
+            text = f"{self.where(rest)}: client {k} sends {name} with {what}"
+            yield Choice(text, partial(self.arrive, hit, k, self.number(sent), up=True))
+
 
 Menu = Iterator[tuple[str, bytes]]
-SETUP, ROUND = ("MEMBERS", "AGREED"), ("COHORT", "SURVIVORS", "SIGNATURES")
+SETUP, ROUND = ("MEMBERS", "AGREED", "ROUND_START"), ("COHORT", "SURVIVORS", "SIGNATURES")
+AGAIN = ("COHORT", "INVITATION", *SETUP, *ROUND)
 GARBAGE = bytes(range(messages.SEALED_BYTES))
 DUE = {
     ClientState.JOINED: "MEMBERS",
@@ -39,165 +85,107 @@ DUE = {
 }
 
 
-class Lie(NamedTuple):
-    """A global state. sent: by honest client, the messages that it sent."""
+class LyingWorld(World):
+    """Client n - 1 belongs to the server. stages: from MEMBERS on, or after an honest set-up.
 
-    stage: int
-    at: int
-    clients: tuple[int, ...]
-    sent: tuple[tuple[int, ...], ...]
-
-
-class LyingWorld(MaskedWorld):
-    """Client n - 1 belongs to the server. setup: whether the server lies there as well.
-
-    cost: of a lie, as a fault. Faults: a client is killed and the round announced to it again, it
-    is invited to another set-up, or gets a second message of a stage.
+    A spot's inbox has all that the honest clients sent. cost: of a lie, as a fault. Faults: a
+    client is killed and the round announced to it again, it is invited to another set-up, or gets a
+    second message of a stage.
     """
 
     def __init__(
-        self, n: int = 4, *, setup: bool = False, stages: Sequence[str] = ROUND, cost: int = 0
+        self, n: int = 4, *, stages: Sequence[str] = ROUND, cost: int = 0, **options: Any
     ) -> None:
-        super().__init__(n, rounds=0, tail=0)
-        self.cost = cost
-        self.stages = (*(SETUP if setup else ()), *stages)
-        self.corrupt, self.lies = frozenset({n - 1}), setup
-        self.place = Place(self.cohort.session.id, 0)
-        self.honest = sorted(self.all - self.corrupt)
-        self._own = [AgreementKey.generate(insecure_bytes(seed)) for seed in (7, 8)]
-        self._joins = {k: [self._join_of(k, key) for key in self._own] for k in self.corrupt}
+        super().__init__(n, rounds=0, tail=0, **options)
+        self.cost, self.stages, self.corrupt = cost, stages, frozenset({n - 1})
+        self.honest, self.place = sorted(self.all - self.corrupt), Place(self.session.id, 0)
+        self._own = [AgreementKey.generate(insecure_bytes(seed)).public for seed in (7, 8)]
         self._groups: dict[int, Group] = {}  # by PREPARE
         self._menus: dict[Any, list[tuple[str, bytes]]] = {}
-        start = HEADER_BYTES + 8 * RoundScope(self.cohort.session, self.terms(0)).words + 1
+        terms = RoundTerms(0, LENGTH, BOUND)
+        start = HEADER_BYTES + 8 * RoundScope(self.session, terms).words + 1
         self._signature = slice(start, start + SIGNATURE_BYTES)  # of the cohort, in MASKED
-
-    def _join_of(self, k: int, key: AgreementKey) -> SignedJoin:
-        """A join of a corrupt client: its nonce is its key."""
-        identity = self.cohort.identities[k]
-        return SignedJoin.signed(self.cohort.session, k, key.public, key.public, identity)
 
     # The world.
 
-    def first(self) -> State:
-        """Clients have joined, or prepared round 0 after a set-up in which nobody lied."""
-        spot, sent = Spot._make(super().first()), {k: list[int]() for k in self.all}
+    def first(self) -> Spot:
+        """Clients have joined, or are ready for a round after a set-up in which nobody lied."""
+        spot, sent = super().first(), ()
         while spot.index < 0:
-            for k, number in spot.inbox:
-                sent[k] += [number] if number not in sent[k] else []
-            if self.lies and spot.at == self.n:
-                break
+            if not (spot.queue or spot.up):
+                sent += spot.inbox
+                if self.stages[0] == "MEMBERS":
+                    break
             [choice] = super().choices(spot, faults=False)
-            spot = Spot._make(choice.go())
-        clients = list(spot.clients)
-        for k in self.honest:
-            loaded = self.step(k, clients[k], ("load", 0))
-            clients[k] = loaded.after
-            sent[k] += [number for _, number in loaded.sent]
-            if not self.lies:
-                self._groups[sent[k][-1]] = self.nodes[clients[k]].machine.group
-        return Lie(0, 0, tuple(clients), tuple(tuple(sent[k]) for k in sorted(self.all)))
+            spot = choice.go()
+        spot = self._settled(Spot(0, -1, spot.parties, (), spot.fate, inbox=sent))
+        for k in self.honest if self.stages[0] == "COHORT" else ():
+            spot = self.arrive(spot, k, self._announced(self.machine(spot, k)))
+        return spot
 
-    def order(self, state: State) -> int:
-        lie = Lie._make(state)
-        return lie.stage * 8 + lie.at
+    def _announced(self, client: Any) -> int:
+        return self.number(broadcast(client, Kind.ROUND_START, 0, bytes(1)))
 
-    def choices(self, state: State, *, faults: bool) -> Iterator[Choice]:
+    def choices(self, spot: Spot, *, faults: bool) -> Iterator[Choice]:
         """What the server may send to the client at hand."""
-        lie = Lie._make(state)
-        if lie.stage == len(self.stages):
+        if not spot.queue:
             return
-        k, due = self.honest[lie.at], self.stages[lie.stage]
-        machine = getattr(self.nodes[lie.clients[k]].machine, "_machine", None)
-        state_of = DUE.get(machine.state) if machine is not None else None
-        if state_of == due:
-            yield from self._told(lie, k, due, faults=faults)
-        yield Choice(
-            f"{due} to client {k} never comes" if state_of == due else "",
-            partial(self._without, lie, k) if state_of == due else partial(self._next, lie),
-            cost=self.cost,
-        )
-        if faults and state_of is not None:
-            invited = messages.invitation(self.cohort.session)
-            yield Choice(f"{due}: client {k} is invited", partial(self._answer, lie, k, invited))
-        if faults and state_of != due and state_of in {"SURVIVORS", "SIGNATURES"}:
-            before = self.stages[max(self.stages.index(state_of) - 1, 0)]
-            for what, data in self._menu(before, lie, k, machine):
-                text = f"{due}: client {k} gets a second {before}, {what}"
-                yield Choice(text, partial(self._answer, lie, k, data))
-
-    def _told(self, lie: Lie, k: int, due: str, *, faults: bool) -> Iterator[Choice]:
-        machine = self.nodes[lie.clients[k]].machine._machine
-        for what, data in self._menu(due, lie, k, machine):
-            text = f"{due} to client {k}: {what}" if what else ""
-            yield Choice(text, partial(self._answer, lie, k, data), cost=self.cost)
-        if not faults:
+        (k, _), rest = spot.queue[0], spot._replace(queue=spot.queue[1:])
+        due, wanted = self.stages[spot.stage], _wanted(self.machine(spot, k))
+        menu = self._menu(due, spot, k) if wanted == due else []
+        for what, data in menu:
+            text = f"client {k} gets {what}" if what else ""
+            yield Choice(text, partial(self.arrive, rest, k, self.number(data)), self.cost)
+        left = rest.having(k, self.ended(spot.parties[k])) if menu else rest
+        text = f"client {k} never gets {due}" if menu else ""
+        yield Choice(text, partial(self._settled, left), self.cost)
+        if not faults or wanted is None or not self.allowed:
             return
-        _, data = next(self._menu(due, lie, k, machine))
-        taken = self.step(k, lie.clients[k], ("receive", self.number(data)))
-        for writes in range(len(taken.written) + 1):
-            text = f"client {k} is killed in its answer to {due}, {writes} writes done"
-            yield Choice(text, partial(self._reborn, lie, k, taken.written[:writes]))
-        text = f"client {k} is killed after its answer to {due}"
-        yield Choice(text, partial(self._reborn, lie, k, (), taken))
+        more = [(f"an invitation before {due}", messages.invitation(self.session))]
+        for what, data in menu:
+            yield from self.kills(rest, k, self.number(data), "", what or due)
+        if not menu and wanted in {"SURVIVORS", "SIGNATURES"}:
+            before = self.stages[max(self.stages.index(wanted) - 1, 0)]
+            found = self._menu(before, spot, k)
+            more += [(f"a second {what or before} before {due}", data) for what, data in found]
+        for what, data in more:
+            yield Choice(
+                f"client {k} gets {what}", partial(self.arrive, rest, k, self.number(data))
+            )
 
-    def _answer(self, lie: Lie, k: int, data: bytes) -> Lie:
-        before = self.nodes[lie.clients[k]]
-        taken = self.step(k, lie.clients[k], ("receive", self.number(data)))
-        client, sent = self.nodes[taken.after].machine, taken.sent
-        party = taken.after
-        if client._machine is None and client.enrolled:  # the round is announced once more
-            loaded = self.step(k, party, ("load", 0))
-            party, sent = loaded.after, (*sent, *loaded.sent)
-        done = self._next(lie, k, party, sent)
-        if self.nodes[taken.after].opened != before.opened:
-            self.check_opened(done.clients)
-            self._check_read(done.clients)
-        return done
-
-    def _without(self, lie: Lie, k: int) -> Lie:
-        """A client that waits for a message in vain does nothing any more."""
-        return self._next(lie, k, self.ended(lie.clients[k]))
-
-    def _check_read(self, clients: tuple[int, ...]) -> None:
-        """(b): the inputs of fewer honest clients than are promised cannot be read together."""
-        opened = {of for of, who in self.shares(clients).items() if len(who) >= self.threshold}
-        inputs = [(k, each) for k in self.honest for each in self.nodes[clients[k]].masked]
-        for size in range(1, self.promised - len(self.corrupt)):
-            for chosen in combinations(inputs, size):
-                if all(self._is_read(k, each, chosen, opened) for k, each in chosen):
-                    raise BrokenError(f"(b) the inputs of {[k for k, _ in chosen]} can be read")
-
-    def _is_read(
-        self, k: int, sent: Masked, chosen: Sequence[tuple[int, Masked]], opened: set[Any]
-    ) -> bool:
-        """Whether no mask of an input is left that the server cannot take off."""
-        there = {peer for peer, each in chosen if each.view == sent.view and k in each.cohort}
-        left = set(sent.cohort) - there - self.corrupt - {k}
-        roots = {owner for view, _, owner, seed in opened if view == sent.view and not seed}
-        return (sent.view, sent.index, k, True) in opened and (k in roots or left <= roots)
-
-    def _reborn(
-        self, lie: Lie, k: int, files: tuple[bytes, ...], taken: Outcome | None = None
-    ) -> Lie:
+    def reborn(self, k: int, *given: Any) -> Outcome:
         """A new process, to which the round is announced once more."""
-        party = lie.clients[k] if taken is None else taken.after
-        reborn, done = self.killed(k, party, files), () if taken is None else taken.sent
-        loaded = self.step(k, reborn.after, ("load", 0))
-        return self._next(lie, k, loaded.after, (*done, *reborn.sent, *loaded.sent))
+        born = super().reborn(k, *given)
+        if k < 0:
+            return born
+        told = self.step(k, born.after, self._announced(self.processes[born.after].machine))
+        return Outcome(told.after, (*born.sent, *told.sent))
 
-    def _next(
-        self, lie: Lie, k: int = 0, party: int = -1, sent: tuple[tuple[int, int], ...] = ()
-    ) -> Lie:
-        """The turn after this one, in which a client changed and sent something."""
-        last, clients, every = lie.at + 1 == len(self.honest), list(lie.clients), list(lie.sent)
-        if party >= 0:
-            machine = getattr(self.nodes[party].machine, "_machine", None)
-            works = machine is not None and machine.state is not ClientState.ABORTED
-            clients[k] = party if works else self.ended(party)
-            every[k] += tuple(self._kept_of(number) for _, number in sent)
-            if works and machine.state is ClientState.PREPARED:
-                self._groups.update((number, machine._enrolment.group) for number in every[k][-1:])
-        return Lie(lie.stage + last, 0 if last else lie.at + 1, tuple(clients), tuple(every))
+    def taken(self, spot: Spot, k: int, *outcomes: Outcome) -> Spot:
+        """A client that gives up, or lost its round, does nothing any more."""
+        done, before = super().taken(spot, k, *outcomes), self.processes[spot.parties[k]]
+        if spot.index < 0:
+            return done
+        after = self.processes[done.parties[k]]
+        client, wanted = after.machine._sum, _wanted(after.machine)
+        if client.enrolled and not before.machine._sum.enrolled:
+            properties.check_group(k, before.machine, after.machine, self._nonces(spot))
+        sent = tuple((k, self._kept_of(number)) for _, number in done.up)
+        if wanted is None:
+            done = done.having(k, self.ended(done.parties[k]))
+        elif wanted == "COHORT":
+            self._groups.update((number, client.group) for _, number in sent[-1:])
+        if after.facts != before.facts:
+            properties.check_read(self, done.parties)
+        return self._settled(done._replace(up=(), inbox=(*done.inbox, *sent)))
+
+    def _settled(self, spot: Spot) -> Spot:
+        """Go on to the next stage where no client is left in this one."""
+        if spot.queue or spot.index < 0:
+            return spot
+        stage, there = spot.stage + 1, [k for k in self.honest if self.machine(spot, k)]
+        queue = tuple((k, START) for k in there if stage < len(self.stages))
+        return spot._replace(stage=stage, queue=queue)
 
     def _kept_of(self, number: int) -> int:
         """What the server needs of a message: of an input, the signature of the cohort."""
@@ -208,23 +196,19 @@ class LyingWorld(MaskedWorld):
 
     # What the server can say.
 
-    def _menu(self, due: str, lie: Lie, k: int, machine: Any) -> Menu:
+    def _menu(self, due: str, spot: Spot, k: int) -> list[tuple[str, bytes]]:
         """All messages of a type to a client, what honest ones would bring about first."""
-        made = {
-            "MEMBERS": self._members,
-            "AGREED": self._agreed,
-            "COHORT": self._cohorts,
-            "SURVIVORS": self._survivors,
-            "SIGNATURES": self._signatures,
-        }
-        key = (due, lie.clients[k], lie.sent)
+        key = due, spot.parties[k], spot.inbox
         if key not in self._menus:
-            self._menus[key] = list(made[due](lie, k, machine))
-        return iter(self._menus[key])
+            make: Any = getattr(self, f"_{due.lower()}")
+            made = make(spot, k, self.machine(spot, k))
+            self._menus[key] = [(what and f"{due} {what}", data) for what, data in made]
+        return self._menus[key]
 
-    def _newest(self, lie: Lie, k: int, kind: MessageType) -> bytes | None:
-        found = (self.messages[number] for number in reversed(lie.sent[k]))
-        return next((data for data in found if data[3] == kind), None)
+    def _sent(self, spot: Spot, k: int, kind: MessageType) -> list[bytes]:
+        """What a client sent of a type, the newest first."""
+        sent = (self.messages[number] for client, number in spot.inbox[::-1] if client == k)
+        return [data for data in sent if data[3] == kind]
 
     def _subsets(self, k: int, among: Sequence[int]) -> Iterator[tuple[int, ...]]:
         """Those that name the client, the largest first."""
@@ -233,99 +217,153 @@ class LyingWorld(MaskedWorld):
             for some in combinations(others, size):
                 yield tuple(sorted((k, *some)))
 
-    def _lines(self, lie: Lie) -> dict[int, list[SignedJoin]]:
-        """By client, the joins that the server has, its own in the name of others last."""
-        lines = dict[int, list[SignedJoin]](self._joins)
-        for k in self.honest:
-            session, sent = self.cohort.session, [self.messages[at] for at in lie.sent[k][::-1]]
-            joins = [data for data in sent if data[3] == MessageType.JOIN]
-            true = [messages.decode_join(data, session, k) for data in joins]
-            forged = SignedJoin(k, self._own[0].public, messages.commit(session, k, b""), b"")
-            lines[k] = [*true, forged]
-        return lines
+    def _round_start(self, _: Spot, __: int, client: Any) -> Menu:
+        for what, body in (("", bytes(1)), ("of another round", b"\1")):
+            yield what, broadcast(client, Kind.ROUND_START, 0, body)
 
-    def _members(self, lie: Lie, k: int, _: Any) -> Menu:
-        lines, session = self._lines(lie), self.cohort.session
+    def _joins(self, spot: Spot, k: int) -> list[SignedJoin]:
+        """The joins of a client that the server has, its own in the client's name last.
+
+        The nonce of a corrupt client is its key.
+        """
+        session, own = self.session, self._own
+        if k in self.corrupt:
+            identity = self.cohort.identities[k]
+            return [SignedJoin.signed(session, k, key, key, identity) for key in own]
+        joins = self._sent(spot, k, MessageType.JOIN)
+        true = [messages.decode_join(data, session, k) for data in joins]
+        return [*true, SignedJoin(k, own[0], messages.commit(session, k, bytes(32)), b"")]
+
+    def _nonces(self, spot: Spot) -> dict[bytes, bytes]:
+        """By line that a member sent, the nonce that it committed to."""
+        session, found = self.session, dict[bytes, bytes]()
+        for k in self.all:
+            reveals = self._sent(spot, k, MessageType.REVEAL)
+            nonces = [messages.decode_reveal(data, session, k).nonce for data in reveals]
+            for nonce in self._own if k in self.corrupt else nonces:
+                joins = (join for join in self._joins(spot, k) if join.signature)
+                seal = messages.commit(session, k, nonce)
+                found |= {join.line: nonce for join in joins if join.commitment == seal}
+        return found
+
+    def _members(self, spot: Spot, k: int, _: Any) -> Menu:
+        lines = {peer: [join.line for join in self._joins(spot, peer)] for peer in self.all}
         for chosen in self._subsets(k, sorted(self.all)):
             whole = len(chosen) == self.n
-            base = {peer: lines[peer][0].line for peer in chosen}
-            yield (
-                "" if whole else f"{list(chosen)}",
-                messages.encode_members(base, session),
-            )
+            base = {peer: lines[peer][0] for peer in chosen}
+            lists = {"" if whole else f"{list(chosen)}": base}
             for peer in chosen if whole else self.corrupt.intersection(chosen):
-                other = base | {peer: lines[peer][-1].line}
-                yield (
-                    f"{list(chosen)}, another {peer}",
-                    messages.encode_members(other, session),
-                )
+                lists[f"{list(chosen)}, another {peer}"] = base | {peer: lines[peer][-1]}
+            for what, listed in lists.items():
+                yield what, messages.encode_members(listed, self.session)
 
-    def _agreed(self, lie: Lie, k: int, machine: Any) -> Menu:
-        listed: dict[int, bytes] = machine._held.listed
-        joins = {
-            peer: next(join for join in self._lines(lie)[peer] if join.line == listed[peer])
-            for peer in listed
-        }
-        for chosen in self._subsets(k, tuple(listed)):
-            view = machine._held.view
-            reveals = {peer: self._reveal(lie, peer, listed[peer], view) for peer in chosen}
-            degree = self.cohort.session.degree_of(len(chosen))
-            keys = [joins[peer].keys for peer in chosen if peer != k][:degree]
-            data = messages.encode_agreed(reveals, tuple(listed), keys, self.cohort.session)
-            yield "" if len(chosen) == len(listed) else f"{list(chosen)}", data
+    def _agreed(self, spot: Spot, k: int, client: Any) -> Menu:
+        held, session = client._sum._machine._held, self.session
+        listed, joins = tuple(held.listed), dict[int, SignedJoin]()
+        for peer, line in held.listed.items():
+            joins[peer] = next(join for join in self._joins(spot, peer) if join.line == line)
+        for chosen in self._subsets(k, listed):
+            reveals = {peer: self._reveal(spot, joins[peer], held.view) for peer in chosen}
+            told = {"" if chosen == listed else f"{list(chosen)}": reveals}
+            for peer in self.corrupt.intersection(chosen):
+                given = held.view, bytes(32), self.cohort.identities[peer]
+                late = Reveal.signed(session, peer, *given)
+                told[f"{list(chosen)}, another nonce of {peer}"] = reveals | {peer: late}
+            keys = [joins[peer].keys for peer in chosen if peer != k]
+            for what, some in told.items():
+                yield what, messages.encode_agreed(some, listed, keys, session)
 
-    def _reveal(self, lie: Lie, k: int, line: bytes, view: bytes) -> Reveal:
+    def _reveal(self, spot: Spot, join: SignedJoin, view: bytes) -> Reveal:
         """The best reveal of a member for those that saw this list."""
-        session = self.cohort.session
+        k, session = join.client, self.session
         if k in self.corrupt:
-            [nonce] = {j.keys for j in self._joins[k] if j.line == line}
-            return Reveal.signed(session, k, view, nonce, self.cohort.identities[k])
-        sent = [self.messages[number] for number in lie.sent[k]]
-        had = [messages.decode_reveal(d, session, k) for d in sent if d[3] == MessageType.REVEAL]
-        return had[-1] if had else Reveal(bytes(32), bytes(64))
+            return Reveal.signed(session, k, view, join.keys, self.cohort.identities[k])
+        had = self._sent(spot, k, MessageType.REVEAL) if join.signature else []
+        return messages.decode_reveal(had[0], session, k) if had else Reveal(bytes(32), bytes(64))
 
-    def _line(self, lie: Lie, k: int, peer: int) -> Relayed:
+    def _line(self, spot: Spot, k: int, peer: int) -> Relayed:
         """What the peer prepared for the client, where it did."""
-        data = self._newest(lie, peer, MessageType.PREPARE)
-        if peer in self.corrupt or data is None or k not in self._groups[self.number(data)].members:
-            return Relayed(self._own[0].public, GARBAGE)
-        group = self._groups[self.number(data)]
-        prepared = messages.decode_prepare(data, self.place, peer, group.degree)
-        at = messages.SEALED_BYTES * group.neighbours(peer).index(k)
-        return Relayed(prepared.key, prepared.sealed[at : at + messages.SEALED_BYTES])
+        had = self._sent(spot, peer, MessageType.PREPARE)
+        group = self._groups[self.number(had[0])] if had else None
+        if group is None or k not in group.members:
+            return Relayed(self._own[0], GARBAGE)
+        prepared = messages.decode_prepare(had[0], self.place, peer, group.degree)
+        return made.line({peer: prepared}, group, k, peer)
 
-    def _cohorts(self, lie: Lie, k: int, machine: Any) -> Menu:
-        members = machine._enrolment.group.members
-        for chosen in self._subsets(k, members):
-            whole = chosen == members
-            lines = {peer: self._line(lie, k, peer) for peer in chosen if peer != k}
-            yield "" if whole else f"{list(chosen)}", cohort_message(lines, chosen, machine)
+    def _cohort(self, spot: Spot, k: int, client: Any) -> Menu:
+        machine = client._sum._machine
+        for chosen in self._subsets(k, machine._enrolment.group.members):
+            whole = chosen == machine._enrolment.group.members
+            lines = {peer: self._line(spot, k, peer) for peer in chosen if peer != k}
+            yield "" if whole else f"{list(chosen)}", made.cohort_message(lines, chosen, machine)
             for peer in list(lines)[:1] if whole else ():
-                forged = lines | {peer: Relayed(self._own[1].public, GARBAGE)}
-                yield f"a forged key of {peer}", cohort_message(forged, chosen, machine)
+                forged = lines | {peer: Relayed(self._own[1], GARBAGE)}
+                yield f"with a key of {peer} forged", made.cohort_message(forged, chosen, machine)
 
-    def _survivors(self, lie: Lie, k: int, machine: Any) -> Menu:
-        cohort = machine._held.cohort
-        for chosen in self._subsets(k, cohort):
-            whole = chosen == cohort
-            signed = self._signed(lie, machine, chosen) if whole else {}
-            yield "" if whole else f"{list(chosen)}", survivors_message(chosen, signed, machine)
+    def _survivors(self, spot: Spot, k: int, client: Any) -> Menu:
+        machine = client._sum._machine
+        for chosen in self._subsets(k, machine._held.cohort):
+            whole = chosen == machine._held.cohort
+            signed = self._signed(spot, machine, chosen) if whole else {}
+            text = "" if whole else f"{list(chosen)}"
+            yield text, made.survivors_message(chosen, signed, machine)
 
-    def _signatures(self, lie: Lie, _: int, machine: Any) -> Menu:
-        signed = self._signed(lie, machine, machine._held.survivors)
-        yield "", signatures_message(signed, machine)
+    def _signatures(self, spot: Spot, _: int, client: Any) -> Menu:
+        machine = client._sum._machine
+        signed = self._signed(spot, machine, machine._held.survivors)
+        yield "", made.signatures_message(signed, machine)
 
-    def _signed(self, lie: Lie, machine: Any, survivors: tuple[int, ...]) -> dict[int, bytes]:
+    def _signed(self, spot: Spot, machine: Any, survivors: tuple[int, ...]) -> dict[int, bytes]:
         """The best signature of each client for this cohort and these survivors."""
         group, cohort, signed = machine._enrolment.group, machine._held.cohort, dict[int, bytes]()
-        whole = survivors == cohort
+        kind = MessageType.MASKED if survivors == cohort else MessageType.CONSISTENT
         for k in group.committee:
             if k in self.corrupt:
-                identity, scope = self.cohort.identities[k], machine.scope
-                signed[k] = sign_story(identity, scope, group, k, cohort, survivors)
-                continue
-            kind = MessageType.MASKED if whole else MessageType.CONSISTENT
-            data = self._newest(lie, k, kind)
-            if data is not None:
-                signed[k] = data[HEADER_BYTES:]
+                told = machine.scope, group, k, cohort, survivors
+                signed[k] = made.sign_story(self.cohort.identities[k], *told)
+            elif had := self._sent(spot, k, kind):
+                signed[k] = had[0][HEADER_BYTES:]
         return signed
+
+
+def _wanted(client: Any) -> str | None:
+    """What a client waits for."""
+    if client is None:
+        return None
+    if client._sum._machine is None:
+        return "ROUND_START" if client._sum.enrolled else None
+    return DUE.get(client._sum._machine.state)
+
+
+class StoryWorld(LyingWorld):
+    """One client, and a server that broadcasts what it likes and asks for shares at any time.
+
+    It signs announcements, results and aborts with the number of this sum or of the next one, as
+    they happen or as missed ones. The sum has two messages: the input, and what opens it.
+    """
+
+    def __init__(self, length: int = 3, *, survey: bool = False) -> None:
+        super().__init__(3, stages=("ROUND_START",) * length, survey=survey)
+        self.honest = [0]
+
+    def sums(self, k: int) -> Opening:  # noqa: ARG002
+        return Opening(self.session.id)
+
+    def reborn(self, k: int, *given: Any) -> Outcome:
+        """A new process, to which the server says nothing of itself."""
+        return World.reborn(self, k, *given)
+
+    def _menu(self, _: str, spot: Spot, k: int) -> list[tuple[str, bytes]]:
+        client, at = self.machine(spot, k), Place(self.session.id, 0)
+        here, told = max(client._index, 0), bytes([client.position])
+        menu = [(f"SURVIVORS of sum {here}", frame(MessageType.SURVIVORS, at, made.SERVER))]
+        bodies = [(Kind.ROUND_START, told), (Kind.RESULT, b"x"), (Kind.RESULT, b"y")]
+        bodies += [(Kind.ABORTED, OPENED), (Kind.ABORTED, UNOPENED)]
+        for index in (here, client._index + 1):
+            for kind, body in bodies:
+                text, data = (
+                    f"{kind.name} {body!r} of sum {index}",
+                    broadcast(client, kind, index, body),
+                )
+                menu += [(text, data), (f"{text}, missed", missed(client, data))]
+        return menu
