@@ -295,10 +295,8 @@ class Rounds:
         roster.session.roster[k].verify(signature, text, f"the greeting of site {k}")
         if self._name:
             if enrolled != b"\1":
-                why = (
-                    "has lost its state, or was late for the set-up: enrol it anew, in a new roster"
-                )
-                raise PeerError(f"site {k} {why}")
+                what = f"site {k} has lost its state, or was late for the set-up"
+                raise PeerError(f"{what}: enrol it anew, in a new roster")
             if answer.position < self.party.dropped:
                 raise PeerError(f"site {k} has an older copy of its state: make a new roster")
             if k in self._read:

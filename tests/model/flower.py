@@ -9,7 +9,6 @@ Messages are lost, late or come twice, and a site may be cut off. After the firs
 goes wrong any more.
 """
 
-import argparse
 import heapq
 import os
 import random
@@ -25,6 +24,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+import tyro
 
 from secure_fd.crypto.keys import AgreementKey, IdentityKey, fields
 from secure_fd.deployment.envelope import Answer, Push
@@ -451,23 +451,20 @@ def broken(seed: int, faults: Sequence[Fault]) -> BrokenError | None:
     return None
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--schedules", type=int, default=1)
-    given = parser.parse_args()
-    for seed in range(given.schedules) if given.seed is None else [given.seed]:
-        faults = faults_of(seed)
-        for fault in faults_of(seed) if broken(seed, faults) else ():  # leave out what it can
+def main(seed: int | None = None, schedules: int = 1) -> None:
+    """Run one schedule and print it, or run so many."""
+    for number in range(schedules) if seed is None else [seed]:
+        faults = faults_of(number)
+        for fault in faults_of(number) if broken(number, faults) else ():  # leave out what it can
             fewer = [each for each in faults if each != fault]
-            faults = fewer if broken(seed, fewer) else faults
-        world = World(seed, faults)
+            faults = fewer if broken(number, fewer) else faults
+        world = World(number, faults)
         try:
             world.play()
         except BrokenError as error:
-            raise SystemExit(f"{error}\nseed {seed}: {faults}") from None
-    print("\n".join(world.lines) if given.seed is not None else f"{seed + 1} schedules hold")
+            raise SystemExit(f"{error}\nseed {number}: {faults}") from None
+    print("\n".join(world.lines) if seed is not None else f"{schedules} schedules hold")
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

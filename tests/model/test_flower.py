@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 
 from secure_fd.deployment import loop
+from secure_fd.deployment.envelope import Push, PushKind
 from secure_fd.deployment.recovery import Recovery, RepeatedSums, StoredSums
 from secure_fd.deployment.site import Site
 from secure_fd.errors import PeerError
 from secure_fd.privacy.ledger import BudgetLedger, Ledger
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.server import Server
+from secure_fd.secagg.client import MaskingClient
 from secure_fd.secagg.machine import Accepted
 from tests.model.flower import SERVER, Fault, World, broken, faults_of
 
@@ -30,9 +32,12 @@ def test_a_schedule_that_broke_a_property_holds(seed):
     assert broken(seed, faults_of(seed)) is None
 
 
-def test_a_server_that_is_killed_costs_no_site_two_rounds():
+def test_a_server_that_is_killed_costs_no_site_two_rounds(monkeypatch):
     """It ended once SURVIVORS had reached site 0, which took its next PREPARE for confirmed."""
-    assert broken(1, [Fault(SERVER, "killed", 46, 1.0)]) is None
+    killed = [Fault(SERVER, "killed", 46, 1.0)]
+    assert broken(1, killed) is None
+    monkeypatch.setattr(MaskingClient, "greeted", nothing)
+    assert broken(1, killed)
 
 
 def test_a_seed_repeats_its_schedule():
@@ -66,6 +71,10 @@ def all_have_read(recovery: Any, _: int) -> None:
     NOTE_ENDED(recovery, 10**9)
 
 
+def of_any_round(kind: PushKind, parts: tuple[bytes, ...] = (), _: int = 0) -> Push:
+    return Push(kind, parts, 2**31)
+
+
 def drawn_first(ledger: Any, booking: Any, key: bytes, draw: Any, unmet: Any) -> bytes:
     answer: bytes = draw()
     ledger._pay(booking, key, unmet)
@@ -92,6 +101,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any], int]] = {
     "broadcasts are dropped unread": (Recovery, "note_ended", all_have_read, 9),
     "a site is not sent what it missed": (Server, "returned", nothing, 2),
     "a site does not write what it read": (Client, "_remember", nothing, 17),
+    "ALONE counts in any round": (loop, "Push", of_any_round, 6018),
     "a message counts twice": (Accepted, "has", never, 979),
     "a site joins after the first round": (Site, "_join", joins_any_time, 427),
     "a server draws from its newest seed": (loop, "kept_seed", newest_seed, 14),
