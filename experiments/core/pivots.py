@@ -14,7 +14,7 @@ def pivot(
     heads: Sequence[str],
     results: Iterable[Result],
     rows: Callable[[Any], tuple[str, ...]],
-    columns: Callable[[Any], str],
+    columns: Callable[[Any], tuple[float, str]],
     show: Show,
     further: Sequence[tuple[str, Show]] = (),
 ) -> Table:
@@ -23,18 +23,18 @@ def pivot(
     Args:
         title: of the table.
         heads: headings of the texts that name a row.
-        results: in the order of rows and of columns.
+        results: in the order of rows.
         rows: from a cell to the texts that name its row.
-        columns: from a cell to the heading of its column.
+        columns: from a cell to its column: a number, by which columns are ordered, and a heading.
         show: text of the results of one row and column.
         further: headings and texts of further columns, each of a whole row.
     """
     found = list(results)
-    names = list(grouped(found, columns))
-    further_names = (name for name, _ in further)
-    table = new_table(title, (*heads, *names, *further_names), left=len(heads))
+    keys = sorted(grouped(found, columns))
+    names = [name for _, name in keys] + [name for name, _ in further]
+    table = new_table(title, (*heads, *names), left=len(heads))
     for key, own in grouped(found, rows).items():
         by = grouped(own, columns)
-        shown = [show(by[name]) if name in by else NONE for name in names]
+        shown = [show(by[column]) if column in by else NONE for column in keys]
         table.add_row(*key, *shown, *(text(own) for _, text in further))
     return table

@@ -1,35 +1,22 @@
-"""What does each privacy unit cost in accuracy? Cells that resume, one table, one plot.
+"""Accuracy against epsilon for the label and the client unit: two tables, one plot.
 
-python experiments/privacy/dp_utility.py --study small
+python experiments/privacy/dp_utility.py --image-sets mnist5k
 """
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from experiments.core import published
-from experiments.core.grid import later, paper_recipe
+from experiments.core import published, study
+from experiments.core.grid import image_study, later, paper_recipe
 from experiments.core.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
+from experiments.core.pivots import pivot
 from experiments.core.rows import FLEET, Cell, Privacy
-from experiments.core.shared_options import SharedOptions
-from experiments.core.study import (
-    Result,
-    Results,
-    Study,
-    at_least,
-    grouped,
-    main,
-    moments,
-    over,
-    percent,
-    whole_numbers,
-)
-from experiments.core.study import (
-    measure as mean_of,
-)
-from experiments.report.plots import Line, Lines, drawn
+from experiments.core.shared_options import StudyOptions
+from experiments.core.study import Result, Results, grouped, percent
+from experiments.report.plots import Lines, drawn
 from experiments.report.tables import Table, human_bytes, new_table
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
@@ -39,53 +26,35 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Epsilon = float | None
+_SEEDS = (10, 11, 12)
 _MOST_ROUNDS, _QUICK_ROUNDS, _QUICK_WARMUP = 40, 4, 25
 _FLEETS, _QUICK_FLEETS = (100, 1_000, 10_000), (100, 300)
-_SETS = {"strong": "mnist", "small": "mnist5k"}
-"""Image sets by study, in the strong split."""
-STUDIES = (*_SETS, FLEET)
+_SETS = ("mnist", "mnist5k")
+"""Image sets; fleets are of MNIST."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(SharedOptions):
-    """Accuracy against epsilon, for the label and the client unit: a table, a plot and JSON.
+class Settings(StudyOptions):
+    """Sums are made in clear: masks change no bit of them and only cost time.
 
-    Sums are made in clear here: masks change no bit of them and only cost time. Every cell is
-    saved when it ends, and a rerun does only what is missing.
+    Every cell is saved when it ends, and a rerun does only what is missing.
     """
 
-    study: Literal["strong", "small", "fleet", "all"] = "all"
-    """MNIST by units; MNIST-5k; fleets of clients; or all."""
     epsilons: str = "1,2,4,8,inf"
     """Epsilons with commas, each from 0.01 to 50, or inf."""
-    seeds: str = "10,11,12"
-    """Seeds of data and training, with commas; from 10 on none was looked at before."""
-    rounds: int | None = None
-    """Rounds of a federation; by default 40, and 30 on MNIST-5k."""
-    quick: bool = False
-    """A minute's look: few rounds, small fleets. Figures are not comparable with a full run."""
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
-    """The cells that a command line asks for; what two studies share is there once.
-
-    Raises ConfigurationError for a value that is not allowed.
-    """
-    at_least(1, rounds=settings.rounds)
+    """Return the cells that a command line asks for. Raises ConfigurationError for a bad value."""
     epsilons = tuple(dict.fromkeys(map(_epsilon, settings.epsilons.split(","))))
-    seeds = whole_numbers("seeds", settings.seeds)
-    if settings.study not in (*STUDIES, "all"):
-        allowed = f"use one of {', '.join(STUDIES)}, all"
-        raise ConfigurationError("study", settings.study, allowed)
-    made: dict[Cell, None] = {}
-    for study in STUDIES if settings.study == "all" else (settings.study,):
-        if study == FLEET:
-            made |= dict.fromkeys(_fleets_of(settings, seeds, epsilons))
-        else:
-            for seed in seeds:
-                base = _base(settings, _SETS[study], seed)
-                made |= dict.fromkeys(_federations(base, epsilons))
-    return tuple(made)
+    seeds = study.whole_numbers("seeds", settings.seeds) if settings.seeds else _SEEDS
+    sets = study.listed("image_sets", settings.image_sets, _SETS) or _SETS
+    if settings.quick:
+        sets = _SETS[1:]
+    bases = [_federation(name, seed, quick=settings.quick) for name in sets for seed in seeds]
+    if settings.quick or _SETS[0] in sets:
+        bases += _fleets(seeds, quick=settings.quick)
+    return tuple(replace(base, privacy=_privacy(base, e)) for base in bases for e in epsilons)
 
 
 def _epsilon(text: str) -> Epsilon:
@@ -101,11 +70,18 @@ def _epsilon(text: str) -> Epsilon:
     return value
 
 
-def _base(settings: Settings, image_set: str, seed: int) -> Cell:
-    """Hard labels without protection, which every unit changes."""
+def _privacy(base: Cell, epsilon: Epsilon) -> Privacy | None:
+    """Return the unit of a cell; without noise, the label unit is no protection."""
+    if base.method == FLEET:
+        return Privacy("client", epsilon, small_fleet=True)
+    return None if epsilon is None else Privacy("label", epsilon)
+
+
+def _federation(image_set: str, seed: int, *, quick: bool) -> Cell:
+    """Return hard labels without protection, which every epsilon changes."""
     recipe = paper_recipe(image_set, "strong")
     steps, rounds = recipe.schedule, min(_MOST_ROUNDS, recipe.rounds)
-    if settings.quick:
+    if quick:
         steps, rounds = replace(steps, warmup_steps=_QUICK_WARMUP), _QUICK_ROUNDS
     return Cell(
         image_set=image_set,
@@ -114,31 +90,20 @@ def _base(settings: Settings, image_set: str, seed: int) -> Cell:
         labels="hard",
         selector="ratio",
         seed=seed,
-        rounds=settings.rounds or rounds,
+        rounds=rounds,
         schedule=steps,
     )
 
 
-def _federations(base: Cell, epsilons: Sequence[Epsilon]) -> Iterator[Cell]:
-    """No protection, which is what the label unit is without noise, and the label unit."""
-    if None in epsilons:
-        yield base
-    for epsilon in epsilons:
-        if epsilon is not None:
-            yield replace(base, privacy=Privacy("label", epsilon))
-
-
-def _fleets_of(
-    settings: Settings, seeds: Sequence[int], epsilons: Sequence[Epsilon]
-) -> Iterator[Cell]:
-    """Fleets of every size, the largest under every seed; a tenth of the clients is away."""
-    sizes = _QUICK_FLEETS if settings.quick else _FLEETS
-    steps, asked = (100, 256) if settings.quick else (1500, 2048)
+def _fleets(seeds: Sequence[int], *, quick: bool) -> Iterator[Cell]:
+    """Yield fleets of every size, the largest under every seed; a tenth of the clients is away."""
+    sizes = _QUICK_FLEETS if quick else _FLEETS
+    steps, asked = (100, 256) if quick else (1500, 2048)
     for split in ("strong", "iid"):
         for seed in seeds:
             for clients in sizes if seed == seeds[0] else sizes[-1:]:
-                base = Cell(
-                    image_set="mnist5k" if settings.quick else "mnist",
+                yield Cell(
+                    image_set="mnist5k" if quick else "mnist",
                     split=split,
                     method=FLEET,
                     labels="hard",
@@ -148,30 +113,19 @@ def _fleets_of(
                     clients=clients,
                     drop=0.1,
                 )
-                for epsilon in epsilons:
-                    yield replace(base, privacy=Privacy("client", epsilon, small_fleet=True))
-
-
-# What a cell runs.
 
 
 def needs(cell: Cell) -> tuple[Hashable, ...]:
-    """The warm-up, or the votes of a fleet."""
-    if cell.method == FLEET:
-        return (replace(cell, privacy=Privacy("client", None)),)
-    return (replace(cell.group, one_by_one=True),)
-
-
-def prepare(data_dir: Path | None, part: Any) -> Any:  # noqa: ANN401 - a warm-up, or a fleet's votes
-    """What cells share: a warm-up, or the votes of a fleet."""
-    votes, warm = "experiments.rivals.fleets:fleet_votes", "experiments.core.runs:prepare"
-    return later(votes if isinstance(part, Cell) else warm)(data_dir, part)
+    """Return the warm-up that cells of a federation share."""
+    return () if cell.method == FLEET else (replace(cell.group, one_by_one=True),)
 
 
 def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Result:
     """Run and test one cell."""
-    fleet, run = "experiments.rivals.fleets:run_fleet", "experiments.core.runs:run_private"
-    found: Result = later(fleet if cell.method == FLEET else run)(data_dir, cell, made)
+    if cell.method == FLEET:
+        found: Result = later("experiments.rivals.fleet:measure")(data_dir, cell)
+    else:
+        found = later("experiments.core.runs:run_private")(data_dir, cell, made)
     return found
 
 
@@ -187,126 +141,102 @@ _FLEET_COLUMNS = {
     "units in a vote": ("scale", "{:.0f}"),
     "bits in a lane": ("bits", "{:.0f}"),
 }
-_Line = Mapping[Epsilon, list[Result]]
 _PLAIN = "no protection"
 
 
-def line(cell: Cell) -> str:
-    """What stays the same while epsilon and the seed change."""
+def _line(cell: Cell) -> tuple[str, str]:
+    return cell.place, _unit(cell)
+
+
+def _unit(cell: Cell) -> str:
+    """Return what stays the same while epsilon and the seed change."""
     if cell.privacy is None:
         return _PLAIN
     if cell.method == FLEET:
-        return f"client unit, {cell.clients:,} clients{', ' * bool(cell.variant)}{cell.variant}"
+        return f"client unit, {_clients(cell)}"
     return f"{cell.privacy.unit} unit"
 
 
-def epsilon_of(cell: Cell) -> Epsilon:
-    """Infinite is None."""
-    return None if cell.privacy is None else cell.privacy.epsilon
+def _clients(cell: Cell) -> str:
+    return f"{cell.clients:,} clients{', ' * bool(cell.variant)}{cell.variant}"
 
 
-def lines(results: Results) -> dict[tuple[str, str], dict[Epsilon, list[Result]]]:
-    """By place and line, then by epsilon in ascending order, infinite last: one result a seed."""
-    found = grouped(results.cells, lambda cell: (cell.place, line(cell)))
-    return {
-        key: dict(sorted(grouped(of, epsilon_of).items(), key=lambda item: _order(item[0])))
-        for key, of in found.items()
-    }
+def _order(cell: Cell) -> float:
+    """Return the epsilon of a cell, or infinity."""
+    epsilon = None if cell.privacy is None else cell.privacy.epsilon
+    return math.inf if epsilon is None else epsilon
+
+
+def _text(cell: Cell) -> str:
+    return "∞" if math.isinf(_order(cell)) else f"{_order(cell):g}"
 
 
 def tables(results: Results) -> list[Table | str]:
-    """Accuracy by unit and epsilon; of fleets also what their figures rest on."""
-    fleets = any(result.cell.method == FLEET for result in results.cells)
-    return [_accuracies(results), *([_fleets(results)] if fleets else [])]
-
-
-def _accuracies(results: Results) -> Table:
-    epsilons = sorted({epsilon_of(result.cell) for result in results.cells}, key=_order)
-    table = new_table(
+    """Return accuracy by unit and epsilon; of fleets also what their figures rest on."""
+    accuracies = pivot(
         "Test accuracy after the last round, %: mean ± deviation over seeds",
-        ("image set, split", "unit", *(f"ε = {_epsilon_text(e)}" for e in epsilons), "published"),
-        left=2,
+        ("image set, split", "unit"),
+        results.cells,
+        _line,
+        lambda cell: (_order(cell), f"ε = {_text(cell)}"),
+        percent,
+        [("published", _published)],
     )
-    for (place, name), by_epsilon in lines(results).items():
-        known = _published(next(iter(by_epsilon.values()))[0].cell)
-        shown = [percent(by_epsilon.get(epsilon, [])) for epsilon in epsilons]
-        last = f"{known:.1f}" if known is not None and name == _PLAIN else ""
-        table.add_row(place, name, *shown, last)
-    return table
+    fleets = grouped((r for r in results.cells if r.cell.method == FLEET), _line).values()
+    ordered = [result for of in fleets for result in sorted(of, key=lambda r: _order(r.cell))]
+    return [accuracies, *([_fleet_table(ordered)] if ordered else [])]
 
 
-def _fleets(results: Results) -> Table:
+def _fleet_table(fleets: Sequence[Result]) -> Table:
     first = ("image set, split", "clients", "ε", "accuracy, %")
     headings = (heading for heading, _ in _FLEET_COLUMNS.values())
     title = "Fleets: right labels, and noise in votes; means over seeds"
     table = new_table(title, (*first, *headings, "up, a client"), left=4)
-    for (place, name), by_epsilon in lines(results).items():
-        short = name.removeprefix("client unit, ").replace(" clients", "")
-        for epsilon, found in by_epsilon.items() if short != name else ():
-            figures = [mean_of(found, n, form.format) for n, (_, form) in _FLEET_COLUMNS.items()]
-            sent = mean_of(found, BYTES_UP, human_bytes)
-            table.add_row(place, short, _epsilon_text(epsilon), percent(found), *figures, sent)
+    rows = grouped(fleets, lambda cell: (cell.place, _clients(cell), _text(cell)))
+    for (place, clients, epsilon), of in rows.items():
+        forms = [(name, form) for name, (_, form) in _FLEET_COLUMNS.items()]
+        figures = [study.measure(of, name, form.format) for name, form in forms]
+        sent, short = study.measure(of, BYTES_UP, human_bytes), clients.replace(" clients", "")
+        table.add_row(place, short, epsilon, percent(of), *figures, sent)
     return table
 
 
-def _published(cell: Cell) -> float | None:
-    """Of Selective-FD with hard labels and without differential privacy, in percent."""
+def _published(found: Sequence[Result]) -> str:
+    """Return the paper's Selective-FD with hard labels, in percent, beside its run."""
+    cell = found[0].cell
     known = published.accuracy(cell.image_set, cell.split, "selective-fd", "hard")
-    return None if known is None or cell.method == FLEET else known[0]
-
-
-def _epsilon_text(epsilon: Epsilon) -> str:
-    return "∞" if epsilon is None else f"{epsilon:g}"
-
-
-def _order(epsilon: Epsilon) -> float:
-    return math.inf if epsilon is None else epsilon
+    return "" if known is None or cell.privacy is not None else f"{known[0]:.1f}"
 
 
 def figure(results: Results) -> "Figure | None":
-    """A panel a place, over epsilons at even steps, where a line has two of them or more."""
-    places: dict[str, dict[str, _Line]] = {}
-    for (place, name), of in lines(results).items():
-        fleet = next(iter(of.values()))[0].cell.method == FLEET
-        places.setdefault(f"{place}{', fleets' * fleet}", {})[name] = of
-    panels = [_panel(*each) for each in places.items() if max(map(len, each[1].values())) > 1]
+    """Return a panel a place, over epsilons at even steps, where a line has two or more of them."""
+    panels = []
+    kinds = grouped(results.cells, lambda cell: (cell.place, cell.method == FLEET))
+    for (place, fleet), found in kinds.items():
+        by_epsilon = sorted(grouped(found, _order).items())
+        at = {epsilon: float(x) for x, (epsilon, _) in enumerate(by_epsilon)}
+        lines = {
+            name: study.over({at[epsilon]: one for epsilon, one in grouped(of, _order).items()})
+            for name, of in grouped(found, _unit).items()
+        }
+        if any(len(line.x) > 1 for line in lines.values()):
+            texts = {at[epsilon]: _text(of[0].cell) for epsilon, of in by_epsilon}
+            title = f"{place}{', fleets' * fleet}"
+            panels.append(Lines(title, "epsilon", "test accuracy", lines, ticks=texts))
     return drawn(panels) if panels else None
 
 
-def _panel(title: str, by_name: Mapping[str, _Line]) -> Lines:
-    epsilons = sorted({epsilon for of in by_name.values() for epsilon in of}, key=_order)
-    at = {epsilon: float(x) for x, epsilon in enumerate(epsilons)}
-    known = _published(next(iter(next(iter(by_name.values())).values()))[0].cell)
-    shown = {
-        name: _across(moments(of[None])[0], at) if name == _PLAIN
-        else over({at[epsilon]: found for epsilon, found in of.items()})
-        for name, of in by_name.items()
-    }  # fmt: skip
-    if known is not None:
-        shown["published, hard labels, no protection"] = _across(known / 100, at)
-    ticks = {x: _epsilon_text(epsilon) for epsilon, x in at.items()}
-    return Lines(title, "epsilon", "test accuracy", shown, ticks=ticks)
-
-
-def _across(level: float, at: Mapping[Epsilon, float]) -> Line:
-    """The same at every epsilon."""
-    return Line(tuple(at.values()), (level,) * len(at), (0.0,) * len(at))
-
-
-STUDY = Study(
+STUDY = image_study(
     name="dp_utility",
     folder="privacy",
-    about=str(Settings.__doc__),
+    about="Accuracy against epsilon, for the label and the client unit.",
     settings=Settings,
-    out=lambda settings: settings.out or Path("runs/dp_utility"),
-    cell=Cell,
     cells=cells,
     needs=needs,
-    prepare=prepare,
     measure=measure,
-    shown=tables,
+    tables=tables,
     figure=figure,
 )
 
 if __name__ == "__main__":
-    raise SystemExit(main("experiments.privacy.dp_utility"))
+    raise SystemExit(study.main("experiments.privacy.dp_utility"))

@@ -143,13 +143,10 @@ def _runs(row: Row, image_set: str, split: str) -> bool:
 
 def tables(results: study.Results) -> list[Table | str]:
     """Return accuracy by place, row and epsilon; and the labels of the heads."""
-    order, epsilons = list(ROWS), list(EPSILONS)
-
-    def position(result: Result) -> tuple[int, int]:
-        return order.index(result.cell.row), epsilons.index(result.cell.epsilon)
-
-    places = study.grouped(results.cells, lambda cell: cell.place).values()
-    found = [result for of in places for result in sorted(of, key=position)]
+    order, places = list(ROWS), study.grouped(results.cells, lambda cell: cell.place).values()
+    found = [
+        result for of in places for result in sorted(of, key=lambda r: order.index(r.cell.row))
+    ]
     heads = [result for result in found if ROWS[result.cell.row].method == "heads"]
     accuracies = (
         "Test accuracy, %, at an epsilon for one record, present or zeroed out, over the whole "
@@ -170,8 +167,8 @@ def _row(cell: Cell) -> tuple[str, str]:
     return cell.place, ROWS[cell.row].title
 
 
-def _epsilon(cell: Cell) -> str:
-    return f"ε = {cell.epsilon}"
+def _epsilon(cell: Cell) -> tuple[float, str]:
+    return float(cell.epsilon), f"ε = {cell.epsilon}"
 
 
 def _labels(found: Sequence[Result]) -> str:

@@ -1,41 +1,68 @@
 """A fleet of thousands of clients, simulated: where differential privacy at the client unit pays.
 
-A record's way through the files: `deal` gives it to a client, `votes` lets that client answer
-proxies through the public feature map, `release` adds every client's answers and noise, and
-`lesson` trains the network that anyone could train from the noisy sums.
+A record's way: `deal` gives it to a client, `cast_votes` lets that client answer proxies through
+the public feature map, `released_sums` adds every client's answers and noise, and `train_student`
+trains the network that anyone could train from the noisy sums.
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal
+import time
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from secure_fd.data.images import Images
+from experiments.core.measures import ACCURACY, BYTES_UP, KEPT_ONCE, RIGHT_ONCE
+from experiments.core.rows import Cell, Privacy
+from experiments.core.runs import federated_data
+from experiments.core.study import Result
+from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import Images, concatenate
+from secure_fd.data.partition import Split
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.base import NoNoise
 from secure_fd.privacy.calibration import calibrate
+from secure_fd.privacy.calibration import epsilon as price
 from secure_fd.privacy.client import ClientPlan, ClientUnit
-from secure_fd.selection.density_ratio import ProxyReference, RatioSolver
+from secure_fd.selection.density_ratio import (
+    ProxyReference,
+    RatioSolver,
+    ReferenceSettings,
+    shared_reference,
+)
 from secure_fd.training import models
 from secure_fd.training.recipes import SGD
-from secure_fd.training.trainer import Trainer, default_device
+from secure_fd.training.trainer import Trainer, accuracy, default_device
 from secure_fd.votes.codec import IntArray, KnowledgeCodec
 from secure_fd.votes.packing import LaneLayout
 
-# Which of thousands of clients holds which record.
+Labels = NDArray[np.int8]
+ABSTAIN = -1
+ACCEPTED = 0.75
+"""A client with k of C classes answers about this share, times k / C, of the proxies."""
+CORRUPT = 0.1
+"""Share of the clients that give no noise of their own."""
+LEAST_A_CLASS = 10
+"""Proxies of a class below which no network learns, however right the labels are."""
+_BLOCK = 2048
+"""Records whose scores are computed at once."""
+_MARGINS = 4
+"""Deviations of noise that fit between a right class's votes and none."""
+_RIDGE_RECORDS = 20
+"""Ridge 1 / (20 n): a mean of n records is uncertain by 1 / n. The 20 was chosen on seed 0."""
 
 
-Dealt = Literal["strong", "iid"]
+# Records and votes.
 
 
 def deal(
-    labels: IntArray, split: Dealt, n_clients: int, n_classes: int, rng: np.random.Generator
+    labels: IntArray, split: str, n_clients: int, n_classes: int, rng: np.random.Generator
 ) -> IntArray:
-    """[N] the owner of each record, as even as can be.
+    """Return [N] the owner of each record, as even as can be.
 
     strong: client k holds records of class k mod C alone. iid: records are dealt at random.
     Raises ConfigurationError where some client would hold none.
@@ -55,250 +82,197 @@ def deal(
     return owners
 
 
-def expected_classes(split: Dealt, records: float, n_classes: int) -> float:
-    """How many of C balanced classes a client of so many records is expected to hold."""
-    if split == "strong":
-        return 1.0
-    return float(n_classes * (1 - (1 - 1 / n_classes) ** records))
-
-
-# Every client's hard votes, from its few records through the public feature map.
-#
-# A client's ratio for class c at proxy x is phi(x)^T (H + beta I)^-1 h_c, and h_c is a mean over
-# its
-# records (see `selection.density`). So the ratios of all clients are sums of rows of one matrix,
-# records by proxies, which is made and reduced in blocks of clients.
-
-
-ABSTAIN = -1
-ACCEPTED = 0.75
-"""A client with k of C classes answers about this share, times k / C, of the proxies."""
-_BLOCK = 2048
-"""Records in a block: features and scores of one take 40 MB for 2,000 features and proxies."""
-_RIDGE_RECORDS = 20
-"""Ridge 1 / (20 n): a mean of n records is uncertain by 1 / n. The 20 was chosen on seed 0."""
-
-Scores = NDArray[np.float32]
-Labels = NDArray[np.int8]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FleetVotes:
-    """labels: [K, M], each client's label of each proxy, or ABSTAIN. indices: [M], the proxies."""
-
-    labels: Labels = field(repr=False)
-    indices: IntArray = field(repr=False)
-
-
 def cast_votes(
-    records: Images,
-    owners: IntArray,
-    reference: ProxyReference,
-    indices: IntArray,
-) -> FleetVotes:
-    """Votes of clients 0..max(owners) about the proxies at `indices` [M].
+    records: Images, owners: IntArray, reference: ProxyReference, indices: IntArray
+) -> Labels:
+    """Return [K, M] labels of the proxies at `indices` [M] by every client, or ABSTAIN.
 
-    owners: [N]. Raises LocalError where a client holds no record.
+    A client answers about the proxies of its largest ratios: a rule of ranks needs no data to be
+    set. owners: [N]. Raises LocalError where a client holds no record.
     """
-    labels = records.labels.cpu().numpy()
-    order = np.lexsort((labels, owners))
-    starts = _runs(owners[order])
-    n_clients = len(starts)
-    if not np.array_equal(owners[order][starts], np.arange(n_clients)):
-        raise LocalError("a client of the fleet holds no record")
+    labels, n_clients = records.labels.cpu().numpy(), int(owners.max()) + 1
     n_classes = int(labels.max()) + 1
-    weights = _weights(reference, indices, len(labels) / n_clients)
-    votes = np.empty((n_clients, len(indices)), dtype=np.int8)
-    ends = np.append(starts[1:], len(order))
-    first = 0
-    while first < n_clients:
-        last = max(first + 1, int(np.searchsorted(ends, starts[first] + _BLOCK, side="right")))
-        block = order[starts[first] : ends[last - 1]]
-        scores = _scores(records, block, reference, weights)
-        votes[first:last] = _block_votes(scores, owners[block], labels[block], n_classes)
-        first = last
-    return FleetVotes(votes, indices)
-
-
-def _weights(reference: ProxyReference, indices: IntArray, records: float) -> Scores:
-    """[D, M] (H + beta I)^-1 phi(x), for clients of so many records; public."""
-    ridge = max(1.0 / len(reference.proxy_features), 1.0 / (_RIDGE_RECORDS * records))
+    ridge = n_clients / (_RIDGE_RECORDS * len(labels))
+    ridge = max(1.0 / len(reference.proxy_features), ridge)
     solver = RatioSolver.with_ridge(reference.second_moment, ridge)
-    return solver.solve(reference.proxy_features[indices].T).astype(np.float32)
-
-
-def _scores(records: Images, block: IntArray, reference: ProxyReference, weights: Scores) -> Scores:
-    """[n, M] what each record of a block adds to its client's ratios."""
-    import torch
-
-    parts = np.array_split(block, max(1, -(-len(block) // _BLOCK)))  # one client may exceed it
-    return np.concatenate(
-        [
-            reference.features(records.pixels[torch.from_numpy(p)]).astype(np.float32) @ weights
-            for p in parts
-        ]
-    )
-
-
-def _block_votes(scores: Scores, owners: IntArray, labels: IntArray, n_classes: int) -> Labels:
-    """[clients, M] of a block that is sorted by owner and label.
-
-    Each client's own number of records scales all its ratios alike, so sums serve as means.
-    """
-    groups = _runs(owners * n_classes + labels)
-    ratios = np.add.reduceat(scores, groups, axis=0)
-    clients = _runs(owners[groups])
-    ends = np.append(clients[1:], len(groups))
-    votes = np.full((len(clients), scores.shape[1]), ABSTAIN, dtype=np.int8)
-    for row, (begin, end) in enumerate(zip(clients, ends, strict=True)):
-        own = ratios[begin:end]
-        accepted = _accepted(own.max(axis=0), (end - begin) / n_classes)
-        votes[row, accepted] = labels[groups[begin:end]][own[:, accepted].argmax(axis=0)]
+    weights = solver.solve(reference.proxy_features[indices].T).astype(np.float32)
+    votes = np.full((n_clients, len(indices)), ABSTAIN, dtype=np.int8)
+    order = np.argsort(owners, kind="stable")
+    ends = np.searchsorted(owners[order], np.arange(n_clients + 1))
+    if (np.diff(ends) == 0).any():
+        raise LocalError("a client of the fleet holds no record")
+    block = max(1, _BLOCK * n_clients // len(labels))
+    for first in range(0, n_clients, block):
+        clients = range(first, min(first + block, n_clients))
+        rows = order[ends[first] : ends[clients.stop]]
+        features = reference.features(records.pixels[torch.from_numpy(rows)])
+        scores = features.astype(np.float32) @ weights
+        for client in clients:
+            own = slice(ends[client] - ends[first], ends[client + 1] - ends[first])
+            held = labels[rows[own]]
+            classes = np.unique(held)
+            # The number of a client's records scales all its ratios alike: sums serve as means.
+            ratios = np.stack([scores[own][held == c].sum(axis=0) for c in classes])
+            count = max(1, round(ACCEPTED * len(classes) / n_classes * len(indices)))
+            accepted = np.argpartition(-ratios.max(axis=0), count - 1)[:count]
+            votes[client, accepted] = classes[ratios[:, accepted].argmax(axis=0)]
     return votes
 
 
-def _accepted(best: Scores, share: float) -> IntArray:
-    """The proxies of the largest ratios: a rule of ranks, which needs no data to be set."""
-    count = max(1, round(ACCEPTED * share * len(best)))
-    return np.argpartition(-best, count - 1)[:count]
+# The noisy sum, and the network that learns from it.
 
 
-def _runs(keys: IntArray) -> IntArray:
-    """Where each run of equal keys starts; keys are sorted."""
-    return np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+def planned(fleet: ClientPlan, held: float, epsilon: float, delta: float, most: int) -> ClientPlan:
+    """Return the plan with the most proxies whose noise is within a quarter of the margin.
 
+    The margin is the votes that the right class of a proxy may expect, were every accepted one
+    right. A sum's noise has deviation z sqrt(m) votes for m proxies, so m = (margin / 4z)^2, but at
+    most `most` and at least LEAST_A_CLASS a class. An infinite epsilon takes `most` and no noise.
 
-# What leaves a fleet: how many proxies are answered, and the sum of all votes and noise.
+    Args:
+        fleet: of one round; its proxies and noise do not matter.
+        held: classes that a client is expected to hold, from the split and not from the records.
+        epsilon: of a client.
+        delta: of the same.
+        most: proxies.
 
-
-LEAST_A_CLASS = 10
-"""Proxies of a class below which there is nothing to learn from, however right the labels are."""
-_MARGINS = 4
-"""How many deviations of noise fit between a right class's votes and none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """What a fleet agrees on in public. absent, corrupt: clients that the noise provides for.
-
-    held: how many classes a client is expected to hold, from the split and not from the records.
+    Raises:
+        ConfigurationError: `most` is below the least.
     """
-
-    clients: int
-    n_classes: int
-    absent: int = 0
-    corrupt: int = 0
-    held: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.n_classes < 2:
-            raise ConfigurationError("n_classes", self.n_classes, "use 2 or more")
-        if not 1 <= self.held <= self.n_classes:
-            raise ConfigurationError("held", self.held, f"use 1 to {self.n_classes} classes")
-
-    @property
-    def margin(self) -> float:
-        """Votes that the right class of a proxy may expect, were every accepted one right."""
-        return ACCEPTED * (self.clients - self.absent) * self.held / self.n_classes
-
-    def plan(self, proxies: int) -> ClientPlan:
-        """One round about so many proxies, still without noise."""
-        return ClientPlan(
-            clients=self.clients,
-            proxies=proxies,
-            rounds=1,
-            classes=self.n_classes,
-            absent=self.absent,
-            corrupt=self.corrupt,
-        )
-
-
-def planned(fleet: Fleet, epsilon: float, delta: float, most: int) -> ClientPlan:
-    """The plan with the most proxies whose noise stays within a quarter of the expected margin.
-
-    A sum's noise has deviation z sqrt(m) votes for m proxies, so m = (margin / 4z)^2, but at most
-    `most` and at least LEAST_A_CLASS a class. Nothing in it is private. An infinite epsilon takes
-    `most` and no noise. Raises ConfigurationError where `most` is below the least.
-    """
-    least = LEAST_A_CLASS * fleet.n_classes
+    least = LEAST_A_CLASS * fleet.classes
     if most < least:
         raise ConfigurationError("proxies", most, f"use {least} or more, some of every class")
     if math.isinf(epsilon):
-        return fleet.plan(most)
-    noise = calibrate(epsilon, delta, fleet.plan(least))
-    proxies = math.floor((fleet.margin / (_MARGINS * noise)) ** 2)
-    plan = fleet.plan(min(most, max(least, proxies)))
+        return replace(fleet, proxies=most)
+    noise = calibrate(epsilon, delta, replace(fleet, proxies=least))
+    margin = ACCEPTED * fleet.survivors * held / fleet.classes
+    proxies = math.floor((margin / (_MARGINS * noise)) ** 2)
+    plan = replace(fleet, proxies=min(most, max(least, proxies)))
     return plan.with_noise(calibrate(epsilon, delta, plan))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NoisySums:
-    """labels: [m], the class of most votes. kept: [m], whether it stands out of the noise.
-
-    votes: [m, C], debiased. layout: lanes of a client's upload.
-    """
-
-    labels: IntArray = field(repr=False)
-    kept: NDArray[np.bool_] = field(repr=False)
-    votes: NDArray[np.float64] = field(repr=False)
-    layout: LaneLayout
-
-
 def released_sums(
-    votes: FleetVotes,
-    plan: ClientPlan,
-    unit: ClientUnit | None,
-    present: IntArray,
-) -> NoisySums:
-    """Every present client's vector, votes and noise, added up as a secure sum would.
+    votes: Labels, plan: ClientPlan, unit: ClientUnit | None, present: IntArray
+) -> tuple[IntArray, NDArray[np.bool_]]:
+    """Add every present client's votes and noise, as a secure sum would: masks change no bit.
 
-    Masks would change no bit of the sum. present: the clients that are there; the shares of all
-    others are missing too.
+    Returns:
+        [m] classes of most votes, and [m] whether they stand out of the noise.
     """
     total = np.zeros(plan.proxies * plan.classes, dtype=np.int64)
     for client in present:
-        sent = one_vote_each(votes.labels[client, : plan.proxies], plan.classes, plan.scale)
+        labels = votes[client, : plan.proxies]
+        said = np.flatnonzero(labels >= 0)
+        sent = np.zeros(total.size, dtype=np.uint64)
+        sent[said * plan.classes + labels[said]] = plan.scale
         mechanism = NoNoise() if unit is None else unit.client(int(client))
         total += mechanism.perturb(sent).astype(np.int64)
-    room = 0 if unit is None else unit.noise_terms.room
-    tally = KnowledgeCodec(plan.classes, plan.scale).decode(total, len(present), room)
+    tally = KnowledgeCodec(plan.classes, plan.scale).decode(total, len(present), room_of(unit))
     sums = (tally if unit is None else unit.debias(tally, present.tolist())).total
     ordered = np.sort(sums, axis=1)
-    return NoisySums(
-        labels=sums.argmax(axis=1),
-        kept=ordered[:, -1] > ordered[:, -2],
-        votes=sums,
-        layout=LaneLayout(plan.clients, plan.scale, room),
-    )
+    return sums.argmax(axis=1), ordered[:, -1] > ordered[:, -2]
 
 
-def one_vote_each(labels: NDArray[np.int8], n_classes: int, scale: int) -> NDArray[np.uint64]:
-    """[m * C] `scale` units for each proxy's label, none where the client abstains."""
-    said = np.flatnonzero(labels >= 0)
-    units = np.zeros(len(labels) * n_classes, dtype=np.uint64)
-    units[said * n_classes + labels[said]] = scale
-    return units
+def room_of(unit: ClientUnit | None) -> int:
+    """Return the room of the noise in a lane."""
+    return 0 if unit is None else unit.noise_terms.room
 
 
-# What anyone can learn from a fleet's noisy sums: one network, taught by the released labels.
-
-
-def learnt(
-    pixels: Tensor,
-    labels: IntArray,
-    n_classes: int,
-    *,
-    steps: int,
-    seed: int,
+def train_student(
+    pixels: Tensor, labels: IntArray, n_classes: int, steps: int, seed: int
 ) -> nn.Module:
-    """The paper's shared network after SGD on proxies [m, ...] and their released labels [m].
+    """Return the paper's shared network after SGD on proxies [m, ...] and their labels [m].
 
-    Where no label stands out of the noise there is nothing to learn: the network as it begins.
+    Without any label, that is the network as it begins.
     """
-    lesson = Images(pixels, torch.from_numpy(labels))
     model = models.build(models.SHARED, n_classes, seed)
-    if len(lesson) == 0:
-        return model
-    trainer = Trainer(model, lesson, SGD(), seed, default_device())
-    trainer.take_steps(steps)
+    if len(labels):
+        lesson = Images(pixels, torch.from_numpy(labels))
+        Trainer(model, lesson, SGD(), seed, default_device()).take_steps(steps)
     return model
+
+
+# A cell of the study.
+
+
+def measure(data_dir: Path | None, cell: Cell) -> Result:
+    """Release one noisy sum, train the student on it, test it."""
+    if cell.privacy is None:
+        raise LocalError("a fleet needs a client unit")
+    start, epsilon, delta = time.process_time(), cell.privacy.epsilon, cell.privacy.delta
+    data, absent = _data(data_dir, cell.image_set, cell.seed), math.floor(cell.drop * cell.clients)
+    votes, indices = _votes(data_dir, replace(cell, privacy=Privacy("client", None)))
+    corrupt = math.floor(CORRUPT * cell.clients)
+    fleet = ClientPlan(
+        clients=cell.clients,
+        proxies=1,
+        rounds=1,
+        classes=data.n_classes,
+        absent=absent,
+        corrupt=corrupt,
+    )
+    records = len(_records(data)) / cell.clients
+    # An iid client of n records is expected to hold this many of C balanced classes.
+    held = data.n_classes * (1 - (1 - 1 / data.n_classes) ** records)
+    held = 1.0 if cell.split == "strong" else held
+    plan = planned(fleet, held, epsilon or math.inf, delta, len(indices))
+    unit = None
+    if epsilon is not None:
+        unit = ClientUnit(epsilon, delta, plan, small_fleet=cell.privacy.small_fleet)
+        plan = unit.plan
+    order = np.random.default_rng([cell.seed, cell.clients, 1]).permutation(cell.clients)
+    present = np.sort(order[absent:])  # as many are missing as the noise provides for
+    labels, kept = released_sums(votes, plan, unit, present)
+    asked = indices[: plan.proxies]
+    student = train_student(
+        data.proxies.pixels[asked[kept]],
+        labels[kept],
+        data.n_classes,
+        cell.schedule.proxy_steps,
+        cell.seed,
+    )
+    found, truth = accuracy(student, data.test), data.proxies.labels.numpy()[asked]
+    layout = LaneLayout(plan.clients, plan.scale, room_of(unit))
+    clear, _ = released_sums(votes, plan.with_noise(0.0), None, present)
+    figures = {
+        ACCURACY: found,
+        "released proxies": float(plan.proxies),
+        KEPT_ONCE: float(kept.mean()),
+        "noise multiplier": plan.noise,
+        "deviation of the noise, votes": math.sqrt(plan.sum_variance) / plan.scale,
+        "units in a vote": float(plan.scale),
+        "bits in a lane": float(layout.bits),
+        BYTES_UP: 8.0 * layout.words(plan.proxies * plan.classes),
+        "right labels without noise": float((clear == truth).mean()),
+    }
+    if kept.any():
+        figures[RIGHT_ONCE] = float((labels == truth)[kept].mean())
+    claim, sentence = None, "No differential privacy: no noise is added."
+    if unit is not None:  # sums are simulated in clear, where no claim holds
+        figures["epsilon under masks"] = price(plan, delta)
+        claim = unit.guarantee()
+    notes: dict[str, object] = {
+        "guarantee": sentence if claim is None else claim.sentence(),
+        "privacy": None if claim is None else claim.to_json(),
+    }
+    return Result(cell, figures, time.process_time() - start, (found,), notes=notes)
+
+
+@lru_cache(maxsize=1)
+def _votes(data_dir: Path | None, cell: Cell) -> tuple[Labels, IntArray]:
+    """Return all votes of a fleet, in a public order of proxies; those of every epsilon alike."""
+    data = _data(data_dir, cell.image_set, cell.seed)
+    records, rng = _records(data), np.random.default_rng([cell.seed, cell.clients])
+    owners = deal(records.labels.numpy(), cell.split, cell.clients, data.n_classes, rng)
+    indices = rng.permutation(len(data.proxies))[: cell.schedule.proxies_per_round]
+    reference = shared_reference(data.proxies.pixels, ReferenceSettings())
+    return cast_votes(records, owners, reference, indices), indices
+
+
+def _data(data_dir: Path | None, image_set: str, seed: int) -> FederatedData:
+    """Return the image set as other studies divide it; fleets deal its local records anew."""
+    return federated_data(image_set, data_dir, Split("strong"), 10, seed)
+
+
+def _records(data: FederatedData) -> Images:
+    return concatenate([part for c in data.clients for part in (c.train, c.validation)])

@@ -133,7 +133,7 @@ OTHERS = {
         *(f"{TABLE} --seeds 1,x", f"{TABLE} --seeds ²", "study dp_utility --seeds=-1"),
     ],
     "--epsilons": [f"study dp_utility --epsilons {value}" for value in ("0", "4,x", "nan")],
-    "--rounds": [f"study {name} --rounds 0" for name in ("thresholds", "dp_utility")],
+    "--rounds": ["study thresholds --rounds 0"],
     "--records": ["study dafkd_theory --records 0"],
     "--workers": [f"{TABLE} --workers 0"],
     "--fail-if": ["check --fail-if members<2"],

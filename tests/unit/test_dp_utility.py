@@ -8,8 +8,7 @@ import pytest
 from experiments.core.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
 from experiments.core.rows import FLEET, Cell, Privacy
 from experiments.core.study import Result
-from experiments.privacy.dp_utility import measure, needs, prepare
-from experiments.rivals.fleets import fleet_votes
+from experiments.privacy.dp_utility import STUDY, measure, needs
 from secure_fd.errors import LocalError
 from secure_fd.training.recipes import Schedule
 
@@ -41,13 +40,10 @@ def privacy_of(made: Result) -> dict[str, object]:
     return dict(found) if isinstance(found, dict) else {}
 
 
-def run(cell: Cell, made: object) -> Result:
-    return measure(None, cell, {needs(cell)[0]: made})
-
-
 @pytest.fixture(scope="module")
 def warm():
-    return prepare(None, needs(PLAIN)[0])
+    (part,) = needs(PLAIN)
+    return {part: STUDY.prepare(None, part)}
 
 
 @pytest.mark.parametrize(
@@ -56,7 +52,7 @@ def warm():
 )
 def test_a_cell_carries_the_promise_of_its_unit_and_no_other(warm, privacy):
     cell = replace(PLAIN, privacy=privacy)
-    made = run(cell, warm)
+    made = measure(None, cell, warm)
     assert made.cell == cell
     assert len(made.per_client) == 3
     assert made.accuracy == np.mean(made.per_client)
@@ -68,9 +64,8 @@ def test_a_cell_carries_the_promise_of_its_unit_and_no_other(warm, privacy):
 
 
 def test_a_fleet_pays_for_noise_and_says_what_it_released():
-    votes = prepare(None, needs(FLEET_CELL)[0])
-    clean = run(FLEET_CELL, votes)
-    noisy = run(replace(FLEET_CELL, privacy=Privacy("client", 4.0, small_fleet=True)), votes)
+    private = replace(FLEET_CELL, privacy=Privacy("client", 4.0, small_fleet=True))
+    clean, noisy = (measure(None, cell, {}) for cell in (FLEET_CELL, private))
     assert clean.notes["privacy"] is None
     # Added up in clear, a simulation has no claim of its own; under masks it would be this one.
     assert (privacy_of(noisy)["unit"], privacy_of(noisy)["holds"]) == ("client", False)
@@ -88,6 +83,5 @@ def test_a_fleet_pays_for_noise_and_says_what_it_released():
 
 
 def test_a_fleet_without_a_unit_is_refused():
-    votes = fleet_votes(None, FLEET_CELL)
     with pytest.raises(LocalError, match="needs a client unit"):
-        run(replace(FLEET_CELL, privacy=None), votes)
+        measure(None, replace(FLEET_CELL, privacy=None), {})

@@ -11,8 +11,6 @@ from experiments.rivals import fleet as release
 from experiments.rivals.fleet import (
     ABSTAIN,
     ACCEPTED,
-    Fleet,
-    FleetVotes,
     cast_votes,
     deal,
     planned,
@@ -22,7 +20,7 @@ from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import LocalError
 from secure_fd.privacy.base import IN_CLEAR
 from secure_fd.privacy.calibration import epsilon as price
-from secure_fd.privacy.client import ClientUnit
+from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.selection.density_ratio import ProxyReference, RatioSolver, ReferenceSettings
 
@@ -73,8 +71,8 @@ def test_votes_are_those_of_each_client_on_its_own_whatever_the_blocks(
     made = cast_votes(records, owners, reference, indices)
     expected = by_hand(records, owners, reference, indices)
     # 32-bit scores may order two nearly equal proxies otherwise.
-    assert (made.labels == expected).mean() > 0.995
-    assert (made.labels == np.roll(expected, 1, axis=0)).mean() < 0.9  # the power of that check
+    assert (made == expected).mean() > 0.995
+    assert (made == np.roll(expected, 1, axis=0)).mean() < 0.9  # the power of that check
     with pytest.raises(LocalError, match="holds no record"):
         cast_votes(records, np.full(len(records), 1), reference, indices)
 
@@ -82,19 +80,26 @@ def test_votes_are_those_of_each_client_on_its_own_whatever_the_blocks(
 # The sum.
 
 
-def some_votes(clients: int = 400, proxies: int = 40) -> FleetVotes:
+def fleet_of(clients: int, absent: int, corrupt: int = 0) -> ClientPlan:
+    """Four classes; the number of proxies is still to be planned."""
+    return ClientPlan(
+        clients=clients, proxies=1, rounds=1, classes=4, absent=absent, corrupt=corrupt
+    )
+
+
+def some_votes(clients: int = 400, proxies: int = 40) -> np.ndarray:
     """Everybody is right about class index mod 4, but for one in four, who abstains."""
     rng = np.random.default_rng(3)
     labels = np.tile(np.arange(proxies) % 4, (clients, 1))
     labels[rng.random(labels.shape) < 0.25] = ABSTAIN
-    return FleetVotes(labels.astype(np.int8), np.arange(proxies))
+    return labels.astype(np.int8)
 
 
-def tallied(cast: FleetVotes, present: np.ndarray) -> np.ndarray:
-    return np.stack([(cast.labels[present] == c).sum(axis=0) for c in range(4)], axis=1)
+def tallied(cast: np.ndarray, present: np.ndarray) -> np.ndarray:
+    return np.stack([(cast[present] == c).sum(axis=0) for c in range(4)], axis=1)
 
 
-def noises(unit: ClientUnit, cast: FleetVotes, present: np.ndarray) -> np.ndarray:
+def noises(unit: ClientUnit, cast: np.ndarray, present: np.ndarray) -> np.ndarray:
     """What the released sums add to the tally, before anything is clipped, in votes."""
     kept: list[np.ndarray] = []
     whole = unit.debias
@@ -110,7 +115,7 @@ def test_every_present_client_adds_its_share_and_no_other_does(absent):
     The same test must reject the variance of 40 shares more or fewer.
     """
     cast = some_votes(400, 4000)
-    plan = planned(Fleet(400, 4, absent=40, corrupt=40), 4.0, DELTA, 4000)
+    plan = planned(fleet_of(400, 40, corrupt=40), 1.0, 4.0, DELTA, 4000)
     plan = replace(plan, proxies=4000)
     unit = ClientUnit(4.0, DELTA, plan, random=SeededRandom(absent))
     present = np.arange(400 - absent)
@@ -124,7 +129,7 @@ def test_every_present_client_adds_its_share_and_no_other_does(absent):
 
 def test_a_sum_of_too_few_voids_the_guarantee():
     """A simulation adds up in clear, and says so."""
-    plan = planned(Fleet(400, 4, absent=40), 4.0, DELTA, 40)
+    plan = planned(fleet_of(400, 40), 1.0, 4.0, DELTA, 40)
     for present, why in ((360, IN_CLEAR), (359, "a sum of 359 inputs was opened")):
         unit = ClientUnit(4.0, DELTA, plan)
         released_sums(some_votes(), unit.plan, unit, np.arange(present))
@@ -136,9 +141,9 @@ def test_a_sum_of_too_few_voids_the_guarantee():
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_the_rule_takes_the_most_proxies_whose_noise_is_a_quarter_of_the_margin(epsilon):
-    fleet = Fleet(3000, 4, absent=300)
-    plan = planned(fleet, epsilon, DELTA, 10**6)
+    plan = planned(fleet_of(3000, 300), 1.0, epsilon, DELTA, 10**6)
+    margin = ACCEPTED * 2700 / 4
     fits = plan.noise * math.sqrt(plan.proxies)
-    assert fits <= fleet.margin / 4 * 1.01
-    assert plan.noise * math.sqrt(1.05 * plan.proxies) > fleet.margin / 4
+    assert fits <= margin / 4 * 1.01
+    assert plan.noise * math.sqrt(1.05 * plan.proxies) > margin / 4
     assert price(plan, DELTA) <= epsilon
