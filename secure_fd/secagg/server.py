@@ -353,7 +353,7 @@ class MaskingServer(Party[ServerEnrolment]):
 
     def _open_due(self, terms: RoundTerms) -> Mapping[int, bytes]:
         opened = self._round = self.open_round(terms)
-        return {} if opened.waiting else opened.advance()
+        return {} if opened.waiting or self.barred else opened.advance()
 
     def _needs_setup(self) -> bool:
         """Whether a client asks for a set-up that the others would join.

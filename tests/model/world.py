@@ -368,6 +368,7 @@ class World:
         party = spot.parties[SERVER]
         taken = self.step(SERVER, party, *event)
         server = self.processes[taken.after].machine
+        properties.expect(spot.index < 0 or not taken.failed, f"(g) no round: {taken.failed}")
         if spot.stage:
             properties.check_end(self, spot, server)
         done = spot.having(SERVER, taken.after)._replace(over=not server.busy)
