@@ -37,7 +37,6 @@ PARTS = {
     "UNMASK": {"first share": 31, "last share": -1},
 }
 """By type, where the body's parts begin, or end."""
-SEALS = 3 * messages.SEALED_BYTES
 
 
 class CorruptWorld(World):
@@ -61,10 +60,6 @@ class CorruptWorld(World):
         if name == "PREPARE":
             low = data[:HEADER_BYTES] + bytes(32) + data[HEADER_BYTES + 32 :]
             changed.append(("a key of low order", low))
-            changed.append(("a bad seal for all", data[:-SEALS] + bytes(SEALS)))
-        if name == "MASKED":
-            zeros = bytes(SEALS) + data[-TAG_BYTES:]
-            changed.append(("a bad next seal for all", data[: -len(zeros)] + zeros))
         changed += [("a byte less", data[:-1]), ("another type", data[:3] + b"\7" + data[4:])]
         changed += [("another sender", data[:4] + bytes(4) + data[8:])]
         for what, bad in changed if k in self.corrupt else ():

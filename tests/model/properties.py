@@ -139,6 +139,12 @@ def _opened(before: Any, told: bytes, data: bytes) -> Opened:
     return Opened(terms.index, agreed, named, frozenset(shares), vote)
 
 
+def check_refused(client: Any, told: bytes, why: str) -> None:
+    """(g): a client takes what comes in the sum that it belongs to, how often it may come."""
+    current = client._awaited and told[8:16] == client._index.to_bytes(8, "big")
+    expect(not current, f"(g) client {client.number} refuses a message: {why}")
+
+
 def check_masks(k: int, masked: Sequence[Masked]) -> None:
     """(c)"""
     for what in ("mask", "index"):

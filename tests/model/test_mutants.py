@@ -31,7 +31,7 @@ from tests.model.world import World
 from tests.secagg_cohort import still
 
 HONEST, THREE, TWO = partial(World, 4, 0), partial(World, 3, 1), partial(World, 3)
-LATE = partial(World, 3, 2, tail=0, allowed=frozenset({"comes twice, late"}))
+LATE = partial(World, 3, 1, tail=0, survey=True, allowed=frozenset({"comes twice, late"}))
 POOL, LAST = partial(World, 4, 1, noise=POOLED, tail=0), partial(World, 3, 1, epoch=1)
 LIES, TWICE = partial(LyingWorld, cost=1), partial(LyingWorld, 3, stages=AGAIN, cost=1)
 START = partial(LyingWorld, 3, stages=SETUP, cost=1)

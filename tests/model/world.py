@@ -319,18 +319,18 @@ class World:
         if up:
             return spot._replace(inbox=spot.inbox + ((k, number),) * copies)
         for _ in range(copies):
-            spot = self.taken(spot, k, self.step(k, spot.parties[k], number))
+            done = self.step(k, spot.parties[k], number)
+            if done.failed and not (self.corrupt or spot.shaken or spot.fate[k] == HURT):
+                properties.check_refused(self.machine(spot, k), self.messages[number], done.failed)
+            spot = self.taken(spot, k, done)
         return spot
 
     def taken(self, spot: Spot, k: int, *outcomes: Outcome) -> Spot:
         """A client has made these steps."""
         for outcome in outcomes:
-            before = self.processes[spot.parties[k]].facts
-            if outcome.failed and spot.index < self.rounds and spot.fate[k] < HURT:
-                fine = spot.shaken or self.corrupt
-                properties.expect(fine, f"(g) client {k} refuses a message: {outcome.failed}")
+            before = self.processes[spot.parties[k]]
             spot = spot.having(k, outcome.after)._replace(up=(*spot.up, *outcome.sent))
-            if self.processes[outcome.after].facts != before:
+            if self.processes[outcome.after].facts != before.facts:
                 properties.check_opened(self, spot.parties)
         return spot
 
