@@ -18,7 +18,8 @@ server do between values and sum. Bytes are handed over one message at a time.
 
 `measure_memory` runs the server's half alone in a fresh process, with `Rounds` at the other
 end of a pipe: the peak of its resident memory over the set-up, a round of all clients and a round
-in which a tenth drops out, less what the interpreter holds before. Linux only: the peak is VmHWM,
+in which a tenth drops out, less what the interpreter holds before. A message is read whole from a
+file, and counts; copies that a pipe or pickle would make do not. Linux only: the peak is VmHWM,
 which starts anew with each program.
 """
 
@@ -29,6 +30,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -386,23 +388,25 @@ def measure_memory(cell: Cell) -> Memory:
     """Start the server, play its clients, and ask it what it took."""
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
-    process = spawn.Process(target=_serve, args=(cell, there))
-    process.start()
-    server = RemoteServer(here)
-    rounds = Rounds(cell, server)
-    for dropped in (frozenset[int](), tenth(cell)):
-        rounds.run(dropped)
-    here.send("report")
-    peak, base = here.recv()
-    process.join()
+    with TemporaryDirectory() as folder:
+        spool = Path(folder, "message")
+        process = spawn.Process(target=_serve, args=(cell, there, spool))
+        process.start()
+        server = RemoteServer(here, spool)
+        rounds = Rounds(cell, server)
+        for dropped in (frozenset[int](), tenth(cell)):
+            rounds.run(dropped)
+        here.send("report")
+        peak, base = here.recv()
+        process.join()
     return Memory(cell.clients, cell.neighbours, cell.words, peak, server.longest, base)
 
 
 class RemoteServer:
-    """The server's half in another process: what `Rounds` asks of it, over a pipe."""
+    """The server in another process: what `Rounds` asks of it. spool: file of one message."""
 
-    def __init__(self, pipe: "Connection[object, Any]") -> None:
-        self._pipe = pipe
+    def __init__(self, pipe: "Connection[object, Any]", spool: Path) -> None:
+        self._pipe, self._spool = pipe, spool
         self.longest, self.busy = 0, True
         self.result: Sum | None = None
 
@@ -412,8 +416,9 @@ class RemoteServer:
 
     def receive(self, sender: int, data: bytes) -> None:
         """Hand a message over."""
+        self._spool.write_bytes(data)
         self._pipe.send(sender)
-        self._pipe.send_bytes(data)
+        self._pipe.recv()
         self.longest = max(self.longest, len(data))
 
     def advance(self) -> Mapping[int, bytes]:
@@ -422,24 +427,29 @@ class RemoteServer:
 
     def _ask(self, what: RoundTerms | str) -> Mapping[int, bytes]:
         self._pipe.send(what)
-        relayed, self.busy, survivors = self._pipe.recv()
+        clients, self.busy, survivors = self._pipe.recv()
+        relayed = {client: self._pipe.recv_bytes() for client in clients}
         total = np.frombuffer(self._pipe.recv_bytes(), np.uint64) if survivors else None
         self.result = None if total is None else Sum(total, survivors)
-        return dict(relayed)
+        return relayed
 
 
-def _serve(cell: Cell, pipe: "Connection[object, Any]") -> None:
-    """The server's process. A message is read when the one before it is not held any more."""
+def _serve(cell: Cell, pipe: "Connection[object, Any]", spool: Path) -> None:
+    """The server's process. It reads a message once the one before it is not held any more."""
     base, server = _resident("VmRSS"), masked_server(cell)
     while (what := pipe.recv()) != "report":
         if isinstance(what, int):
-            server.receive(what, pipe.recv_bytes())
+            server.receive(what, spool.read_bytes())
+            pipe.send("received")
             continue
         relayed = server.open(what) if isinstance(what, RoundTerms) else server.advance()
         found = server.result
-        pipe.send((relayed, server.busy, None if found is None else found.survivors))
+        pipe.send((list(relayed), server.busy, None if found is None else found.survivors))
+        for data in relayed.values():
+            pipe.send_bytes(data)
         if found is not None:
             pipe.send_bytes(found.total.view(np.uint8).data)
+        del relayed, found
     pipe.send((_resident("VmHWM") - base, base))
 
 
