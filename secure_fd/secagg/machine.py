@@ -81,12 +81,11 @@ class Accepted:
     __slots__ = ("_digests",)
 
     def __init__(self) -> None:
-        self._digests: dict[tuple[int, int], frozenset[bytes]] = {}  # by sender and length
+        self._digests: dict[tuple[int, int], set[bytes]] = {}  # by sender and length
 
     def add(self, sender: int, data: bytes) -> None:
         """Note a message after it passed every check."""
-        kind = sender, len(data)
-        self._digests[kind] = self._digests.get(kind, frozenset()) | {_digest(data)}
+        self._digests.setdefault((sender, len(data)), set()).add(_digest(data))
 
     def has(self, sender: int, data: bytes) -> bool:
         """Return whether this sender's message is an exact copy of one that was accepted."""
@@ -225,15 +224,15 @@ class ServerMachine:
             raise PeerError(f"no message is allowed in state {self.state.name}")
         if sender not in self._asked or sender in self.refused:
             raise PeerError(f"client {sender} was not asked in state {self.stage.name}")
-        repeated = PeerError(f"client {sender} sent a second message in one stage")
+        repeated = f"client {sender} sent a second message in one stage"
         again = sender in self._spoke
         if again and self.stage is not ServerState.JOINS:
-            raise repeated
+            raise PeerError(repeated)
         try:
             self._take(sender, data)
         except PeerError as error:
             if again:
-                raise repeated from error
+                raise PeerError(repeated) from error
             self.refused[sender] = str(error)
             self._answered.discard(sender)
             raise

@@ -18,6 +18,7 @@ Rules:
     next one stays.
 """
 
+import struct
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -157,13 +158,13 @@ class ServerRound(ServerMachine):
         self._check_reach(cohort)
         self._prepared = {client: self._prepared[client] for client in cohort}
         there = encode_set(cohort, self._group.members)
-        head, size = frame(MessageType.COHORT, self.place, SERVER, there), messages.SEALED_BYTES
+        head = frame(MessageType.COHORT, self.place, SERVER, there)
         outbound = {client: bytearray(head) for client in cohort}
         for sender, sent in self._prepared.items():
-            starts = range(0, len(sent.sealed), size)
-            for peer, at in zip(self._group.neighbours(sender), starts, strict=True):
+            sealed = struct.unpack(f"{messages.SEALED_BYTES}s" * self._group.degree, sent.sealed)
+            for peer, shares in zip(self._group.neighbours(sender), sealed, strict=True):
                 if peer in outbound:
-                    outbound[peer] += sent.key + sent.sealed[at : at + size]
+                    outbound[peer] += sent.key + shares
         return {client: bytes(data) for client, data in outbound.items()}, ServerState.INPUT
 
     def _close_input(self, survivors: tuple[int, ...]) -> Closed:

@@ -19,7 +19,7 @@ from secure_fd.secagg.masks import (
     mask_words,
     open_vault,
     pair_stream,
-    point_of,
+    points_of,
     round_key,
     self_stream,
 )
@@ -31,8 +31,6 @@ _STREAMS_AT_ONCE: Final = 512
 """Ciphers that are open at a time: memory must not grow with the number of pairs."""
 _MOST_SUBSETS: Final = 1000
 """Sets of holders that are tried for a secret where a code cannot correct its shares."""
-_Given = Mapping[int, int]
-"""By holder, the share that it gave of one secret."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,15 +49,19 @@ class Unmasking:
     closed: Mapping[int, Collection[int]]
     wrong: dict[int, set[int]] = field(default_factory=dict)
     frauds: dict[int, str] = field(default_factory=dict)
-    _given: dict[int, tuple[list[int], bytes]] = field(default_factory=dict, repr=False)
+    _given: dict[int, bytes] = field(default_factory=dict, repr=False)  # by holder
+    _starts: dict[int, dict[int, int]] = field(default_factory=dict)  # in these, by owner
 
     def asked_of(self, holder: int) -> list[int]:
         """Whose shares a holder is to give: of every owner of the cohort."""
         return [owner for owner in self.group.holders(holder) if owner in self.prepared]
 
-    def add(self, holder: int, owners: list[int], shares: bytes) -> None:
+    def add(self, holder: int, owners: Sequence[int], shares: bytes) -> None:
         """Take a holder's encoded shares, in the order of their owners."""
-        self._given[holder] = owners, shares
+        starts = dict(zip(owners, range(0, len(shares), shamir.ELEMENT_BYTES), strict=True))
+        for owner in self.closed.get(holder, ()):
+            del starts[owner]
+        self._given[holder], self._starts[holder] = shares, starts
 
     def unmask(self, total: WordArray) -> None:
         """Take every survivor's self mask, and all masks of the dropped, off `total` in place.
@@ -68,14 +70,15 @@ class Unmasking:
         wrong.
         """
         alive, least, secrets = set(self.survivors), self.group.threshold, {}
-        for owner, given in self._opened().items():
-            if len(given) < least:
+        for owner in self.prepared:
+            holders = [k for k in self.group.holders(owner) if owner in self._starts.get(k, ())]
+            if len(holders) < least:
                 raise MissingClientError(
-                    f"{len(given)} shares of client {owner}'s secret came in; {least} open it"
+                    f"{len(holders)} shares of client {owner}'s secret came in; {least} open it"
                 )
-            secret = self._combined(owner, given, list(given)[:least])
+            secret = self._combined(owner, holders[:least])
             if not self._fits(owner, secret):
-                secret = self._corrected(owner, given)
+                secret = self._corrected(owner, holders)
             secrets[owner] = secret
         for start in range(0, len(self.survivors), _STREAMS_AT_ONCE):
             part = self.survivors[start : start + _STREAMS_AT_ONCE]
@@ -83,18 +86,6 @@ class Unmasking:
         for client in sorted(self.prepared.keys() - alive):
             peers = [peer for peer in self.group.neighbours(client) if peer in alive]
             mask_words(total, *self._left_behind(client, secrets[client], peers))
-
-    def _opened(self) -> dict[int, dict[int, int]]:
-        """By owner, the shares of its secret that came in, ascending by holder."""
-        size = shamir.ELEMENT_BYTES
-        opened: dict[int, dict[int, int]] = {owner: {} for owner in self.prepared}
-        for holder, (owners, shares) in sorted(self._given.items()):
-            closed = self.closed.get(holder, ())
-            starts = range(0, len(shares), size)
-            for owner, at in zip(owners, starts, strict=True):
-                if owner not in closed:
-                    opened[owner][holder] = int.from_bytes(shares[at : at + size], "big")
-        return opened
 
     def _left_behind(
         self, client: int, root: int, peers: Sequence[int]
@@ -116,11 +107,17 @@ class Unmasking:
         subtracted = [stream for peer, stream in streams.items() if peer < client]
         return added, subtracted
 
-    def _combined(self, owner: int, given: _Given, chosen: Sequence[int]) -> int:
+    def _shares(self, owner: int, chosen: Sequence[int]) -> list[int]:
+        """The chosen holders' shares of an owner's secret."""
+        given = [(self._given[holder], self._starts[holder][owner]) for holder in chosen]
+        size = shamir.ELEMENT_BYTES
+        return [int.from_bytes(shares[start : start + size]) for shares, start in given]
+
+    def _combined(self, owner: int, chosen: Sequence[int]) -> int:
         """The secret that the shares of the chosen holders restore."""
         points = _points(self.group.holders(owner))
         weights = _weights(tuple([points[holder] for holder in chosen]))
-        return shamir.combine(weights, [given[holder] for holder in chosen])
+        return shamir.combine(weights, self._shares(owner, chosen))
 
     def _fits(self, owner: int, secret: int) -> bool:
         """Whether it is what the owner published for the round."""
@@ -129,25 +126,25 @@ class Unmasking:
             return commit_seed(place, owner, secret) == sent.commitment
         return round_key(place, owner, secret).public == sent.key
 
-    def _corrected(self, owner: int, given: _Given) -> int:
-        """The owner's secret, from all shares of it, those of holders that were wrong before last.
+    def _corrected(self, owner: int, given: Sequence[int]) -> int:
+        """The owner's secret, from the shares of all that gave one; those that were wrong last.
 
         GarbledSumError where more are wrong than the spare ones can tell.
         """
         least, points = self.group.threshold, _points(self.group.holders(owner))
         holders = sorted(given, key=lambda holder: (holder in self.wrong, holder))
         if self.liars:  # they are known, the rest is mostly right, and decoding is slow
-            secret = self._combined(owner, given, holders[:least])
+            secret = self._combined(owner, holders[:least])
             if self._fits(owner, secret):
                 return secret
-        at, shares = [points[holder] for holder in holders], [given[holder] for holder in holders]
-        found = shamir.correct(at, shares, least)
+        at = [points[holder] for holder in holders]
+        found = shamir.correct(at, self._shares(owner, holders), least)
         if found is not None and self._fits(owner, found[0]):
             for place in found[1]:
                 self.wrong.setdefault(holders[place], set()).add(owner)
             return found[0]
         for chosen in islice(combinations(holders, least), _MOST_SUBSETS):
-            secret = self._combined(owner, given, chosen)
+            secret = self._combined(owner, chosen)
             if self._fits(owner, secret):
                 return secret
         raise GarbledSumError(
@@ -165,7 +162,7 @@ class Unmasking:
 @lru_cache(maxsize=16)
 def _points(holders: tuple[int, ...]) -> dict[int, int]:
     """By holder, where its shares are evaluated."""
-    return {holder: point_of(place) for place, holder in enumerate(holders)}
+    return dict(zip(holders, points_of(holders), strict=True))
 
 
 @lru_cache(maxsize=256)
