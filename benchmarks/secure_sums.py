@@ -14,7 +14,9 @@ neighbours and m words of 32 bits:
 
 `Rounds` drives the two halves of the masked sum in steady state: a session is set up once, and the
 secrets of a round came with the upload of the one before. Counted is all that a client and the
-server do between values and sum. Bytes are handed over one message at a time.
+server do between values and sum. The server gets a stage's messages once all clients have made
+theirs: a server has a machine of its own, and here the clients' work between two messages would
+evict its code and data from the caches.
 
 `measure_memory` runs the server's half alone in a fresh process, with `Rounds` at the other
 end of a pipe: the peak of its resident memory over the set-up, a round of all clients and a round
@@ -352,10 +354,12 @@ class Rounds:
     def _exchange(self, relayed: Mapping[int, bytes], dropped: frozenset[int]) -> Cost:
         """Carry bytes until the server has what it waits for."""
         while True:
+            sent = dict[int, list[bytes]]()
             for k in relayed.keys() - dropped:
                 with self._watches[k]:
-                    sent = self._clients[k].receive(relayed[k])
-                self._deliver(k, sent)
+                    sent[k] = self._clients[k].receive(relayed[k])
+            for k, messages in sent.items():
+                self._deliver(k, messages)
             if not self._server.busy:
                 break
             with self._watch:
