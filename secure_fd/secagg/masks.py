@@ -155,7 +155,7 @@ def prepare(
     """
     secrets = RoundSecrets.draw(place, client, random)
     holders = group.holders(client)
-    points = points_of(holders)
+    points = [point_of(place) for place in range(len(holders))]
     roots = shamir.split(secrets.root, points, group.threshold, random)
     seeds = shamir.split(secrets.seed, points, group.threshold, random)
     shares = {
@@ -204,13 +204,13 @@ def open_vault(
     return {peer: text[at : at + KEY_BYTES] for peer, at in zip(peers, starts, strict=True)}
 
 
-def points_of(holders: Sequence[int]) -> range:
-    """Where the shares of an owner's holders are evaluated: at their places, from 1.
+def point_of(place: int) -> int:
+    """Where a holder's shares are evaluated, by its place among an owner's holders, from 0.
 
     Never zero, which is the secret. Places and not client numbers, so that the same weights
     restore every secret as long as nobody is missing.
     """
-    return range(1, len(holders) + 1)
+    return place + 1
 
 
 def _vault(place: Place, client: int, root: int) -> Sealer:

@@ -19,7 +19,7 @@ from secure_fd.secagg.masks import (
     mask_words,
     open_vault,
     pair_stream,
-    points_of,
+    point_of,
     round_key,
     self_stream,
 )
@@ -162,7 +162,7 @@ class Unmasking:
 @lru_cache(maxsize=16)
 def _points(holders: tuple[int, ...]) -> dict[int, int]:
     """By holder, where its shares are evaluated."""
-    return dict(zip(holders, points_of(holders), strict=True))
+    return {holder: point_of(place) for place, holder in enumerate(holders)}
 
 
 @lru_cache(maxsize=256)
