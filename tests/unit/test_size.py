@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[2]
 LIMITS = {
     "secure_fd": 12_950,
     "attacks": 6_150,
-    "experiments": 10_210,
+    "experiments": 9_400,
     "benchmarks": 930,
     "examples": 150,
-    "tests": 30_050,
+    "tests": 29_900,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
