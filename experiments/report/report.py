@@ -27,7 +27,7 @@ from experiments.report.tables import (
     milliseconds,
     new_table,
 )
-from experiments.report.verdict import Comparison, bounded, epsilon_of, short
+from experiments.report.verdict import Comparison, bounded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -140,26 +140,17 @@ def accuracy_bytes(made: Comparison) -> "Figure":
 
 def pictures(made: Comparison) -> Pictures:
     """Inverted images of the first seed by row key, the originals first and the controls last."""
-    start = INVERSION + BETWEEN
-    by_row = {
-        row.key: {
-            name.removeprefix(start): images
-            for name, images in row.first.pictures.items()
-            if name.startswith(start)
-        }
-        for row in made.rows
-    }
-    every = [named for named in by_row.values() if named]
-    if not every:
-        return {}
-    controls = {
-        f"control: {name}": images
-        for named in reversed(every)
-        for name, images in named.items()
-        if name not in ("attack", ORIGINALS)
-    }
-    attacked = {key: named["attack"] for key, named in by_row.items() if named}
-    return {ORIGINALS: every[0][ORIGINALS], **attacked, **controls}
+    originals, attacked, controls = {}, {}, {}
+    for row in made.rows:
+        for place, images in row.first.pictures.items():
+            attack, _, name = place.partition(BETWEEN)
+            if attack == INVERSION and name == ORIGINALS:
+                originals[name] = images
+            elif attack == INVERSION and name == "attack":
+                attacked[row.key] = images
+            elif attack == INVERSION:
+                controls[f"control: {name}"] = images
+    return {**originals, **attacked, **controls}
 
 
 def reconstructions(made: Comparison, images: Pictures) -> "Figure":
@@ -202,30 +193,21 @@ def _attacks(made: Comparison, drawn: Mapping[str, bytes]) -> Iterator[Part]:
 
 
 def _guarantees(made: Comparison) -> Iterator[Part]:
-    """Epsilon by what neighbours differ in; conditions; what no row covers."""
-    private = [(row, row.claim["privacy"]) for row in made.rows if row.claim["privacy"]]
-    if not private:
+    """Each private row's epsilon and conditions, and what no epsilon covers."""
+    if not made.private:
         yield "No row adds noise, so none has a guarantee of differential privacy."
         return
-    person = f"{made.images_per_person} records of one person"
-    columns = ["row", "unit", "delta", "one record", "one record replaced", person, "client"]
-    table = new_table("Epsilon over the whole run, by what neighbours differ in", columns)
-    for row, claim in private:
-        replaced = bounded(claim.get("epsilon_replace_one")) if claim["holds"] else "no"
-        of_person = epsilon_of(claim, made.images_per_person)
-        client = verdict.of_client(claim) if claim["holds"] else "no"
-        delta = short(claim.get("delta", 0.0))
-        unit = claim.get("unit", NONE)
-        table.add_row(row.label, unit, delta, epsilon_of(claim), replaced, of_person, client)
-    yield table
-    yield list(verdict.guarantees(made))
-    common = set.intersection(*(set(claim.get("not_covered", [])) for _, claim in private))
-    for row, claim in private:
+    excluded = [claim.get("not_covered", []) for claim in made.private.values()]
+    common = set.intersection(*map(set, excluded))
+    yield "Epsilon is that of the whole run."
+    for (label, claim), sentence in zip(
+        made.private.items(), verdict.guarantees(made), strict=True
+    ):
+        yield sentence
         values = {name: claim[key] for key, name in _CONDITIONS.items() if claim.get(key)}
         rest = [one for one in claim.get("not_covered", []) if one not in common]
-        values |= {"spent on": _spent(claim), "not covered": rest}
-        given = {name: value for name, value in values.items() if value}
-        yield Pairs(f"Conditions of {row.label}", given, folded=True)
+        values |= {"spent on": _spent(claim)} | ({"not covered": rest} if rest else {})
+        yield Pairs(f"Conditions of {label}", values, folded=True)
     if common:
         yield f"No epsilon of this page covers: {'; '.join(sorted(common))}."
 

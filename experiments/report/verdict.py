@@ -30,7 +30,11 @@ SHOWN_PRIVATE = (
 )
 _FEW = 4
 """Rows from which a sentence counts them."""
-_GAME = {"clients": "clients", "records of a class": "records a class", "runs": "runs"}
+_GAME = {
+    "game_clients": "clients",
+    "game_members_of_a_class": "members of a class at most",
+    "game_runs": "runs",
+}
 """Details of a membership game that the legend states, with their units."""
 
 
@@ -214,33 +218,24 @@ def _controls(made: Comparison, column: Column) -> list[float]:
 def epsilon_of(claim: Claim | None, records: int = 1) -> str:
     """Epsilon of records of one client that belong together, over the whole run.
 
-    "no" where nothing bounds it, or where an assumption failed.
+    "none" where nothing bounds it, or where an assumption failed.
 
     >>> epsilon_of({"unit": "record", "holds": True, "epsilon": 4.0, "groups": [[1, 3.991]]})
     '4'
     >>> epsilon_of({"unit": "record", "holds": False, "epsilon": None}), epsilon_of(None)
-    ('no', '-')
+    ('none', '-')
     """
     if claim is None:
         return MISSING
     if not claim["holds"]:
-        return "no"
+        return bounded(None)
     whole = claim["epsilon"] if claim["unit"] == "client" else None
     return bounded(dict(claim.get("groups", [])).get(records, whole))
 
 
 def bounded(epsilon: float | None) -> str:
-    """An epsilon, rounded up; "no" without a bound."""
-    return "no" if epsilon is None else format_epsilon(epsilon)
-
-
-def of_client(claim: Claim) -> str:
-    """Epsilon of all records of a client."""
-    if claim["unit"] == "client":
-        return bounded(claim["epsilon"])
-    return bounded(
-        next((c["epsilon"] for c in claim["composes_to"] if c["unit"] == "client"), None)
-    )
+    """An epsilon, rounded up; "none" without a bound."""
+    return "none" if epsilon is None else format_epsilon(epsilon)
 
 
 def guarantees(made: Comparison) -> Iterator[str]:
@@ -253,14 +248,14 @@ def guarantees(made: Comparison) -> Iterator[str]:
             continue
         unit = "answer" if claim["unit"] == "label" else claim["unit"]
         parts = [f"epsilon {format_epsilon(claim['epsilon'])} for one {unit}"]
-        if unit == "answer":
-            parts.append(f"{epsilon_of(claim)} for one record")
+        larger = {one["unit"]: one["epsilon"] for one in claim["composes_to"]}
         if claim.get("epsilon_replace_one"):
             parts.append(f"{bounded(claim['epsilon_replace_one'])} if replaced")
         if unit == "record":
             parts.append(f"{epsilon_of(claim, persons)} for {persons} of one person")
-        delta = max(claim["delta"], *(c["delta"] for c in claim["composes_to"]), 0.0)
-        parts.append(f"delta {short(delta)}")
+        parts += [f"{bounded(cost)} for one {name}" for name, cost in larger.items()]
+        deltas = [claim["delta"], *(one["delta"] for one in claim["composes_to"])]
+        parts.append(f"delta {short(max(deltas))}")
         needed = [one for one in claim.get("assumptions", []) if "clients in a sum" in one]
         condition = f", if {needed[0]}" if needed else ""
         yield f"{label}: {', '.join(parts)}{condition}."
@@ -376,7 +371,7 @@ def legend(made: Comparison) -> list[str]:
     """Units of the columns, what each was measured on, and what a quiet figure is."""
     count = sum(len(made.leakage.measured(name)) for name in made.leakage.attacks)
     return [
-        "acc: mean test accuracy of the clients. epsilon: of one record, whole run; no: no bound. "
+        "acc: mean test accuracy of clients. epsilon: of one record, whole run; none: no bound. "
         "error: of the server's estimate of a client's class shares, 0 is exact. members: AUC, "
         "0.5 is a guess, 1 certain. picture: PSNR of the best reconstruction of a training record, "
         "from 20 dB recognisable, from 40 dB a copy; none: no update is sent.",
@@ -388,10 +383,9 @@ def legend(made: Comparison) -> list[str]:
 
 
 def worst_case(leaks: Leakage) -> str:
-    """What the worst case of membership was measured on, as its results state it."""
+    """Federations on which the worst case of membership was measured, as their results state."""
     columns = (SERVER_WORST, MODEL_WORST)
     found = [best(leaks, row, column) for row in leaks.rows for column in columns]
     details = next((one.details for one in found if one), {})
     parts = [f"{details[name]:g} {unit}" for name, unit in _GAME.items() if name in details]
-    setup = f" ({', '.join(parts)})" if parts else ""
-    return f"small federations of the same data{setup}"
+    return f"federations drawn from the same data ({', '.join(parts)})" if parts else "small games"

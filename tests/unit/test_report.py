@@ -146,7 +146,7 @@ def pooled() -> Guarantee:
 def test_an_epsilon_is_shown_only_where_the_guarantee_holds():
     record, label = pooled(), RandomizedResponse(4.0, 11).guarantee(releases=1000, delta=1e-5)
     void = record.invalidated_by(("the noise was seeded",))
-    for claim, epsilon in ((record, "3.93"), (label, "3,552"), (void, "no")):
+    for claim, epsilon in ((record, "3.93"), (label, "3,552"), (void, "none")):
         made = with_row(sample(1), 0, notes={"privacy": claim.to_json()})
         assert table(made)["fedavg"]["epsilon: record"] == epsilon
         for shown in (text(made), page(made)):
