@@ -1,4 +1,4 @@
-"""What can every attacker still learn? Every attack, every protocol, one leakage table.
+"""Attack suite: every scene's attacks on every protocol row, in one leakage table.
 
 python experiments/suite/attack_suite.py --quick
 """
@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from attacks import load as load_attack
-from experiments.compare.leakage import stored, thinned
+from experiments.compare.leakage import stored, thinned, tried
 from experiments.core.grid import later
 from experiments.core.provenance import PRIVACY_LIBRARIES
 from experiments.core.rows import working_folder
 from experiments.core.shared_options import SharedOptions
 from experiments.core.study import Result, Study, at_least, main
-from experiments.suite.scenes import ASKED_FOR, OWN, SCENES, Job, Turn, attacked, load
+from experiments.suite.scenes import OPTIONAL, OWN, SCENES, Cell, load
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
 
 DATASETS = ("mnist5k", "mnist", "fashion_mnist")
 _SEEDS = 3
+_DEAR = {"figure8": 900, "figure8-published": 9000, "membership": 350, "extraction": 250}
+"""CPU seconds of a row, about: the longest scenes begin first, so workers end together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,9 @@ class Settings(SharedOptions):
     dataset: str = "mnist5k"
     """Image set: mnist5k is bundled; mnist and fashion_mnist come from --data-dir."""
     scenes: str = "all"
-    """Scenes to run: all, or names with commas; pooled runs where it is named."""
+    """Scenes to run: all, or names with commas; figure8-published runs only if it is named."""
     attacks: str = ""
-    """Attacks of one's own, package.module:Name with commas, on the rows of federation."""
+    """User-supplied attacks, package.module:Name with commas, on the rows of federation."""
     dp_eps: float = 4.0
     """Epsilon of the rows under differential privacy, from 0.01 to 50."""
     dp_delta: float = 1e-5
@@ -51,33 +53,10 @@ class Settings(SharedOptions):
     """A few minutes' look: one seed, small attacks. Figures are not comparable with a full run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One protocol row of one scene under one seed, with all its attacks; the rest is its job's."""
-
-    scene: str
-    row: str
-    seed: int
-    dataset: str
-    epsilon: float
-    delta: float
-    quick: bool
-    own: tuple[str, ...] = ()
-
-    @property
-    def label(self) -> str:
-        """Names the cell while it runs."""
-        return f"{self.scene}: {self.row}, seed {self.seed}"
-
-    def job(self, data_dir: Path | None = None) -> Job:
-        """What its scene is given."""
-        return Job(self.dataset, data_dir, self.epsilon, self.delta, self.quick, self.own)
-
-
 def cells(settings: Settings) -> tuple[Cell, ...]:
-    """Every row of every scene and seed, seed by seed.
+    """List every row of every scene, seed by seed.
 
-    Raises ConfigurationError, one sentence, for the first setting that is not allowed.
+    Raises ConfigurationError for the first setting that is not allowed.
     """
     _known("dataset", settings.dataset, DATASETS)
     at_least(1, seeds=settings.seeds)
@@ -89,19 +68,17 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
         raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
     own, scenes = _own(settings.attacks), _scenes(settings.scenes)
     count = settings.seeds or (1 if settings.quick else _SEEDS)
-    base = Cell(
-        "", "", 0, settings.dataset, settings.dp_eps, settings.dp_delta, settings.quick
-    )  # fmt: skip
-    return tuple(
-        replace(base, scene=name, row=row, seed=seed, own=own if name == OWN else ())
+    budget = settings.dp_eps, settings.dp_delta
+    every = [
+        Cell(name, "", seed, settings.dataset, *budget, settings.quick, own if name == OWN else ())
         for seed in range(settings.first_seed, settings.first_seed + count)
         for name in scenes
-        for row in load(name).rows(base.job())
-    )
+    ]
+    return tuple(replace(cell, row=row) for cell in every for row in load(cell.scene).rows(cell))
 
 
 def _own(text: str) -> tuple[str, ...]:
-    """Attacks of one's own, loaded once to see that they can be."""
+    """User-supplied attacks, each loaded once to see that it exists."""
     named = tuple(part.strip() for part in text.split(",") if part.strip())
     for name in named:
         if ":" not in name:
@@ -113,11 +90,11 @@ def _own(text: str) -> tuple[str, ...]:
 
 def _scenes(text: str) -> tuple[str, ...]:
     if text == "all":
-        return tuple(SCENES)
-    chosen, every = [part.strip() for part in text.split(",")], (*SCENES, *ASKED_FOR)
+        return tuple(name for name in SCENES if name not in OPTIONAL)
+    chosen = [part.strip() for part in text.split(",")]
     for name in chosen:
-        _known("scenes", name, every, "all, or ")
-    return tuple(name for name in every if name in chosen)
+        _known("scenes", name, tuple(SCENES), "all, or ")
+    return tuple(name for name in SCENES if name in chosen)
 
 
 def _known(field: str, value: str, allowed: tuple[str, ...], also: str = "") -> None:
@@ -133,32 +110,19 @@ def needs(cell: Cell) -> tuple[Cell, ...]:
 
 
 def prepare(data_dir: Path | None, part: Cell) -> Any:  # noqa: ANN401 - the scene's own
-    """What the rows of a scene and seed share."""
-    return load(part.scene).prepare(part.job(data_dir), part.seed)
+    """Make what the rows of a scene and seed share."""
+    return load(part.scene).prepare(part, data_dir)
 
 
-def measure(data_dir: Path | None, cell: Cell, parts: Mapping[Cell, Any]) -> Result:
-    """Train a row and attack it. Of a curve, the points are kept at which seeds are averaged."""
+def measure(_: Path | None, cell: Cell, parts: Mapping[Cell, Any]) -> Result:
+    """Train a row and attack it. Of a ROC curve, the points at which seeds are averaged stay."""
     start = time.process_time()
     (made,) = parts.values()
-    turn = Turn(cell.job(data_dir), cell.row, cell.seed, made)
-    found = attacked(load(cell.scene), turn)
+    found = tried(load(cell.scene).attempts(cell, made))
     figures, pictures = stored({name: thinned(result) for name, result in found.items()})
     seconds = time.process_time() - start
     return Result(cell, {}, seconds, attacks=figures, pictures=pictures)
 
-
-_COSTS = {
-    "figure8": 900,
-    "figure8-published": 9000,
-    "membership": 350,
-    "extraction": 250,
-    "federation": 250,
-    "dropouts": 200,
-    "selector": 120,
-    "pooled": 5,
-}
-"""Of a row, about: so the longest scenes begin and workers end at about the same time."""
 
 STUDY = Study(
     name="attack_suite",
@@ -173,7 +137,7 @@ STUDY = Study(
     measure=measure,
     shown=later("experiments.suite.suite_page:tables"),
     image_set=lambda cell: cell.dataset,
-    cost=lambda cell: _COSTS.get(cell.scene, 100),
+    cost=lambda cell: _DEAR.get(cell.scene, 100),
     report=later("experiments.suite.suite_page:write_report"),
     libraries=PRIVACY_LIBRARIES,
 )

@@ -1,6 +1,5 @@
 """IDEAL: what it reads, what it may ask, and what its figures catch; oracles of trained clients."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Literal
@@ -28,7 +27,7 @@ from attacks.inversion.prior import PriorSettings, train_prior
 from experiments.core.rows import RowSpec, Terms
 from experiments.core.runs import RowRun, data_of, parts_of, run_row, warm_up
 from experiments.privacy_compare import Settings, plan
-from experiments.suite.scenes.extraction import choice_oracle, injection_oracle
+from experiments.suite.scenes.extraction import Clients
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.privacy.base import PrivacyMechanism
@@ -175,8 +174,8 @@ class Trained:
     def data(self) -> FederatedData:
         return data_of(self.terms, 0)
 
-    def oracle(self, kind: Callable[..., AnswerFunction], **how: bool) -> AnswerFunction:
-        return kind(self.terms, self.made, self.data, self.protection, **how)
+    def clients(self, **how: bool) -> Clients:
+        return replace(Clients.of(self.terms, self.made, self.data, self.protection), **how)
 
 
 @cache
@@ -199,14 +198,14 @@ def test_injected_proxies_get_the_answers_of_a_round_and_masks_leave_their_sum()
     """After one more round's training: nothing but networks moved."""
     clear, masked = trained(HARD), trained(MASKED)
     proxies = clear.data.proxies.pixels[:30]
-    votes = clear.oracle(injection_oracle)(proxies)
+    votes = clear.clients().injected(proxies)
     assert votes.shape == (30, 4, 10)
-    for kind in (injection_oracle, choice_oracle):
-        assert torch.equal(masked.oracle(kind)(proxies), votes.sum(dim=1, keepdim=True))
+    for answer in (masked.clients().injected, masked.clients().chosen):
+        assert torch.equal(answer(proxies), votes.sum(dim=1, keepdim=True))
     found = trained(HARD, "kulsif")  # counts votes: the weight of a weighed one moves
     seen = found.made.transcript.distillation[0]
     assert seen.uploads is not None
-    asked = found.oracle(injection_oracle)(found.data.proxies.pixels[seen.result.indices])
+    asked = found.clients().injected(found.data.proxies.pixels[seen.result.indices])
     for k in range(4):
         sent = seen.uploads[k].reshape(-1, 10).sum(axis=1) / seen.levels
         np.testing.assert_allclose(asked[:, k].sum(dim=1), sent, atol=1 / seen.levels)
@@ -225,7 +224,7 @@ def test_the_acceptance_rate_is_the_selectors():
     )
     rates = {}
     for selecting in (True, False):
-        oracle = Oracle(found.oracle(injection_oracle, selecting=selecting), 50)
+        oracle = Oracle(found.clients(selecting=selecting).injected, 50)
         view = server_view(found.made.transcript, known, {Capability.INJECT_PROXIES: oracle})
         rates[selecting] = attack.run(view, 0).details["acceptance_rate"]
     assert rates[True] < 0.2
@@ -235,16 +234,16 @@ def test_the_acceptance_rate_is_the_selectors():
 def test_only_public_proxies_can_be_chosen_of_rows_that_answer():
     found = trained(HARD)
     with pytest.raises(LocalError, match="one is not a public proxy"):
-        found.oracle(choice_oracle)(found.data.proxies.pixels[:2] + 0.123)
+        found.clients().chosen(found.data.proxies.pixels[:2] + 0.123)
     fedavg = replace(found, made=replace(found.made, spec=RowSpec("fedavg")))
     with pytest.raises(ConfigurationError, match="row: 'fedavg' is not allowed"):
-        fedavg.oracle(injection_oracle)
+        fedavg.clients()
 
 
 def test_the_label_unit_remembers_proxies_and_makes_new_images_noisy():
     found = trained(replace(MASKED, secure=None, unit="label"))
-    proxies, chosen = found.data.proxies.pixels, found.oracle(choice_oracle)
-    injected = found.oracle(injection_oracle)
+    proxies, clients = found.data.proxies.pixels, found.clients()
+    chosen, injected = clients.chosen, clients.injected
     assert torch.equal(chosen(proxies[:60]), chosen(proxies[:60]))
     assert not torch.equal(injected(proxies[:60]), injected(proxies[:60]))
     # What was answered in the run is answered again, to the unit.
@@ -252,7 +251,7 @@ def test_the_label_unit_remembers_proxies_and_makes_new_images_noisy():
     assert seen.uploads is not None
     again = chosen(proxies[seen.result.indices])
     np.testing.assert_array_equal(again[:, 2].reshape(-1), seen.uploads[2])
-    debiased = found.oracle(injection_oracle, debias=True)(proxies[:60])
+    debiased = found.clients(debias=True).injected(proxies[:60])
     assert debiased.shape == (60, 1, 10)
     assert debiased.min() >= 0
     assert not torch.equal(debiased, debiased.round())

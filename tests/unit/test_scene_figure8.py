@@ -4,31 +4,31 @@ import numpy as np
 import torch
 
 from attacks.core.base import Labelled, require_disjoint
-from experiments.suite.scenes.figure8 import FIRST_PRIVATE, _direct, digits, some
+from experiments.suite.scenes import Cell
+from experiments.suite.scenes.figure8 import FIRST_PRIVATE, digits, direct_votes, some
 from secure_fd.data.images import concatenate
 from secure_fd.training import models
 from secure_fd.training.trainer import predict
 
 
 def test_the_prior_sees_no_private_digit_and_nothing_overlaps():
-    made = digits("mnist5k", None, 3)
-    data = made.private
-    assert made.outside.labels.max() < FIRST_PRIVATE
+    data, outside = digits(Cell("figure8", "", 3), None)
+    assert outside.labels.max() < FIRST_PRIVATE
     private = concatenate([part for c in data.clients for part in (c.train, c.validation)])
-    parts = [private, data.proxies, data.held_out, data.test, made.outside]
+    parts = [private, data.proxies, data.held_out, data.test, outside]
     assert all(part.labels.min() >= FIRST_PRIVATE for part in parts[:-1])
     assert [client.classes for client in data.clients] == [(5,), (6,), (7,), (8,), (9,)]
     assert sum(map(len, parts)) == 5000
     for i, one in enumerate(parts):
         for other in parts[i + 1 :]:
             require_disjoint(Labelled(one.pixels, one.labels), Labelled(other.pixels, other.labels))
-    assert len(some(made.outside, 30, 0)) == 30
+    assert len(some(outside, 30, 0)) == 30
 
 
 def test_direct_queries_are_answered_by_every_client():
     networks = [models.build(models.SHARED, 10, seed) for seed in (0, 1, 2)]
     images = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
-    soft, hard = _direct(networks, "soft")(images), _direct(networks, "hard")(images)
+    soft, hard = direct_votes(networks, "soft")(images), direct_votes(networks, "hard")(images)
     assert soft.shape == hard.shape == (4, 3, 10)
     np.testing.assert_allclose(soft[:, 1], predict(networks[1], images), rtol=1e-5)
     assert torch.equal(hard.argmax(2), soft.argmax(2))

@@ -7,14 +7,13 @@ import pytest
 from leakage_sample import MISSING, findings, membership
 from pages import HOSTILE, harmless, whole
 
-from experiments.compare.leakage import AttackFigure, Measured, stored, together
+from experiments.compare.leakage import stored
 from experiments.core.study import Result, Results, gathered
 from experiments.report import attack_summary
 from experiments.report.tables import rendered
-from experiments.suite import suite_page as text
 from experiments.suite.attack_suite import STUDY, Cell, Settings, cells, needs
-from experiments.suite.scenes import OWN, SCENES
-from experiments.suite.suite_page import drawings, render, seen, write_report
+from experiments.suite.scenes import OPTIONAL, OWN, SCENES
+from experiments.suite.suite_page import render, seen, tables, write_report
 from secure_fd.errors import ConfigurationError
 
 SEEDS = (10, 11, 12)
@@ -67,23 +66,25 @@ def test_cells_are_rows_of_scenes_seed_by_seed():
     assert list(dict.fromkeys(cell.scene for cell in chosen)) == ["figure8", "selector"]
     assert {cell.seed for cell in chosen} == {20}
     every = cells(Settings())
-    assert tuple(dict.fromkeys(cell.scene for cell in every)) == tuple(SCENES)
+    assert tuple(dict.fromkeys(cell.scene for cell in every)) == (
+        *(name for name in SCENES if name not in OPTIONAL),
+    )
     assert {cell.seed for cell in every} == {20, 21, 22}
-    assert len({needs(cell) for cell in every}) == len(SCENES) * 3
+    assert len({needs(cell) for cell in every}) == 3 * (len(SCENES) - len(OPTIONAL))
     assert cells(Settings(scenes="figure8", dataset="fashion_mnist")) == ()
 
 
 def test_an_attack_of_ones_own_is_of_one_scene_alone():
     own = "examples.own_attack:LargestClass"
     for cell in cells(Settings(attacks=own)):
-        assert cell.job().own == ((own,) if cell.scene == OWN else ())
+        assert cell.own == ((own,) if cell.scene == OWN else ())
 
 
 # The terminal, the page and the figures.
 
 
 def test_every_figure_is_in_the_terminal_and_on_the_page():
-    shown, page = rendered(text.tables(sample())), render(sample(), {})
+    shown, page = rendered(tables(sample())), render(sample())
     assert max(map(len, shown.splitlines())) <= 150
     [scene] = seen(sample())
     for attack in scene.leakage.attacks:
@@ -92,27 +93,19 @@ def test_every_figure_is_in_the_terminal_and_on_the_page():
             assert attack_summary.precise(found.figure) in shown
             assert attack_summary.precise(found.figure) in page
             assert attack_summary.precise(found.control) in page
-    drawn = list(drawings(scene))
-    assert len({one.name for one in drawn}) == len(drawn) == 2
 
 
 def test_one_seed_and_seeds_that_lack_a_figure_are_said():
-    assert "with one seed" in render(sample((10,)), {})
+    assert "with one seed" in render(sample((10,)))
     given = sample()
     first = replace(given.cells[1], attacks={"lira": MISSING})
-    page = render(replace(given, cells=(given.cells[0], first, *given.cells[2:])), {})
+    page = render(replace(given, cells=(given.cells[0], first, *given.cells[2:])))
     assert "2 of 3 seeds" in page
 
 
-def test_the_page_with_figures_is_whole_accessible_and_fetches_nothing(tmp_path):
-    for stale in (tmp_path / "plots" / "old.png", tmp_path / "images" / "updates.npz"):
-        stale.parent.mkdir()
-        stale.write_bytes(b"")
+def test_the_page_is_whole_and_fetches_nothing(tmp_path):
     page = write_report(sample(), tmp_path).read_text(encoding="utf-8")
-    assert {p.name for p in (tmp_path / "images").iterdir()} == {"membership.npz"}
-    with np.load(tmp_path / "images" / "membership.npz", allow_pickle=False) as kept:
-        assert "inversion/fedavg/attack" in kept.files
-    assert len(whole(page).all("img")) == len(list((tmp_path / "plots").iterdir())) == 2
+    assert len(whole(page).all("img")) == 1
 
 
 def test_everything_on_the_page_is_escaped():
@@ -126,25 +119,11 @@ def test_everything_on_the_page_is_escaped():
         sample((10,)), command=[HOSTILE], settings={HOSTILE: HOSTILE},
         cells=(Result(cell, {}, 1.0, attacks=found),),
     )  # fmt: skip
-    harmless(page := render(results, {}))
+    harmless(page := render(results))
     assert page.count("&lt;script&gt;") >= 12
 
 
-# What no golden shows.
-
-
-def test_an_error_below_its_control_is_a_leak():
-    result = replace(
-        membership(0.0, 1), figure_name="TV error (0: known)", figure=0.2, control=0.9, roc=None,
-        interval=(0.1, 0.3),
-    )  # fmt: skip
-    found = together([(10, AttackFigure.of(result))])
-    assert isinstance(found, Measured)
-    assert found.verdict == "below the control"
-    assert text.side(found) == "leaking more than the control"
-
-
 def test_pictures_that_are_no_images_are_refused():
-    odd = replace(sample().cells[0], pictures={"inversion/attack": np.zeros((3, 1, 14, 14))})
+    odd = {"fedavg": {"inversion/attack": np.zeros((3, 1, 14, 14))}}
     with pytest.raises(ConfigurationError, match="finite images"):
-        text.pictures_of({"fedavg": odd})
+        replace(seen(sample())[0], pictures=odd)

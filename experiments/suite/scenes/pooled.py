@@ -1,17 +1,16 @@
-"""Class sums of pooled heads: who is in a block, and its mean image, by its size and the noise."""
+"""Class sums of pooled heads: tracing the records of a block, by its size and the noise."""
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from attacks.on_run import Run, attack
 from experiments.compare.leakage import Attempt
-from experiments.suite.scenes import Job, Scene, Turn
-from secure_fd.data.federated import FederatedData, federate
+from experiments.suite.scenes import Cell, Scene
+from experiments.suite.scenes.shared import federated
+from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import Sizes, image_set
-from secure_fd.data.partition import Split
-from secure_fd.data.sources import load
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.base import NoProtection
 from secure_fd.privacy.record import PooledRecordUnit, sums_for
@@ -20,97 +19,77 @@ from secure_fd.simulation.build import fresh_networks, secure_sum
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import Schedule
 
-_BLOCKS, _QUICK_BLOCKS = (30, 100, 300), (30,)
 _CLIENTS = 10
 _HELD_OUT = 60
 """Records a class: what blocks of 300 leave of MNIST-5k."""
-_FEATURES = 1000
+_FEATURES = ReferenceSettings(n_features=1000)
 _BACK = 10 / 9
 """A client holds back a tenth of its records."""
 _ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """block: records of a class, all of one client. epsilon: of a record; inf without noise."""
-
-    block: int
-    masks: bool
-    epsilon: float = math.inf
-
-    @property
-    def key(self) -> str:
-        """Of the row."""
-        noise = "" if math.isinf(self.epsilon) else f"-dp-{self.epsilon:g}"
-        return f"heads-{self.block}" + "-masks" * self.masks + noise
-
-    @property
-    def label(self) -> str:
-        """Of the row, for a reader."""
-        noise = "" if math.isinf(self.epsilon) else f" + DP record unit (ε = {self.epsilon:g})"
-        return f"Pooled heads, blocks of {self.block}" + " + masks" * self.masks + noise
+def _every(cell: Cell) -> dict[str, tuple[int, bool, str]]:
+    """Row key -> records of a block, whether there is noise, and the label."""
+    found = {}
+    for block in (30,) if cell.quick else (30, 100, 300):
+        key, label = f"heads-{block}-masks", f"Pooled heads, blocks of {block} + masks"
+        noise = f"{label} + DP record unit (ε = {cell.epsilon:g})"
+        found[key] = block, False, label
+        found[f"{key}-dp-{cell.epsilon:g}"] = block, True, noise
+    return found
 
 
-def _every(job: Job) -> list[_Row]:
-    blocks = _QUICK_BLOCKS if job.quick else _BLOCKS
-    kinds = ((False, math.inf), (True, math.inf), (True, job.epsilon), (True, job.epsilon / 4))
-    return [_Row(block, masks, epsilon) for block in blocks for masks, epsilon in kinds]
+def _rows(cell: Cell) -> Mapping[str, str]:
+    """Masked, and masked under the pooled record unit."""
+    return {key: label for key, (_, _, label) in _every(cell).items()}
 
 
-def _rows(job: Job) -> Mapping[str, str]:
-    """In clear, masked, and masked under the pooled record unit at epsilon and a quarter of it."""
-    return {row.key: row.label for row in _every(job)}
-
-
-def _prepare(job: Job, seed: int) -> dict[int, FederatedData]:
+def _prepare(cell: Cell, data_dir: Path | None) -> dict[int, FederatedData]:
     """One class a client, by records of a block."""
-    source, proxies = load(job.dataset, job.data_dir), image_set(job.dataset).sizes.proxies
-    blocks = dict.fromkeys(row.block for row in _every(job))
+    proxies = image_set(cell.dataset).sizes.proxies
+    blocks = dict.fromkeys(block for block, _, _ in _every(cell).values())
     sizes = {b: Sizes(proxies, 0, _HELD_OUT, local=round(b * _BACK)) for b in blocks}
-    return {b: federate(source, Split("strong"), _CLIENTS, seed, sizes[b]) for b in blocks}
+    return {b: federated(cell, data_dir, _CLIENTS, sizes[b]) for b in blocks}
 
 
-def _run(row: _Row, job: Job, data: FederatedData, seed: int) -> Federation:
-    """Sums alone: nobody trains, as networks see what was released and nothing else."""
-    features = ReferenceSettings(n_features=_FEATURES)
-    method = PooledHeads(features=features)
-    unit = None
-    if not math.isinf(row.epsilon):
-        sums = sums_for(row.epsilon)
+def _run(cell: Cell, data: FederatedData, *, noise: bool) -> Federation:
+    """Sums alone: no network trains, as the attack reads nothing else."""
+    method, unit = PooledHeads(features=_FEATURES), None
+    if noise:
+        sums = sums_for(cell.epsilon)
         unit = PooledRecordUnit(
-            row.epsilon,
-            job.delta,
+            cell.epsilon,
+            cell.delta,
             records=[len(client.train) for client in data.clients],
             n_proxies=len(data.proxies),
             n_classes=data.n_classes,
             sums=sums,
-            features=features,
+            features=_FEATURES,
         )
         method = replace(method, residual_rounds=sums - 1, features=unit.features)
     made = Federation(
-        fresh_networks(data, seed),
+        fresh_networks(data, cell.seed),
         data.clients,
         data.proxies.pixels,
         method,
-        aggregation=secure_sum("masks" if row.masks else None, data, seed),
+        aggregation=secure_sum("masks", data, cell.seed),
         protection=unit or NoProtection(),
         schedule=_ALONE,
-        seed=seed,
+        seed=cell.seed,
     )
     made.fit(method.rounds)
     return made
 
 
-def _attempts(turn: Turn[dict[int, FederatedData]]) -> Mapping[str, Attempt]:
+def _attempts(cell: Cell, made: Mapping[int, FederatedData]) -> Mapping[str, Attempt]:
     """Tracing of the records in every block."""
-    row = next(row for row in _every(turn.job) if row.key == turn.row)
-    data = turn.made[row.block]
-    run = Run.of(data, _run(row, turn.job, data, turn.seed), turn.seed)
+    block, noise, _ = _every(cell)[cell.row]
+    data = made[block]
+    run = Run.of(data, _run(cell, data, noise=noise), cell.seed)
     return {"tracing": partial(attack, "tracing", run)}
 
 
 SCENE = Scene(
-    name="pooled",
     title="Class sums of pooled heads, by the size of a block",
     about="Every client holds one class, so that each block of the masked total is the sum of one "
     "client's records. The rows without noise make four sums, those under the pooled record unit "

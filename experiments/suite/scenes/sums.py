@@ -1,8 +1,9 @@
-"""The comparison's own federation, one class a client: what sums show."""
+"""The comparison's own federation, one class a client: leakage of votes and their sums."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from attacks.core.view import server_view
 from attacks.on_run import Arsenal, prepare
@@ -14,150 +15,122 @@ from experiments.compare.leakage import Attempt
 from experiments.core import runs
 from experiments.core.rows import RowSpec, Terms
 from experiments.privacy_compare import Plan, Settings, every_row, plan
-from experiments.suite.scenes import Job, Scene, Turn, launched
+from experiments.suite.scenes import Cell, Scene
+from experiments.suite.scenes.shared import launched
 
 _QUICK_CLIENTS = 5
-
-
-def suite_plan(job: Job, settings: Settings) -> Plan:
-    """A plan of the comparison with the job's data and budget, under masks where a row has any."""
-    made = plan(
-        replace(
-            settings,
-            dataset=job.dataset,
-            data_dir=job.data_dir,
-            secure_agg=True,
-            dp_eps=job.epsilon,
-            dp_delta=job.delta,
-            quick=job.quick,
-            clients=_QUICK_CLIENTS if job.quick else settings.clients,
-        ),
-        None,
-    )
-    # A minute's look learns less from each round.
-    if not job.quick:
-        return made
-    fewer = replace(made.terms.schedule, proxy_steps=2)
-    return replace(made, terms=replace(made.terms, schedule=fewer))
-
-
-def recorder_for(terms: Terms, spec: RowSpec) -> votes.Recorder:
-    """The row's protection, which keeps the truth for scoring and changes no bit of the run."""
-    epsilon, delta = terms.epsilon, terms.delta
-    if epsilon is None or spec.unit is None:
-        return votes.RecordedClear()
-    return votes.RecordedLabels(epsilon, delta)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
-    """What all rows of a seed share: warmed clients, and what attacks need before a transcript."""
-
-    warm: runs.WarmUp = field(repr=False)
-    arsenal: Arsenal = field(repr=False)
-
-
-Planned = Callable[[Job, str], Plan]
-"""The plan of a row by its key; of the key "" what all rows of a scene share."""
 _ONCE = "-one-release"
 """How the keys of rows end that answer a proxy once in the whole run."""
 
 
-def _prepared(planned: Planned, job: Job, seed: int) -> Prepared:
-    plan = planned(job, "")
-    warm = runs.warm_up(plan.terms, seed)
-    names, quick, data = plan.attacks.names, plan.attacks.quick, runs.data_of(plan.terms, seed)
-    arsenal = prepare(names, data, seed, quick=quick)
-    return Prepared(warm, arsenal)
+@dataclass(frozen=True, slots=True)
+class _SetUp:
+    """Rounds, in full and quick; the rows; and the chance of a client to miss a round."""
+
+    rounds: int
+    quick_rounds: int
+    rows: Sequence[str]
+    drop: float = 0.0
+
+    def plan(self, cell: Cell, data_dir: Path | None = None) -> Plan:
+        """A plan of the comparison with the cell's data and budget, under masks if a row has any.
+
+        One release: a round asks about as many proxies as leaves some for every round.
+        """
+        rounds = self.quick_rounds if cell.quick else self.rounds
+        settings = Settings(
+            rounds=rounds,
+            drop=self.drop,
+            attacks=",".join(("label-distribution", *cell.own)),
+            dataset=cell.dataset,
+            data_dir=data_dir,
+            secure_agg=True,
+            dp_eps=cell.epsilon,
+            dp_delta=cell.delta,
+            quick=cell.quick,
+        )
+        if cell.quick:
+            settings = replace(settings, clients=_QUICK_CLIENTS)
+        made = plan(settings, None)
+        if cell.row.endswith(_ONCE):
+            few = made.image_set.proxies // rounds
+            made = plan(replace(settings, releases=1, proxies_per_round=few), None)
+        if not cell.quick:
+            return made
+        fewer = replace(made.terms.schedule, proxy_steps=2)
+        return replace(made, terms=replace(made.terms, schedule=fewer))
 
 
-def _attempts(planned: Planned, turn: Turn[Prepared]) -> Mapping[str, Attempt]:
-    """Train a row, and attack it as the comparison does; where clients drop out, all its sums."""
-    plan, arsenal, seed = planned(turn.job, turn.row), turn.made.arsenal, turn.seed
-    spec = next(s for s in every_row(plan) if s.key == turn.row.removesuffix(_ONCE))
-    recorder = recorder_for(plan.terms, spec)
-    warm = None if spec.kind == "fedavg" else turn.made.warm
-    made = runs.run_row(plan.terms, spec, seed, warm, recorder)
-    run, view = run_of(plan.terms, made), server_view(made.transcript, arsenal.public)
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """Warmed clients, and what attacks need before a transcript."""
+
+    data_dir: Path | None
+    warm: runs.WarmUp = field(repr=False)
+    arsenal: Arsenal = field(repr=False)
+
+
+def recorder_for(terms: Terms, spec: RowSpec) -> votes.Recorder:
+    """The row's protection, which keeps the truth for scoring and changes no bit of the run."""
+    if terms.epsilon is None or spec.unit is None:
+        return votes.RecordedClear()
+    return votes.RecordedLabels(terms.epsilon, terms.delta)
+
+
+def _prepare(set_up: _SetUp, cell: Cell, data_dir: Path | None) -> Prepared:
+    planned = set_up.plan(cell, data_dir)
+    warm = runs.warm_up(planned.terms, cell.seed)
+    data, asked = runs.data_of(planned.terms, cell.seed), planned.attacks
+    return Prepared(data_dir, warm, prepare(asked.names, data, cell.seed, quick=asked.quick))
+
+
+def _attempts(set_up: _SetUp, cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
+    """Train a row, and attack it as the comparison does; if clients drop out, also all its sums."""
+    planned, arsenal, seed = set_up.plan(cell, made.data_dir), made.arsenal, cell.seed
+    spec = next(s for s in every_row(planned) if s.key == cell.row.removesuffix(_ONCE))
+    recorder = recorder_for(planned.terms, spec)
+    warm = None if spec.kind == "fedavg" else made.warm
+    trained = runs.run_row(planned.terms, spec, seed, warm, recorder)
+    run, view = run_of(planned.terms, trained), server_view(trained.transcript, arsenal.public)
     known: dict[str, Attempt] = {
-        name: partial(arsenal.attack, name, run) for name in plan.attacks.names
+        name: partial(arsenal.attack, name, run) for name in planned.attacks.names
     }
-    if not plan.terms.drop:
+    if not set_up.drop:
         return known
-    said = votes.statements(recorder, made.transcript)
-    who = Participation(votes.undoing(made.response) if made.response else None)
+    truth = votes.statements(recorder, trained.transcript)
+    who = Participation(votes.undoing(trained.response) if trained.response else None)
     return {
         **known,
-        "differencing": lambda: launched(Differencing(), view, said, seed),
+        "differencing": lambda: launched(Differencing(), view, truth, seed),
         "participation": lambda: launched(who, view, arsenal.histograms, seed),
     }
 
 
-def _rows(planned: Planned, keys: Sequence[str], job: Job) -> Mapping[str, str]:
-    """The labels of these rows."""
-    labels = {spec.key: spec.label for spec in every_row(planned(job, ""))}
+def _rows(set_up: _SetUp, cell: Cell) -> Mapping[str, str]:
+    labels = {spec.key: spec.label for spec in every_row(set_up.plan(cell))}
     return {
-        key: labels[key.removesuffix(_ONCE)] + ", one release" * key.endswith(_ONCE) for key in keys
+        key: labels[key.removesuffix(_ONCE)] + ", one release" * key.endswith(_ONCE)
+        for key in set_up.rows
     }
 
 
-# One class a client.
+def _scene(set_up: _SetUp, title: str, about: str) -> Scene[Prepared]:
+    rows, attempts = partial(_rows, set_up), partial(_attempts, set_up)
+    return Scene(title, about, rows, partial(_prepare, set_up), attempts)
 
-_ROUNDS, _QUICK_ROUNDS = 12, 2
-_ROWS = (
-    *("fedavg", "fedmd-soft", "selective-fd-soft", "selective-fd-hard"),
-    *("selective-fd-hard-masks", "selective-fd-hard-masks-dp-label"),
+
+_MASKED = ("selective-fd-hard", "selective-fd-hard-masks", "selective-fd-hard-masks-dp-label")
+FEDERATION = _scene(
+    _SetUp(12, 2, ("fedavg", "fedmd-soft", "selective-fd-soft", *_MASKED)),
+    "One class a client: sums",
+    "The strong split of the comparison, in which every client holds one class, so that "
+    "labels have most to hide. Shorter than the comparison: selectors decide before the first "
+    "round which votes are read.",
 )
-
-
-def _plan(job: Job, _: str) -> Plan:
-    rounds = _QUICK_ROUNDS if job.quick else _ROUNDS
-    # Another scene has inversion at length; a minute's look does without the prior.
-    attacks = ["label-distribution", *([] if job.quick else ["inversion"]), *job.own]
-    return suite_plan(job, Settings(rounds=rounds, attacks=",".join(attacks)))
-
-
-FEDERATION = Scene(
-    name="federation",
-    title="One class a client: sums",
-    about="The strong split of the comparison, in which every client holds one class, so that "
-    "labels, authors and votes have most to hide. Shorter than the comparison: these attacks "
-    "read votes, which selectors decide before the first round.",
-    rows=partial(_rows, _plan, _ROWS),
-    prepare=partial(_prepared, _plan),
-    attempts=partial(_attempts, _plan),
-)
-
-
-# Clients that drop out.
-
-_DROP = 0.2
-_MANY, _QUICK_MANY = 30, 3
-"""Rounds."""
-_DROPPING_ROWS = (
-    *("selective-fd-hard", "selective-fd-hard-masks", f"selective-fd-hard-masks{_ONCE}"),
-    "selective-fd-hard-masks-dp-label",
-)
-
-
-def _dropping_plan(job: Job, row: str) -> Plan:
-    """One release: a round asks about as many proxies as leaves some for every round."""
-    rounds = _QUICK_MANY if job.quick else _MANY
-    settings = Settings(rounds=rounds, drop=_DROP, attacks="label-distribution")
-    made = suite_plan(job, settings)
-    if not row.endswith(_ONCE):
-        return made
-    few = made.image_set.proxies // rounds
-    return suite_plan(job, replace(settings, releases=1, proxies_per_round=few))
-
-
-DROPOUTS = Scene(
-    name="dropouts",
-    title="Clients that drop out: many sums together",
-    about="The strong split, with every client away from a round with chance .2, half of them "
+DROPOUTS = _scene(
+    _SetUp(30, 3, (*_MASKED, f"selective-fd-hard-masks{_ONCE}"), drop=0.2),
+    "Clients that drop out: many sums together",
+    "The strong split, with every client away from a round with chance .2, half of them "
     "before their votes are in. A sum hides its terms; two sums whose terms differ by one "
     "client, or thirty, do not.",
-    rows=partial(_rows, _dropping_plan, _DROPPING_ROWS),
-    prepare=partial(_prepared, _dropping_plan),
-    attempts=partial(_attempts, _dropping_plan),
 )
