@@ -68,12 +68,15 @@ class Board:
         names = ", ".join(task.label for task in running[: self.workers])
         self.shown.update(self.shown.task_ids[0], completed=done, description=f"{left}  {names}")
 
-    def finish(self, task: Task, running: list[Task]) -> None:
-        """Count a finished task, and print a line about it."""
+    def finish(self, task: Task, running: list[Task], found: object = None) -> None:
+        """Count a finished task, and print a line about it, with the accuracy that it found."""
         now = time.monotonic()
         seconds = now - (task.start or now)
         self.finished, self.spent = self.finished + task.cost, self.spent + seconds
-        line = f"{100 * self.finished / self.total:3.0f} %  {task.label}: {human_seconds(seconds)}"
+        accuracy = getattr(found, "figures", {}).get("accuracy")
+        score = "" if accuracy is None else f"accuracy {100 * accuracy:.1f} %, "
+        done = f"{100 * self.finished / self.total:3.0f} %"
+        line = f"{done}  {task.label}: {score}{human_seconds(seconds)}"
         if running or self.finished < self.total:
             line += f"; {self.far(running)[1]}"
         self.shown.console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -112,7 +115,7 @@ class Tasks:
             done, _ = wait(self.pending, timeout=_TICK, return_when=FIRST_COMPLETED)
             for future in [future for future in self.pending if future in done]:
                 task, found = self.pending.pop(future), future.result()
-                self.board.finish(task, list(self.pending.values()))
+                self.board.finish(task, list(self.pending.values()), found)
                 task.then(found)
             self.board.tick(list(self.pending.values()))
 

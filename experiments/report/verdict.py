@@ -30,6 +30,8 @@ SHOWN_PRIVATE = (
 )
 _FEW = 4
 """Rows from which a sentence counts them."""
+_WIDEST = 25
+"""Most columns of a row's name."""
 _GAME = {
     "game_clients": "clients",
     "game_members_of_a_class": "members of a class at most",
@@ -135,7 +137,7 @@ def main_table(made: Comparison) -> Table:
 
 
 def row_names(made: Comparison) -> list[str]:
-    """Short names without epsilon; variants of Selective-FD are indented below the plain row."""
+    """Short names without epsilon; Selective-FD's later rows are indented below its first."""
     names: list[str] = []
     above = None
     for row in made.rows:
@@ -143,11 +145,10 @@ def row_names(made: Comparison) -> list[str]:
         name = row.label.replace("noise on labels", "label noise")
         if row.spec.kind == "heads":  # its epsilon stands beside it
             name = name.replace(" + noise", "")
-        if row.spec.kind == "selective-fd" and row.spec != plain == above:
+        if row.spec.kind == "selective-fd" and plain == above:
             name = "  " + name.removeprefix(plain.label).removeprefix(" ").removeprefix(", ")
-        elif row.spec == plain:
-            above = plain
-        names.append(name)
+        above = plain
+        names.append(name if len(name) <= _WIDEST else f"{name[: _WIDEST - 1]}…")
     return names
 
 
