@@ -22,23 +22,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.sparse.linalg import svds
+from scipy.special import softmax
 from torch import nn
 
 from experiments.core.grid import HOSPITALS
 from experiments.core.measures import ACCURACY, RIGHT_ONCE, TAUGHT
 from experiments.core.study import Result
-from experiments.privacy.private_rivals import (
-    DELTA,
-    HONEST,
-    KILOBYTES,
-    NOISE,
-    NUMBERS,
-    RELEASES,
-    ROWS,
-    SPENT,
-    Cell,
-    Row,
-)
+from experiments.privacy import private_rivals as rivals
+from experiments.privacy.private_rivals import DELTA, ROWS, Cell, Row
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import parse_split
@@ -134,7 +125,7 @@ class Records:
         index = np.arange(len(self)) if chosen is None else chosen
         for start in range(0, len(index), _AT_ONCE):
             part = index[start : start + _AT_ONCE]
-            yield self.units[part].astype(np.float64), one_hot(self.labels[part], self.n_classes)
+            yield (self.units[part].astype(np.float64), one_hot(self.labels[part], self.n_classes))
 
     def accuracy(self, head: FloatArray) -> float:
         """Share of records whose label has the head's [D, C] largest score."""
@@ -183,7 +174,7 @@ def gradient_sums(records: Records, head: FloatArray, chosen: IntArray | None = 
     """
     total = np.zeros(records.shape, dtype=np.int64)
     for features, labels in records.parts(chosen):
-        wrong = (labels - softmax(features @ (head / FEATURE_UNITS))) / math.sqrt(2)
+        wrong = (labels - softmax(features @ (head / FEATURE_UNITS), axis=1)) / math.sqrt(2)
         # Products of integers below 2^53 in all: exact in floating point.
         total += (features.T @ rounded(wrong)).astype(np.int64)
     return Bounded(total.ravel(), l2=UNITS)
@@ -208,12 +199,6 @@ def kept(n_classes: int) -> float:
     0.9921875
     """
     return 1.0 - math.sqrt(n_classes) / (2 * RESIDUAL_UNITS)
-
-
-def softmax(scores: FloatArray) -> FloatArray:
-    """Scores [N, C] as probabilities."""
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 Noise = Callable[[int], FloatArray | IntArray]
@@ -354,16 +339,37 @@ def measure(data_dir: Path | None, cell: Cell, *_: object) -> Result:
 
 def figures_of(cell: Cell, data: FederatedData) -> dict[str, float]:
     """Return the figures of a cell on its data."""
-    row, random = ROWS[cell.row], SeededRandom(cell.seed)
+    row, random, clients = ROWS[cell.row], SeededRandom(cell.seed), len(data.clients)
     if row.ours:
         return _ours(cell, row, data, random)
-    if row.method == "fedavg":
-        return _network(cell, row, data, random)
+    budget = Budget(float(cell.epsilon))
+    if row.holder == "masks":
+        honest = threshold(clients) - corrupt_of(clients)
+        budget = replace(budget, clients=clients, honest=honest)
     trains = [client.train for client in data.clients]
     held = trains[:_ALONE] if row.holder == "alone" else [concatenate(trains)]
-    public = ReferenceSettings().fit(data.proxies.pixels)
-    every = [_head(cell, row, data, public, train, random) for train in held]
-    return {name: float(np.mean([one[name] for one in every])) for name in every[0]}
+    if row.method == "fedavg":
+        found = [_network(row, data, held[0], budget, random, cell.seed)]
+    else:
+        public = ReferenceSettings().fit(data.proxies.pixels)
+        found = [_head(row, data, public, train, budget, random) for train in held]
+    _, plan, entries = found[0]
+    figures = {ACCURACY: float(np.mean([one[0] for one in found]))}
+    return figures | _spent(plan, entries, budget.honest, sent=row.holder == "masks")
+
+
+def _spent(
+    plan: PooledPlan | TrainingPlan, entries: int, honest: int, *, sent: bool = True
+) -> dict[str, float]:
+    """Return what a plan releases and costs. sent: whether clients send its sums."""
+    releases = plan.sums if isinstance(plan, PooledPlan) else plan.steps
+    numbers = {rivals.NUMBERS: float(releases * entries)} if sent else {}
+    return numbers | {
+        rivals.RELEASES: float(releases),
+        rivals.NOISE: plan.noise,
+        rivals.SPENT: epsilon(plan, DELTA),
+        rivals.HONEST: float(honest),
+    }
 
 
 def _ours(cell: Cell, row: Row, data: FederatedData, random: Random) -> dict[str, float]:
@@ -401,42 +407,20 @@ def _ours(cell: Cell, row: Row, data: FederatedData, random: Random) -> dict[str
         ACCURACY: float(np.mean([one["network" if learns else "head"] for one in found])),
         RIGHT_ONCE: float(right.double().mean()),
         TAUGHT: len(targets) / len(data.proxies),
-        KILOBYTES: float(np.mean(run.transcript.up)) / 1000,
-        **_figures(unit.plan, unit.plan.sums, unit.plan.entries, unit.plan.honest),
+        rivals.KILOBYTES: float(np.mean(run.transcript.up)) / 1000,
+        **_spent(unit.plan, unit.plan.entries, unit.plan.honest),
     }
 
 
-def _figures(
-    plan: PooledPlan | TrainingPlan, releases: int, entries: int, honest: int
-) -> dict[str, float]:
-    return {
-        RELEASES: float(releases),
-        NUMBERS: float(releases * entries),
-        NOISE: plan.noise,
-        SPENT: epsilon(plan, DELTA),
-        HONEST: float(honest),
-    }
-
-
-def _budget(cell: Cell, row: Row, clients: int) -> Budget:
-    if row.holder != "masks":
-        return Budget(float(cell.epsilon))
-    return Budget(float(cell.epsilon), DELTA, clients, threshold(clients) - corrupt_of(clients))
+Found = tuple[float, PooledPlan | TrainingPlan, int]
+"""Test accuracy, the plan of the releases, and how many entries one of them has."""
 
 
 def _head(
-    cell: Cell,
-    row: Row,
-    data: FederatedData,
-    public: Map,
-    train: Images,
-    random: Random,
-) -> dict[str, float]:
+    row: Row, data: FederatedData, public: Map, train: Images, budget: Budget, random: Random
+) -> Found:
     """A head of these records, on so many ranks of the public map as its noise allows."""
-    budget, features = (
-        _budget(cell, row, len(data.clients)),
-        ReferenceSettings().size(len(data.proxies)),
-    )
+    features = ReferenceSettings().size(len(data.proxies))
     entries = features * data.n_classes
     rank = rank_for(budget.sums(entries, 1).noise / len(train))
     centred = CentredFeatures.fit(public(data.proxies.pixels)[:, :rank], features)
@@ -451,22 +435,14 @@ def _head(
         head, plan = full_batch(seen(train), budget, centred.rate, row.setting[0], random)
     else:
         head, plan = sampled(seen(train), budget, centred.rate, row.setting[0], random)
-    releases = plan.sums if isinstance(plan, PooledPlan) else plan.steps
-    return {
-        ACCURACY: seen(data.test).accuracy(head),
-        **_figures(plan, releases, entries, budget.honest),
-    }
+    return seen(data.test).accuracy(head), plan, entries
 
 
-def _network(cell: Cell, row: Row, data: FederatedData, random: Random) -> dict[str, float]:
+def _network(
+    row: Row, data: FederatedData, train: Images, budget: Budget, random: Random, seed: int
+) -> Found:
     """One network of all clients, from the start that FedAvg's has in every study."""
-    budget = _budget(cell, row, len(data.clients))
     steps, share, level = row.setting
-    model = fresh_networks(data, cell.seed, shared=True)[0]
-    train = concatenate([client.train for client in data.clients])
+    model = fresh_networks(data, seed, shared=True)[0]
     plan = shared_steps(model, train, budget, (int(steps), share, level), random)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    return {
-        ACCURACY: accuracy(model, data.test),
-        **_figures(plan, plan.steps, count, budget.honest),
-    }
+    return accuracy(model, data.test), plan, sum(p.numel() for p in model.parameters())
