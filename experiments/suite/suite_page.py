@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from experiments.compare.leakage import BETWEEN, Leakage, Pictures
 from experiments.core.study import Result, Results, grouped
@@ -40,6 +42,7 @@ LOW_FPR = "tpr_at_0.01_fpr"
 ATTACK = "attack"
 ORIGINALS = ("originals", "record")
 """Names of an attack's pictures and of what they show; every other name is a control's."""
+Images: TypeAlias = NDArray[np.float32]
 _COLUMNS = 10
 _NARROW = 6
 """Columns of a table that a terminal shows."""
@@ -107,25 +110,50 @@ def low_rates(leakage: Leakage) -> Iterator[Table]:
 
 
 def rebuilt(scene: Seen, attack: str, title: str) -> Iterator[Picture]:
-    """Lines of images: originals, each row's reconstructions, and the controls of the first row."""
-    start = f"{attack}{BETWEEN}"
-    lines: dict[str, plots.Strip] = {}
-    others: dict[str, plots.Strip] = {}
+    """Lines of images: originals, each row's reconstructions, and controls.
+
+    Images that are the same in every row are shown once; others carry the row's name.
+    """
+    lines = [
+        plots.Strip(label, images[:: max(1, len(images) // _COLUMNS)], reading)
+        for label, images, reading in named_images(scene, f"{attack}{BETWEEN}", attack)
+    ]
+    if lines:
+        source = data_uri(png(plots.strips(lines, f"{title}: images", _COLUMNS)))
+        caption = "One seed. A plausible image is no leak where the controls look the same."
+        alt = f"Lines of images: {'; '.join(line.label for line in lines)}."
+        yield Picture(f"{scene.name}-{attack}", "Reconstructions", caption, alt, source)
+
+
+def named_images(scene: Seen, start: str, attack: str) -> list[tuple[str, Images, str]]:
+    """Label, images and reading of each line; start: of the names of the attack's pictures."""
+    by_row = {
+        row: {
+            place.removeprefix(start): images
+            for place, images in scene.pictures.get(row, {}).items()
+            if place.startswith(start)
+        }
+        for row in scene.leakage.measured(attack)
+    }
+    by_row = {row: named for row, named in by_row.items() if named}
+    first: Pictures = next(iter(by_row.values()), {})
+    shared = [
+        name
+        for name in first
+        if name != ATTACK
+        and all(
+            name in other and np.array_equal(first[name], other[name]) for other in by_row.values()
+        )
+    ]
+    lines = [(name, first[name], "") for name in shared if name in ORIGINALS]
     for row, found in scene.leakage.measured(attack).items():
-        for place, images in scene.pictures.get(row, {}).items():
-            name, some = place.removeprefix(start), images[:: max(1, len(images) // _COLUMNS)]
-            if place == f"{start}{ATTACK}":
-                label = scene.leakage.rows[row]
-                lines[label] = plots.Strip(label, some, attack_summary.reading(found))
-            elif place.startswith(start):
-                others.setdefault(name, plots.Strip(name, some))
-    if not lines:
-        return
-    strips = {name: others[name] for name in ORIGINALS if name in others} | lines | others
-    source = data_uri(png(plots.strips(list(strips.values()), f"{title}: images", _COLUMNS)))
-    caption = "One seed. A plausible image is no leak where the controls look the same."
-    alt = f"Lines of images: {'; '.join(strips)}."
-    yield Picture(f"{scene.name}-{attack}", "Reconstructions", caption, alt, source)
+        label, named = scene.leakage.rows[row], by_row.get(row, {})
+        for name in sorted(named, key=lambda name: (name not in ORIGINALS, name != ATTACK)):
+            if name == ATTACK:
+                lines.append((label, named[name], attack_summary.reading(found)))
+            elif name not in shared:
+                lines.append((f"{label}: {name}", named[name], ""))
+    return [*lines, *((name, first[name], "") for name in shared if name not in ORIGINALS)]
 
 
 def write_report(results: Results, folder: Path) -> Path:

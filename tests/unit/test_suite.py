@@ -13,7 +13,7 @@ from experiments.report import attack_summary
 from experiments.report.tables import rendered
 from experiments.suite.attack_suite import STUDY, Cell, Settings, cells, needs
 from experiments.suite.scenes import OPTIONAL, OWN, SCENES
-from experiments.suite.suite_page import render, seen, tables, write_report
+from experiments.suite.suite_page import named_images, render, seen, tables, write_report
 from secure_fd.errors import ConfigurationError
 
 SEEDS = (10, 11, 12)
@@ -121,6 +121,24 @@ def test_everything_on_the_page_is_escaped():
     )  # fmt: skip
     harmless(page := render(results))
     assert page.count("&lt;script&gt;") >= 12
+
+
+def test_images_that_differ_between_rows_carry_the_rows_name():
+    """Else a reader compares a row's reconstructions with the records of another."""
+    [scene] = seen(sample())
+    rows = list(scene.leakage.measured("inversion"))[:2]
+    pictures = {
+        row: {
+            "inversion/attack": np.full((2, 4, 4), 0.1),
+            "inversion/record": np.full((2, 4, 4), float(own)),
+            "inversion/black": np.zeros((2, 4, 4)),
+        }
+        for own, row in enumerate(rows)
+    }
+    shown = named_images(replace(scene, pictures=pictures), "inversion/", "inversion")
+    first, second = (scene.leakage.rows[row] for row in rows)
+    labels = [label for label, _, _ in shown]
+    assert labels == [f"{first}: record", first, f"{second}: record", second, "black"]
 
 
 def test_pictures_that_are_no_images_are_refused():

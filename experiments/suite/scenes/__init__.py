@@ -37,8 +37,11 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """Name of the cell while it runs."""
-        return f"{self.scene}: {self.row}, seed {self.seed}"
+        """Name of the cell while it runs; without a row, of what the scene's rows share."""
+        return f"{self.scene}: {self.row or 'set-up'}, seed {self.seed}"
+
+    def __str__(self) -> str:
+        return self.label
 
 
 @dataclass(frozen=True, slots=True)
