@@ -122,15 +122,6 @@ def save(figures: Mapping[str, "Figure | None"], folder: Path, *kinds: str) -> d
     return paths
 
 
-def name_rows(axes: "Axes", labels: Sequence[str]) -> None:
-    """Name rows from top to bottom at the left."""
-    axes.set_yticks(range(len(labels)), [wrapped(label) for label in labels])
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    plain(axes, grid="x")
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Strip:
     """Images [n, H, W] in [0, 1] beside their name. reading: text at the right."""
