@@ -23,6 +23,7 @@ ATTACKS: Mapping[str, str] = {
     "gradient-analytic": "attacks.inversion.updates_attack:AnalyticInversion",
     "gradient-mean": "attacks.inversion.updates_attack:MeanInversion",
     "gradient-optimised": "attacks.inversion.updates_attack:OptimisedInversion",
+    "update-of-run": "attacks.inversion.update_of_run:UpdateOfRun",
     "imprint": "attacks.inversion.imprint:Imprint",
     "selector-membership": "attacks.server.selector:FlipRadius",
     "lira": "attacks.membership.shadows:LiRA",
@@ -31,6 +32,7 @@ ATTACKS: Mapping[str, str] = {
     "lira-upload": "attacks.membership.shadows:UploadLiRA",
     "indirect": "attacks.membership.shadows:IndirectMembership",
     "server-members": "attacks.membership.server_members:ServerMembers",
+    "label-only": "attacks.membership.label_only:FinalLabels",
     "label-only-gap": "attacks.membership.label_only:LabelOnlyGap",
     "label-only-shadows": "attacks.membership.label_shadows:ShadowedLabels",
     "tracing": "attacks.server.tracing:Tracing",
@@ -42,14 +44,22 @@ which has a study of its own; those of class sums in scenes that are named."""
 OF_UPDATES = ("update-inversion", "update-inversion-8", "update-inversion-cnn")
 """Attacks on one update, each with a set-up of its own (`attacks.inversion.one_update`)."""
 
-COMPARED = ("label-distribution", *OF_UPDATES, "inversion", "tracing")
+COMPARED = (
+    "label-distribution",
+    "server-members",
+    "label-only",
+    "inversion",
+    "update-of-run",
+    *OF_UPDATES,
+)
 """Attacks that the comparison runs on each of its rows, in the order of its columns."""
 
 PLAYED = ("game-server", "game-lira", "game-labels")
-"""What the comparison shows of small runs under a row's protocol: members told by whatever the
-server reads, and by an outsider who asks the final networks (`lira`, `label-only-shadows`)."""
+"""Attacks of the comparison on small federations, drawn from the same data and trained by a row's
+protocol: members by what the server reads, and by an outsider who asks the final networks (`lira`,
+`label-only-shadows`)."""
 
-ON_REQUEST = ("server-members",)
+ON_REQUEST = ("tracing",)
 """Attacks on a run that the comparison runs where they are named."""
 
 ON_A_RUN = (*COMPARED, "generator-membership", *ON_REQUEST)

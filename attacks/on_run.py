@@ -26,10 +26,12 @@ from attacks.core.base import (
     Labelled,
     draw_challenge,
     match_classes,
+    pooled,
     seeded,
+    substream,
 )
 from attacks.core.scoring import score_scores
-from attacks.core.view import Public, server_view
+from attacks.core.view import Capability, LabelOracle, Public, outsider_view, server_view
 from attacks.inversion import gmi
 from attacks.inversion import prior as priors
 from attacks.inversion.gmi import (
@@ -39,7 +41,10 @@ from attacks.inversion.gmi import (
     inversion_truth,
 )
 from attacks.inversion.one_update import SET_UPS, one_update
+from attacks.inversion.update_of_run import UpdateOfRun
+from attacks.inversion.updates_attack import Behind
 from attacks.membership import overfitted
+from attacks.membership.label_only import FinalLabels
 from attacks.membership.server_members import CLASS_SUMS, IN_CLEAR, UPDATES, ServerMembers
 from attacks.server import generator as generators
 from attacks.server.class_sums import SumNoise
@@ -54,10 +59,12 @@ from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.fedavg import AveragesParameters, FedAvg
 from secure_fd.methods.generator import AdversarialSettings
+from secure_fd.methods.pooled_heads import PublicHead
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.protocol.transcript import Transcript
+from secure_fd.selection.density_ratio import shared_reference
 from secure_fd.simulation.federation import Federation
 from secure_fd.training import models
 from secure_fd.training.recipes import Schedule
@@ -66,6 +73,9 @@ _SEARCH = gmi.InversionSettings(steps=150, restarts=2)
 """Of the comparison. The suite searches longer, and finds as little."""
 _MEMBERS = 20
 """Of a client, where its own messages are asked about."""
+_OVERFITTED = 12
+"""Records of a client that overfits, about."""
+_UNCAPPED, _NEVER = 1_000_000, 1e-30
 _QUICK_STEPS = 50
 """Of the generator of public records, the control of attacks on generators."""
 POSITIVE = "positive_control"
@@ -78,7 +88,8 @@ class Run:
 
     data: who holds what, for the truth and for what is public of it. response: the mechanism of the
     label unit, whose parameters everybody knows. private: DP-SGD of shared parameters.
-    adversarial: of a method that has a generator. noise: of pooled sums, what is public.
+    adversarial: of a method that has a generator. noise: of pooled sums, what is public. networks:
+    of every client, after the last round.
     """
 
     data: FederatedData = field(repr=False)
@@ -88,6 +99,7 @@ class Run:
     private: PrivateSGD | None = None
     adversarial: AdversarialSettings | None = None
     noise: SumNoise | None = None
+    networks: tuple[nn.Module, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, data: FederatedData, federation: Federation, seed: int) -> Self:
@@ -101,6 +113,7 @@ class Run:
             method.private if isinstance(method, AveragesParameters) else None,
             method.adversarial if isinstance(method, DaFKD) else None,
             SumNoise.of(unit) if isinstance(unit, PooledRecordUnit) else None,
+            tuple(federation.models),
         )
 
 
@@ -170,6 +183,8 @@ def prepare(
         **{name: partial(_update_inversion, name, data, seed) for name in OF_UPDATES},
         "generator-membership": lambda: partial(_who_taught, taught),
         ServerMembers.name: lambda: _server_members(data, seed, progress),
+        FinalLabels.name: lambda: _final_labels(data, seed),
+        UpdateOfRun.name: lambda: _update_of_run(data, seed),
         "tracing": lambda: _traced_beside if compared else _traced,
     }
     made = {name: ways[name]() if name in ways else _of_ones_own(name, data) for name in names}
@@ -335,12 +350,86 @@ def _members_read(made: ServerMembers, inside: Sequence[BoolArray], run: Run) ->
     return _with_positive(found, _overfitted_auc(run.data, run.seed, read))
 
 
+def _final_labels(data: FederatedData, seed: int) -> Callable[[Run], AttackResult]:
+    """The candidates of `_server_members`, asked about at the final network of their client."""
+    challenges = _few_of_each(data, seed, _MEMBERS)
+    return partial(_labels_asked, challenges, _overfitted_auc(data, seed, FinalLabels.name))
+
+
+def _labels_asked(challenges: Mapping[int, Challenge], positive: float, run: Run) -> AttackResult:
+    proxies = run.data.proxies.pixels
+    networks = deployed(run.transcript, proxies, run.networks)
+    public = public_of(run.data)
+    return _with_positive(_by_labels(public, challenges, networks, run.seed), positive)
+
+
+def _by_labels(
+    public: Public, challenges: Mapping[int, Challenge], networks: Sequence[nn.Module], seed: int
+) -> AttackResult:
+    """Each client's candidates at its own network."""
+    if not networks:
+        raise MissingCapabilityError("missing final networks")
+    made = {k: FinalLabels(each.candidates) for k, each in challenges.items()}
+    found = []
+    for k, attack_one in made.items():
+        oracle = LabelOracle(fit.label_function(networks[k]), _UNCAPPED)
+        asked = {Capability.QUERY_FINAL_MODEL: oracle}
+        view = outsider_view(Transcript(public.n_clients), public, asked)
+        found.append(attack_one.run(view, substream(seed, f"client {k}")))
+    inside = np.concatenate([each.is_member for each in challenges.values()])
+    return next(iter(made.values())).score(pooled(found), inside, seed)
+
+
+class HeadNetwork(nn.Module):
+    """A head on public features, which answers as a network: images -> logits."""
+
+    def __init__(self, head: PublicHead) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """[N, C] logarithms of its probabilities."""
+        answers = torch.from_numpy(self.head.answers(overfitted.as_images(images)))
+        return answers.clamp(min=_NEVER).log().float()
+
+
+def deployed(
+    transcript: Transcript, proxies: torch.Tensor, networks: Sequence[nn.Module]
+) -> list[nn.Module]:
+    """Return what each client answers with in the end: the last head where there are heads."""
+    if not transcript.heads or transcript.features is None:
+        return list(networks)
+    reference = shared_reference(proxies, transcript.features)
+    last = transcript.heads[-1].result.astype(np.float64).reshape(reference.n_features, -1)
+    head = HeadNetwork(PublicHead(reference.public, reference.fourier, last))
+    return [head] * transcript.n_clients
+
+
+def _update_of_run(data: FederatedData, seed: int) -> Callable[[Run], AttackResult]:
+    """Positive control: the same attack on one step of a fully connected network, in clear."""
+    made = UpdateOfRun.prepare(public_of(data), min(len(c.train) for c in data.clients))
+    clear = one_update(SET_UPS["update-inversion"], data, seed)
+    alone = UpdateOfRun(clear.public, 1)
+    reached = alone.score(alone.run(clear.view, seed), clear.records, seed).figure
+    return partial(_update_read, made, reached)
+
+
+def _update_read(made: UpdateOfRun, positive: float, run: Run) -> AttackResult:
+    view = server_view(run.transcript, public_of(run.data))
+    private = {k: labelled(client.train) for k, client in enumerate(run.data.clients)}
+    found = made.score(made.run(view, run.seed), Behind(private, {}), run.seed)
+    return _with_positive(found, positive)
+
+
 @freed_with_owner
 def _overfitted_auc(data: FederatedData, seed: int, read: str) -> float:
     """Return the AUC of the same attack on overfitted clients, all in clear."""
     public = public_of(data)
     members = labelled(concatenate([client.train for client in data.clients]))
-    posed = overfitted.posed(members, labelled(data.held_out), seed)
+    few = max(1, _OVERFITTED // data.n_classes)
+    posed = overfitted.posed(members, labelled(data.held_out), seed, few)
+    if read == FinalLabels.name:
+        return _by_labels(public, posed, overfitted.networks(public, posed, seed), seed).figure
     inside = np.concatenate([each.is_member for each in posed.values()])
     if read == CLASS_SUMS:
         every = [each.candidates for each in posed.values()]

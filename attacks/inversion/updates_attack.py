@@ -87,10 +87,11 @@ class Behind:
             matched=True,
         )
 
-    def labels(self, group: int) -> Tensor:
-        """[n] of the records behind an update."""
+    def records(self, group: int) -> Labelled:
+        """The records behind an update."""
         clients = sorted(self.private) if group == EVERYONE else [group]
-        return torch.cat([self.private[k].labels for k in clients])
+        labels = torch.cat([self.private[k].labels for k in clients])
+        return Labelled(_joined(self.private, clients), labels)
 
     def _sets(self, clients: Sequence[int]) -> list[Tensor]:
         """The held-out sets that every one of the clients has, and no more than are needed."""
@@ -166,7 +167,7 @@ def _certainty(estimate: Images, truth: Originals) -> dict[str, float]:
 def _without_access(estimate: Images, truth: Behind, public: Public) -> dict[str, Images]:
     """Guesses that consult no update; class means are given the true classes."""
     average, by_class = public.proxies.mean(dim=0), class_means(public)
-    labels = {g: truth.labels(g) for g in torch.unique(estimate.groups).tolist()}
+    labels = {g: truth.records(g).labels for g in torch.unique(estimate.groups).tolist()}
     groups = torch.cat([torch.full((len(own),), g) for g, own in labels.items()])
     every = torch.cat(list(labels.values()))
     return {
@@ -234,7 +235,7 @@ class UpdateInversion(Attack[Images, Behind]):
             labels = infer_labels(self.public, updates, self.recipe.steps)
             chance = substream(seed, "gradient matching")
             images = search(self.public, updates, labels, self.recipe, self.settings, chance)
-            return Images(images.flatten(0, 1), _groups(updates))
+            return Images(images.flatten(0, 1), guess_owners(updates))
         found = closed_form(self.public, updates)
         clients = len(updates.clients[0])
         if clients == 1:
@@ -348,7 +349,7 @@ class OptimisedInversion(AnalyticInversion):
         )
 
 
-def _groups(updates: Updates) -> Tensor:
+def guess_owners(updates: Updates) -> Tensor:
     """[T * records] the client of each guess; EVERYONE where an update is of several."""
     owners = [ks[0] if len(ks) == 1 else EVERYONE for ks in updates.clients]
     return torch.tensor(owners).repeat_interleave(updates.records)
@@ -361,7 +362,7 @@ def closed_form(public: Public, updates: Updates, invert: Inverse = invert_first
     average, places = public.proxies.mean(dim=0), torch.arange(updates.records)
     return Images(
         torch.cat([_padded(each, average, updates.records) for each in found]),
-        _groups(updates),
+        guess_owners(updates),
         sure=torch.cat([places < each.certain for each in found]),
     )
 

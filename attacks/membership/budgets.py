@@ -46,6 +46,7 @@ from attacks.membership.shadows import (
     play_all,
     shrunk_ratio,
 )
+from attacks.server.class_sums import SumNoise
 from attacks.server.tracing import Tracing
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, MissingCapabilityError, SecureFDError
@@ -95,9 +96,11 @@ class TracedLiRA(ShadowAttack):
     title = "Membership: class sums, against shadow runs"
     needs = Tracing.needs
 
+    noise: SumNoise | None = None
+
     def observe(self, view: View, seed: int) -> FloatArray:
         """[N] deviations above public images of the class."""
-        return Tracing(self.candidates).run(view, seed).values
+        return Tracing(self.candidates, self.noise).run(view, seed).values
 
     def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
         """The likelihood ratio with differences shrunk."""
@@ -114,16 +117,17 @@ _LOOK_AT: Final = {
 """What protects from an attack, by its name."""
 
 
-def strongest(view: View, pool: Pool) -> tuple[ShadowAttack, ...]:
+def strongest(view: View, pool: Pool, noise: SumNoise | None = None) -> tuple[ShadowAttack, ...]:
     """One attack a client, or one on all candidates: the strongest that the view allows.
 
-    Raises MissingCapabilityError where it allows none: a game that reads nothing shows nothing.
+    noise: of pooled sums, what is public of it. Raises
+    MissingCapabilityError where it allows none: a game that reads nothing shows nothing.
     """
     clients = [(pool.candidates_of(k), k) for k in range(view.public.n_clients)]
     if UploadLiRA.needs[0] <= view.capabilities:
         return tuple(UploadLiRA(own, k) for own, k in clients)
     if TracedLiRA.needs[0] <= view.capabilities:
-        return tuple(TracedLiRA(own, k) for own, k in clients)
+        return tuple(TracedLiRA(own, k, noise=noise) for own, k in clients)
     if view.rounds:
         return tuple(IndirectMembership.prepare(view.public, own, k) for own, k in clients)
     for kind in (ModelLiRA, LiRA):
@@ -226,9 +230,10 @@ class LeakageGame:
         """Make every run; the view that the factory gives of each."""
         return [self._seen(factory, run) for run in self.game.runs]
 
-    def read(self, views: Sequence[View]) -> AttackResult:
+    def read(self, views: Sequence[View], noise: SumNoise | None = None) -> AttackResult:
         """The figure of `play` from the views of all runs."""
-        return self.attacked([(made, views) for made in strongest(views[0], self.game.pool)])
+        strong = strongest(views[0], self.game.pool, noise)
+        return self.attacked([(made, views) for made in strong])
 
     def attacked(self, made: Sequence[tuple[ShadowAttack, Sequence[View]]]) -> AttackResult:
         """The same of attacks, of one kind and about a client each, on their views of every run."""

@@ -1,7 +1,8 @@
 """Label-only membership (Choquette-Choo et al., ICML 2021): four probes, and the gap attack.
 
 `attacks.membership.label_shadows` calibrates the probes for each candidate on shadow runs. The gap
-attack asks one question and needs no calibration: it is the baseline.
+attack asks one question and needs no calibration: it is the baseline. `FinalLabels` asks the final
+networks of one run, without shadow runs.
 """
 
 import math
@@ -18,6 +19,7 @@ from attacks.core.base import Attack, AttackResult, BoolArray, FloatArray, Label
 from attacks.core.scoring import score_scores
 from attacks.core.view import Capability, LabelFunction, Public, View
 from secure_fd.errors import ConfigurationError
+from secure_fd.votes.codec import IntArray
 
 BitArray = NDArray[np.uint8]
 _CONSTANT = "the target answered one class for everything: a constant predictor tells nothing"
@@ -126,3 +128,48 @@ class LabelOnlyGap(Attack[Scores, BoolArray]):
     def score(self, estimate: Scores, truth: BoolArray, seed: int) -> AttackResult:
         """Return the AUC with its interval; truth: [N] of the challenge of the candidates."""
         return score_scores(self, estimate, truth, seed)
+
+
+SIGMAS = (0.2, 0.4)
+"""Deviations of the noise of `FinalLabels`, each on this many copies."""
+_COPIES = 4
+_ROTATION, _SHIFT = 3, 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinalLabels(LabelOnlyGap):
+    """Score a candidate by how many of its copies get its label, less the mean of its class.
+
+    Copies are noisy, turned or moved by a pixel; the unchanged image counts as much as all copies.
+    A record that is no image has no copies.
+
+    >>> FinalLabels.title
+    'Label-only membership, without shadow runs'
+    """
+
+    name = "label-only"
+    title = "Label-only membership, without shadow runs"
+
+    def run(self, view: View, seed: int) -> Scores:
+        """Ask for the labels of all copies. Raises BudgetError where the oracle's budget ends."""
+        view.require_any(*self.needs)
+        ask, own = view.oracle(Capability.QUERY_FINAL_MODEL), self.candidates
+        before = ask.queries
+        right = (ask(own.images) == own.labels).numpy()
+        scores = right.astype(np.float64)
+        if own.images.ndim == 4:
+            copies = [still_right(ask, own, _ROTATION, _SHIFT)[:, 1:].mean(axis=1)]
+            copies += [noise_robustness(ask, own, sigma, _COPIES, seed) for sigma in SIGMAS]
+            scores += np.mean(copies, axis=0)
+        values = less_class_mean(scores, own.labels.numpy())
+        return Scores(values, right=right, queries=ask.queries - before)
+
+
+def less_class_mean(scores: FloatArray, labels: IntArray) -> FloatArray:
+    """[N] less the mean over the candidates of the same label.
+
+    >>> less_class_mean(np.array([1.0, 3.0, 9.0]), np.array([0, 0, 1])).tolist()
+    [-1.0, 1.0, 0.0]
+    """
+    sums, counts = np.bincount(labels, weights=scores), np.bincount(labels)
+    return np.asarray(scores - (sums / np.maximum(counts, 1))[labels])

@@ -21,6 +21,7 @@ from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.base import Method
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.independent import Independent
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.base import PrivacyMechanism
 from secure_fd.privacy.dp_sgd import PrivateSGD
@@ -44,9 +45,14 @@ _ALONE: Final = Schedule(
 _NO_NETWORK: Final = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
 
 
-def posed(members: Labelled, held_out: Labelled, seed: int) -> dict[int, Challenge]:
-    """By client, its records among as many of nobody; MissingCapabilityError of too few."""
-    both = match_classes(members, held_out, seed, CLIENTS * _OF_A_CLASS)
+def posed(
+    members: Labelled, held_out: Labelled, seed: int, of_a_class: int = _OF_A_CLASS
+) -> dict[int, Challenge]:
+    """By client, its records among as many of nobody; MissingCapabilityError of too few.
+
+    of_a_class: records of each class at a client, at most.
+    """
+    both = match_classes(members, held_out, seed, CLIENTS * of_a_class)
     if len(both[0]) < CLIENTS:
         raise MissingCapabilityError("missing a record and a held-out one of its class a client")
     found = {}
@@ -66,7 +72,7 @@ def updates(
 ) -> View:
     """The server's view of FedAvg, all rounds kept."""
     method = FedAvg(private=private)
-    return _seen(public, challenges, method, _FEDAVG, ROUNDS, seed, masks=masks)
+    return _seen(public, _trained(public, challenges, method, _FEDAVG, ROUNDS, seed, masks=masks))
 
 
 def votes(
@@ -79,7 +85,8 @@ def votes(
 ) -> View:
     """The server's view of FedMD, whose one round asks about every proxy."""
     method = FedMD("soft")
-    return _seen(public, challenges, method, _ALONE, 1, seed, masks=masks, protection=protection)
+    run = _trained(public, challenges, method, _ALONE, 1, seed, masks=masks, protection=protection)
+    return _seen(public, run)
 
 
 def class_sums(
@@ -87,10 +94,19 @@ def class_sums(
 ) -> View:
     """The server's view of class sums, of every client or of all."""
     method = PooledHeads(residual_rounds=0)
-    return _seen(public, challenges, method, _NO_NETWORK, 1, seed, masks=masks)
+    return _seen(public, _trained(public, challenges, method, _NO_NETWORK, 1, seed, masks=masks))
 
 
-def _seen(
+def networks(public: Public, challenges: Mapping[int, Challenge], seed: int) -> list[nn.Module]:
+    """Each client's network, which learnt from its own records alone."""
+    return _trained(public, challenges, Independent(), _ALONE, 1, seed).models
+
+
+def _seen(public: Public, run: Federation) -> View:
+    return server_view(run.transcript, _small(public))
+
+
+def _trained(
     public: Public,
     challenges: Mapping[int, Challenge],
     method: Method,
@@ -98,9 +114,9 @@ def _seen(
     rounds: int,
     seed: int,
     *,
-    masks: bool,
+    masks: bool = False,
     protection: PrivacyMechanism | None = None,
-) -> View:
+) -> Federation:
     known = _small(public)
     clients = [_client(each, public.n_classes) for each in challenges.values()]
     shared = isinstance(method, FedAvg)
@@ -108,7 +124,7 @@ def _seen(
         known.architecture(substream(seed, "network" if shared else f"network {k}"))
         for k in range(len(clients))
     ]
-    proxies = _as_images(public.proxies)
+    proxies = as_images(public.proxies)
     run = Federation(
         networks,
         clients,
@@ -121,7 +137,7 @@ def _seen(
     )
     run.transcript.keep_uploads = True
     run.fit(rounds)
-    return server_view(run.transcript, known)
+    return run
 
 
 def _small(public: Public) -> Public:
@@ -148,7 +164,7 @@ def perceptron(inputs: int, n_classes: int, seed: int) -> nn.Module:
 def _client(challenge: Challenge, n_classes: int) -> ClientData:
     """Its members all train."""
     own = challenge.candidates.take(torch.from_numpy(challenge.is_member))
-    return all_training(Labelled(_as_images(own.images), own.labels), n_classes)
+    return all_training(Labelled(as_images(own.images), own.labels), n_classes)
 
 
 def all_training(records: Labelled, n_classes: int) -> ClientData:
@@ -157,6 +173,6 @@ def all_training(records: Labelled, n_classes: int) -> ClientData:
     return ClientData(train, train[torch.zeros(0, dtype=torch.int64)], n_classes)
 
 
-def _as_images(records: Tensor) -> Tensor:
+def as_images(records: Tensor) -> Tensor:
     """[N, C, H, W]; vectors [N, D] become feature maps of one pixel."""
     return records if records.ndim == 4 else records[:, :, None, None]

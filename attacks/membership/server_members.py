@@ -26,6 +26,7 @@ from attacks.core.base import Attack, AttackResult, BoolArray, FloatArray, Label
 from attacks.core.fit import network, on_device
 from attacks.core.scoring import score_scores
 from attacks.core.view import Capability, Public, View
+from attacks.membership.label_only import less_class_mean
 from attacks.membership.shadows import mean_votes, neighbours
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.protocol.transcript import Float32Array
@@ -86,7 +87,9 @@ class ServerMembers(Attack[Scores, BoolArray]):
         view.require_any(*self.needs)
         read = read_as(view)
         scores = _READERS[read](self, view)
-        each = [_within_class(scores[k], own.labels.numpy()) for k, own in self.candidates.items()]
+        each = [
+            less_class_mean(scores[k], own.labels.numpy()) for k, own in self.candidates.items()
+        ]
         caveats = (_NO_PEER,) if read in IN_CLEAR else ()
         return Scores(np.concatenate(each), target=read, caveats=caveats)
 
@@ -227,13 +230,3 @@ def _loss_of(model: nn.Module) -> Callable[[dict[str, Tensor], Tensor, Tensor], 
         return cross_entropy(logits, label[None])
 
     return loss
-
-
-def _within_class(scores: FloatArray, labels: IntArray) -> FloatArray:
-    """[N] less the mean over the candidates of the same label.
-
-    >>> _within_class(np.array([1.0, 3.0, 9.0]), np.array([0, 0, 1])).tolist()
-    [-1.0, 1.0, 0.0]
-    """
-    sums, counts = np.bincount(labels, weights=scores), np.bincount(labels)
-    return np.asarray(scores - (sums / np.maximum(counts, 1))[labels])

@@ -485,7 +485,6 @@ class IndirectMembership(ShadowAttack):
     @classmethod
     def prepare(cls, public: Public, candidates: Labelled, client: int, k: int = 20) -> Self:
         """The attack by the k nearest proxies, in the features of the protocol's own selectors."""
-        public.pixels()
         return cls(candidates, client, neighbours=neighbours(public, candidates, k))
 
     def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn

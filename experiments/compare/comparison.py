@@ -31,8 +31,8 @@ SUM_SECONDS = "CPU seconds of a sum"
 VOID, SURVIVORS = "void rounds", "clients in a sum"
 _OF_SUMS = (SUM_SECONDS, VOID, SURVIVORS)
 WARM_UP = "warm-up"
-GAMES = ("independent", "fedavg", "votes", "class sums")
-"""What games of all rows share: those of rows that nothing protects."""
+GAMES = ("independent", "fedavg", "fedavg, masks", "votes", "class sums")
+"""What games of all rows share: overfitted federations, their positive controls."""
 INVERSION, ORIGINALS = "inversion", "originals"
 
 
@@ -57,16 +57,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What rows of a seed share: the warm-up, or an attack that is ready.
-
-    asked: of a game, the attacks of `PLAYED` that are wanted.
-    """
+    """What rows of a seed share: the warm-up, or an attack that is ready."""
 
     name: str
     terms: Terms
     seed: int
     quick: bool = False
-    asked: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Names the part while it is made."""
@@ -76,13 +72,10 @@ class Part:
 def needs(cell: Cell) -> tuple[Part, ...]:
     """The warm-up for all but FedAvg, the attacks and the games, longest first."""
     attacks = [name for name in cell.attacks.names if name not in PLAYED]
-    asked = _asked(cell)
-    games = [_game(key) for key in GAMES] if asked else []
+    # A quick look has no outsider, whose positive control is the first.
+    games = [_game(key) for key in GAMES[cell.attacks.quick :]] if _asked(cell) else []
     names = sorted([*games, *attacks], key=lambda name: name != "inversion")
-    parts = tuple(
-        Part(name, cell.terms, cell.seed, cell.attacks.quick, asked if name in games else ())
-        for name in names
-    )
+    parts = tuple(Part(name, cell.terms, cell.seed, cell.attacks.quick) for name in names)
     warm = () if averages(cell.row.kind) else (Part(WARM_UP, cell.terms, cell.seed),)
     return (*warm, *parts)
 
@@ -93,7 +86,7 @@ def _asked(cell: Cell) -> tuple[str, ...]:
 
 
 def _game(key: str) -> str:
-    return f"game of {key}"
+    return f"overfitted {key}"
 
 
 def prepared(data_dir: Path | None, part: Part) -> Any:  # noqa: ANN401 - of each part its own
@@ -107,8 +100,7 @@ def prepared(data_dir: Path | None, part: Part) -> Any:  # noqa: ANN401 - of eac
     if played is not None:
         from experiments.compare import games
 
-        row = games.UNPROTECTED[played]
-        return games.play(row, part.seed, part.asked, quick=part.quick)
+        return games.control(terms, part.seed, played)
     from attacks import on_run  # a row that nobody attacks does without
 
     data = runs.data_of(terms, part.seed)
@@ -133,7 +125,8 @@ def measured(data_dir: Path | None, cell: Cell, made: Mapping[Part, Any]) -> Res
     if attacks:
         found = attacked(attacks, run_of(terms, row))
     if baselines:
-        found |= _played(cell, baselines)
+        positive = {name: one for figures in baselines.values() for name, one in figures.items()}
+        found |= _played(replace(cell, terms=terms), positive)
     own = cell.terms.own
     shown = own is None or own.show_private
     figures, pictures = stored(_one_a_class(found, data) if shown else _without_images(found))
@@ -149,13 +142,13 @@ def measured(data_dir: Path | None, cell: Cell, made: Mapping[Part, Any]) -> Res
     )
 
 
-def _played(cell: Cell, baselines: "Mapping[str, Found]") -> "Found":
-    """What small runs under the row's protocol tell. baselines: of `GAMES`."""
+def _played(cell: Cell, positive: Mapping[str, float]) -> "Found":
+    """Membership in small federations that train as the row does. positive: controls by attack."""
     from experiments.compare import games
 
-    names, known, quick = _asked(cell), games.Baselines(baselines), cell.attacks.quick
+    names, quick = _asked(cell), cell.attacks.quick
     try:
-        return games.played(cell.terms, cell.row, cell.seed, known, names, quick=quick)
+        return games.played(cell.terms, cell.row, cell.seed, positive, names, quick=quick)
     except SecureFDError as reason:
         return dict.fromkeys(names, f"{NOT_APPLICABLE}{reason}")
 
@@ -163,7 +156,7 @@ def _played(cell: Cell, baselines: "Mapping[str, Found]") -> "Found":
 def run_of(terms: Terms, row: "RowRun") -> "Run":
     """A row as attacks take it."""
     from attacks.on_run import Run
-    from experiments.core.runs import data_of, parts_of
+    from experiments.core.runs import data_of, network, parts_of
     from secure_fd.methods.fedavg import AveragesParameters
 
     data = data_of(terms, row.seed)
@@ -175,6 +168,7 @@ def run_of(terms: Terms, row: "RowRun") -> "Run":
         row.response,
         method.private if isinstance(method, AveragesParameters) else None,
         noise=row.noise,
+        networks=tuple(network(name, data.n_classes, flat) for name, flat in row.networks),
     )
 
 

@@ -1,192 +1,170 @@
-"""A row of the comparison in a small membership game, where what it tells of records can show.
+"""Worst case of membership: small federations, drawn from the run's data and trained as its row is.
 
-Clients of one class hide members behind the class, and one run has no shadow. So every row is
-played in eight small runs (`leakage_rows`), and the same runs are attacked by what the server reads
-and by an outsider who asks the networks in the end. In place of the row's data stand scikit-learn's
-digits; method, secure sum, unit and epsilon are the row's own. Rounds, steps, delta and the number
-of class sums are the game's.
+Clients of one class hide members behind the class, and one run has no shadow. So each row is played
+in eight small runs (`leakage_rows`). The same runs are attacked by what the server reads, and by an
+outsider who asks the networks in the end. The positive controls are overfitted federations of fewer
+records of the same data, which nothing protects.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
+import torch
 from torch import nn
 
 from attacks import PLAYED
 from attacks.core.base import AttackResult, Labelled
 from attacks.core.view import View
-from attacks.membership.budgets import RUNS, ModelLiRA, TracedLiRA, server_sees
+from attacks.membership.budgets import RUNS, LeakageGame
 from attacks.membership.label_shadows import QUICK, ShadowedLabels
-from attacks.membership.shadows import IndirectMembership, LiRA, UploadLiRA
-from attacks.on_run import POSITIVE
+from attacks.membership.shadows import LiRA
+from attacks.on_run import POSITIVE, deployed, labelled
+from attacks.server.class_sums import SumNoise
 from experiments.compare import leakage_rows as small
 from experiments.compare.leakage import NOT_APPLICABLE, NOT_RUN, Attempt, thinned, tried
-from experiments.compare.leakage_rows import Row
+from experiments.compare.leakage_rows import Drawn, Row
+from experiments.core import runs
 from experiments.core.rows import RowSpec, Terms
-from experiments.core.runs import selective
 from secure_fd.errors import MissingCapabilityError
-from secure_fd.methods.fedmd import FedMD
+from secure_fd.privacy.record import PooledRecordUnit
+from secure_fd.training.recipes import SGD, Schedule
 
 Found = Mapping[str, AttackResult | str]
 """By name of `PLAYED`."""
 SERVER, BY_PROBABILITIES, BY_LABELS = PLAYED
 _QUICK_RUNS = 6
-SET_UP: Final = (
-    "a game of its own: {runs} runs of three clients with eleven records a class of "
-    "scikit-learn's digits, the row's method in the game's rounds, {protection}"
+CONTROLS: Final[Mapping[str, RowSpec]] = {
+    "independent": RowSpec("independent"),
+    "fedavg": RowSpec("fedavg"),
+    "fedavg, masks": RowSpec("fedavg", secure="masks"),
+    "votes": RowSpec("fedmd", "soft"),
+    "class sums": RowSpec("heads"),
+}
+"""Overfitted federations, whose figures are the positive controls of the attacks on them."""
+_FEW = 4
+"""Candidates of a class at a client of an overfitted federation."""
+_LONG = Schedule(
+    warmup_steps=400,
+    local_steps=10,
+    proxy_steps=1,
+    proxies_per_round=small.PROXIES,
+    sgd=SGD(local_batch=32, distillation_batch=32),
 )
-UNPROTECTED: Final[Mapping[str, Row]] = {
-    "independent": small.ALONE,
-    "fedavg": small.ROWS["fedavg"],
-    "votes": small.ROWS["selective-fd-soft"],
-    "class sums": replace(small.ROWS["pooled-heads"], masks=True),
+_LONG_ROUNDS = 6
+_LONG_FEDAVG = Schedule(local_steps=40, proxy_steps=0, sgd=SGD(local_batch=32))
+_ASKED: Final[Mapping[str, Callable[..., LiRA | ShadowedLabels]]] = {
+    BY_PROBABILITIES: LiRA.prepare,
+    BY_LABELS: partial(ShadowedLabels.prepare, settings=QUICK),
 }
-"""What everything is read of: the positive controls of rows that read as they do."""
-_READ: Final[Mapping[str, str]] = {
-    UploadLiRA.name: "fedavg",
-    ModelLiRA.name: "fedavg",
-    IndirectMembership.name: "votes",
-    TracedLiRA.name: "class sums",
-}
-"""By attack, the unprotected row whose figure is its positive control."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Baselines:
-    """Rows that nothing protects, as they were played once for all. found: by key."""
-
-    found: Mapping[str, Found] = field(repr=False)
-
-    def of(self, row: Row) -> Found | None:
-        """What was found of an equal row, whatever it is called."""
-        same = (
-            self.found[key]
-            for key, known in UNPROTECTED.items()
-            if replace(known, label="") == replace(row, label="")
-        )
-        return next(same, None)
-
-    def positive(self, name: str, attack: str) -> dict[str, float]:
-        """What the same attack reaches where nothing is protected: outside, of clients alone."""
-        found = self.found[_READ[attack] if name == SERVER else "independent"][name]
-        return {POSITIVE: found.figure} if isinstance(found, AttackResult) else {}
 
 
 def played(
     terms: Terms,
     spec: RowSpec,
     seed: int,
-    known: Baselines,
+    positive: Mapping[str, float],
     names: Sequence[str],
     *,
     quick: bool,
 ) -> Found:
-    """What is found of a row, by name of `PLAYED`; a sentence where there is no such game.
+    """Return the results of a row, by name of `PLAYED`; a sentence where there is no such game.
 
-    known: of the same names.
+    Args:
+        terms: of the comparison, whose data the games are drawn from.
+        spec: the row.
+        seed: of the data and of the game.
+        positive: by attack, what it reaches on overfitted federations.
+        names: of the attacks.
+        quick: fewer runs, and the server alone.
     """
     try:
-        row = row_of(terms, spec, seed)
+        row, records = small.row_of(terms, spec), drawn(terms, seed)
     except MissingCapabilityError as missing:
         return dict.fromkeys(names, f"{NOT_APPLICABLE}{missing}")
-    found = known.of(row) or play(row, seed, names, quick=quick)
-    runs = _QUICK_RUNS if quick else RUNS
-    set_up = SET_UP.format(runs=runs, protection=_protection(row))
-    return {name: _told(found[name], name, known, set_up) for name in names}
+    asked = [name for name in names if name == SERVER or not quick]
+    count = _QUICK_RUNS if quick else RUNS
+    results = play(row, records, seed, asked, runs_of=count)
+    found = dict.fromkeys(names, f"{NOT_RUN}a quick look") | results
+    facts = {**records.details, "game_runs": float(count)}
+    return {name: _named(found[name], name, positive, facts) for name in names}
 
 
-_SUMS: Final = {
-    "masks": "masked sums",
-    "he": "sums under homomorphic encryption",
-    "prio3": "sums of votes that prove their range (Prio3)",
-}
-_NOISE: Final[Mapping[object, str]] = {
-    small.votes: "noise on labels",
-    small.parameters: "DP-SGD",
-    small.class_sums: "noise on one class sum",
-}
+def drawn(terms: Terms, seed: int) -> Drawn:
+    """Return the records of games on the data of these terms."""
+    return small.drawn(runs.data_of(terms, seed), seed)
 
 
-def _protection(row: Row) -> str:
-    """What the game protects clients by."""
-    sums = _SUMS[row.hidden_by] if row.masks else "in clear"
-    if row.epsilon is None:
-        return f"{sums}, no noise"
-    return f"{sums}, {_NOISE[row.make]} at ε = {row.epsilon:g} and δ = {small.DELTA:g}"
-
-
-def _told(
-    found: AttackResult | str, name: str, known: Baselines, set_up: str
+def _named(
+    found: AttackResult | str, name: str, positive: Mapping[str, float], facts: Mapping[str, float]
 ) -> AttackResult | str:
-    """With the set-up, the positive control, and a curve of few points."""
+    """Add the set-up and the positive control, and keep few points of the curve."""
     if isinstance(found, str):
         return found
-    made = replace(
-        found,
-        name=name,
-        details={**found.details, **known.positive(name, found.name)},
-        caveats=(*found.caveats, set_up),
-    )
-    return thinned(made)
+    known = {POSITIVE: positive[found.name]} if found.name in positive else {}
+    return thinned(replace(found, name=name, details={**found.details, **facts, **known}))
 
 
-def row_of(terms: Terms, spec: RowSpec, seed: int) -> Row:
-    """The small row of a row of the comparison.
-
-    Raises MissingCapabilityError for a method that no small row plays, for the client unit, which
-    takes a fleet, and for the record unit over votes.
-    """
-    epsilon = terms.epsilon if spec.unit is not None else None
-    protected: dict[str, Any] = {"masks": spec.secure is not None, "epsilon": epsilon}
-    if spec.secure is not None:
-        protected["hidden_by"] = spec.secure
-    if spec.unit == "client":
-        raise MissingCapabilityError("missing a small game of a fleet")
-    if spec.kind == "independent":
-        return small.ALONE
-    if spec.kind == "fedavg":
-        return replace(small.ROWS["fedavg"], **protected)
-    if spec.kind == "heads":
-        return replace(small.ROWS["pooled-heads"], **protected)
-    if spec.unit == "record" and epsilon is not None:
-        raise MissingCapabilityError("missing a small game of the record unit over votes")
-    if spec.kind == "fedmd":
-        return Row("", small.votes, FedMD(spec.labels), **protected)
-    if spec.kind == "selective-fd":
-        return Row("", small.votes, selective(terms.run(spec, seed)), **protected)
-    raise MissingCapabilityError("missing a small game of this method")
-
-
-_BY_LABELS: Final = partial(ShadowedLabels.prepare, settings=QUICK)
-
-
-def play(row: Row, seed: int, names: Sequence[str], *, quick: bool) -> Found:
-    """The figures of these names; in a quick look the server's alone."""
-    game = small.game(seed, _QUICK_RUNS if quick else RUNS)
+def play(
+    row: Row,
+    records: Drawn,
+    seed: int,
+    names: Sequence[str],
+    *,
+    runs_of: int = RUNS,
+) -> dict[str, AttackResult | str]:
+    """Play a row; return the results by name of `PLAYED`."""
+    game = LeakageGame.of(records.candidates, runs_of, seed)
     networks: list[Sequence[nn.Module]] = []
-    proxies = small.digits().proxies
+    noise: list[SumNoise | None] = []
 
-    def seen(records: Sequence[Labelled], run_seed: int) -> View:
-        run = row.make(row, records, run_seed)
-        networks.append(run.models)
-        return server_sees(run, proxies, small.CLASSES)
+    def seen(members: Sequence[Labelled], run_seed: int) -> View:
+        run = row.train(records, members, run_seed)
+        unit = run.protection
+        noise[:] = [SumNoise.of(unit) if isinstance(unit, PooledRecordUnit) else None]
+        networks.append(deployed(run.transcript, records.proxies.pixels, run.models))
+        return small.seen(records, run)
 
-    absent = ""
-    if quick:
-        absent = f"{NOT_RUN}a quick look"
-    elif row.make is small.class_sums:
-        absent = f"{NOT_APPLICABLE}missing a network: what is deployed is the head of the sums"
-    found: dict[str, AttackResult | str] = {n: absent for n in names if absent and n != SERVER}
-    asked = [name for name in names if name not in found]
-    if not asked:
-        return found
+    if not names:
+        return {}
     views = game.views(seen)
+    proxies = labelled(records.proxies).images
     attempts: dict[str, Attempt] = {
-        SERVER: lambda: game.read(views),
-        BY_PROBABILITIES: lambda: game.outside(LiRA.prepare, networks, proxies.images),
-        BY_LABELS: lambda: game.outside(_BY_LABELS, networks, proxies.images),
+        SERVER: lambda: game.read(views, noise[0]),
+        **{
+            name: partial(game.outside, prepare, networks, proxies)
+            for name, prepare in _ASKED.items()
+        },
     }
-    chosen = {name: attempts[name] for name in asked}
-    return found | tried(chosen)
+    chosen = {name: attempts[name] for name in names}
+    return tried(chosen)
+
+
+def control(terms: Terms, seed: int, key: str) -> dict[str, float]:
+    """Return the AUC of the attacks of one of `CONTROLS` on overfitted federations.
+
+    Empty where the data has too few records.
+    """
+    spec = CONTROLS[key]
+    plain = replace(terms, epsilon=None, min_voters=None, budget=None)
+    try:
+        row, records = small.row_of(plain, spec), _few(drawn(plain, seed))
+    except MissingCapabilityError:  # the rows' own games state it
+        return {}
+    if spec.kind == "fedavg":
+        row = replace(row, cell=replace(row.cell, schedule=_LONG_FEDAVG, rounds=_LONG_ROUNDS))
+    elif spec.kind != "heads":
+        row = replace(row, cell=replace(row.cell, schedule=_LONG, rounds=1))
+    names = [*_ASKED] if key == "independent" else [SERVER]
+    found = play(row, records, seed, names, runs_of=_QUICK_RUNS)
+    return {one.name: one.figure for one in found.values() if isinstance(one, AttackResult)}
+
+
+def _few(records: Drawn) -> Drawn:
+    """The same with the first few candidates of each class."""
+    few = []
+    for own in records.candidates:
+        classes = torch.unique(own.labels).tolist()
+        few.append(own.take(torch.cat([(own.labels == c).nonzero()[:_FEW, 0] for c in classes])))
+    return replace(records, candidates=tuple(few))

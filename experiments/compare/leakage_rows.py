@@ -1,209 +1,220 @@
-"""Protocol rows of the main table as factories of a leakage game: small federations of digits.
+"""Small federations that train as a row of the main table does, for membership games.
 
-Three clients hold eleven records of each class, half of 22 candidates each, and share 500 proxies:
-small mixed sets are where membership shows. Digits are scikit-learn's, and a run takes a second.
-Noise of the units is seeded as all else is, so that a game gives the same figure again.
+Three clients hold eleven records of each class, half of 22 candidates each, and share up to 500
+proxies: small mixed sets are where membership shows. Records come from the data set of a run, or
+are scikit-learn's digits. Method, labels, selector, secure sum and unit are the row's own; rounds,
+steps and the network, one hidden layer of 64, are the game's.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final
 
-from torch import nn
+import torch
+from torch import Tensor
 
-from attacks.core.base import Labelled, substream
-from attacks.membership.budgets import Digits, Factory, LeakageGame, bundled_digits, server_sees
-from attacks.membership.overfitted import all_training, perceptron
-from experiments.core.rows import Secure
-from secure_fd.data.federated import ClientData
-from secure_fd.errors import ConfigurationError
+from attacks.core.base import Labelled, require_disjoint, substream
+from attacks.core.view import View
+from attacks.membership.budgets import RUNS, Factory, LeakageGame, bundled_digits, server_sees
+from attacks.membership.overfitted import all_training, as_images, perceptron
+from attacks.on_run import labelled
+from experiments.core import runs
+from experiments.core.rows import HEADS, Cell, RowSpec, Terms, Unit, averages, title
+from secure_fd.cache import freed_with_owner
+from secure_fd.data.federated import FederatedData, first_copies
+from secure_fd.data.images import Images, concatenate
+from secure_fd.data.partition import Split
+from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.methods.base import Method
-from secure_fd.methods.fedavg import FedAvg
-from secure_fd.methods.fedmd import FedMD
-from secure_fd.methods.independent import Independent
-from secure_fd.methods.pooled_heads import PooledHeads
-from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.base import NoProtection, PrivacyMechanism
-from secure_fd.privacy.dp_sgd import PrivateSGD
-from secure_fd.privacy.label import LabelUnit
-from secure_fd.privacy.record import PooledRecordUnit
-from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.secure_sum.base import SecureSum
-from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.selection.density_ratio import ReferenceSettings
-from secure_fd.simulation.federation import (
-    Federation,
-)
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import SGD, Schedule
 
-CLASSES: Final = 10
+CLIENTS: Final = 3
+OF_A_CLASS: Final = 22
+"""Candidates of a client, at most."""
+PROXIES: Final = 500
 DELTA: Final = 1e-5
-FEATURES: Final = ReferenceSettings(n_features=500)
+_OF_A_CLIENT: Final = 220
+_FEWEST: Final = 6
 _ROUNDS: Final = 2
-_FEDAVG_STEPS: Final = 10
 _FEDAVG_ROUNDS: Final = 12
-_ALONE: Final = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
+_SGD: Final = SGD(local_batch=32, distillation_batch=32)
+_FEDAVG: Final = Schedule(local_steps=10, proxy_steps=0, sgd=_SGD)
 _SCHEDULE: Final = Schedule(
-    warmup_steps=150,
-    local_steps=3,
-    proxy_steps=3,
-    proxies_per_round=500,
-    sgd=SGD(local_batch=32, distillation_batch=32),
+    warmup_steps=150, local_steps=3, proxy_steps=3, proxies_per_round=PROXIES, sgd=_SGD
 )
-"""Long enough alone that networks know their records by heart."""
+"""Long enough alone that networks overfit."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Drawn:
+    """Records of a game. candidates: of each client. proxies: other records."""
+
+    name: str
+    n_classes: int
+    candidates: tuple[Labelled, ...] = field(repr=False)
+    proxies: Images = field(repr=False)
+
+    def __post_init__(self) -> None:
+        for own in self.candidates:
+            require_disjoint(own, labelled(self.proxies))
+
+    @property
+    def details(self) -> dict[str, float]:
+        """Numbers of clients, of members of a class at one client, at most, and of proxies."""
+        most = max(int(torch.bincount(own.labels).max()) for own in self.candidates)
+        counts = {"clients": len(self.candidates), "members_of_a_class": most // 2}
+        members = sum(map(len, self.candidates)) // 2
+        return {f"game_{n}": float(v) for n, v in (counts | {"members": members}).items()} | {
+            "game_proxies": float(len(self.proxies))
+        }
+
+
+@freed_with_owner
+def drawn(data: FederatedData, seed: int) -> Drawn:
+    """Draw the records of games from training and held-out records, and proxies from proxies.
+
+    Raises:
+        MissingCapabilityError: a client of the game would have fewer than three pairs of records.
+    """
+    chance = torch.Generator().manual_seed(substream(seed, "records of games"))
+    shared = data.proxies[torch.randperm(len(data.proxies), generator=chance)[:PROXIES]]
+    pool = concatenate([*(client.train for client in data.clients), data.held_out])
+    seen: set[bytes] = set()
+    first_copies(data.proxies.pixels, seen)
+    pool = pool[first_copies(pool.pixels, seen)]
+    most = min(OF_A_CLASS, max(2, _OF_A_CLIENT // data.n_classes // 2 * 2))
+    parts: list[list[Tensor]] = [[] for _ in range(CLIENTS)]
+    for c in range(data.n_classes):
+        found = (pool.labels == c).nonzero()[:, 0]
+        each = min(most, len(found) // CLIENTS // 2 * 2)
+        order = found[torch.randperm(len(found), generator=chance)]
+        for k in range(CLIENTS):
+            parts[k].append(order[k * each : (k + 1) * each])
+    owned = [pool[torch.cat(part)[:_OF_A_CLIENT]] for part in parts]
+    if len(owned[0]) < _FEWEST:
+        raise MissingCapabilityError(
+            f"missing records for a game: {len(pool)} training and held-out records give a client "
+            f"{len(owned[0])}, and a game takes {_FEWEST}"
+        )
+    return Drawn(data.name, data.n_classes, tuple(map(labelled, owned)), shared)
+
+
+@cache
+def digits() -> Drawn:
+    """The bundled digits; the same objects, so that features are shared."""
+    made = bundled_digits()
+    return Drawn("digits", 10, made.clients, Images(made.proxies.images, made.proxies.labels))
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the main table.
-
-    make: runs it. method: of votes. masks: whether the server sees sums only. epsilon: of the unit
-    that goes with its kind; None without. hidden_by: what hides the inputs of sums, where masks is
-    set.
-    """
+    """A row as games train it. cell: its run, but for the seed. method: in place of the cell's."""
 
     label: str
-    make: Callable[["Row", Sequence[Labelled], int], Federation] = field(repr=False)
-    method: Method = field(default_factory=SelectiveFD)
-    masks: bool = False
-    epsilon: float | None = None
-    hidden_by: Secure = "masks"
+    cell: Cell
+    method: Method | None = None
 
-
-@cache
-def digits() -> Digits:
-    """Candidates of every client, and proxies; the same objects, so that features are shared."""
-    return bundled_digits()
-
-
-def participants(
-    records: Sequence[Labelled], seed: int
-) -> tuple[list[nn.Module], list[ClientData]]:
-    """Networks and data of the clients, all of whose records train."""
-    count = range(len(records))
-    networks = [perceptron(256, CLASSES, substream(seed, f"network {k}")) for k in count]
-    return networks, [all_training(own, CLASSES) for own in records]
-
-
-def secure(row: Row, clients: int, seed: int) -> SecureSum | None:
-    """The row's secure sum; None in clear."""
-    if not row.masks:
-        return None
-    if row.hidden_by == "he":
-        from secure_fd.secure_sum.homomorphic import HomomorphicSum  # TenSEAL is slow to import
-
-        return HomomorphicSum(clients)
-    if row.hidden_by == "prio3":
-        from secure_fd.secure_sum.validated import Prio3Sum  # an extra brings its hash
-
-        return Prio3Sum(clients)
-    return MaskedSum(clients, public_seed=seed)
-
-
-def votes(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
-    """A method of votes on proxies, all of which every round asks about; or one that asks none."""
-    noise: PrivacyMechanism = NoProtection()
-    if row.epsilon is not None:
-        noise = LabelUnit(row.epsilon, DELTA, random=SeededRandom(seed))
-    run = Federation(
-        *participants(records, seed),
-        digits().proxies.images if row.method.needs_proxies else None,
-        row.method,
-        aggregation=secure(row, len(records), seed),
-        protection=noise,
-        schedule=_SCHEDULE,
-        seed=seed,
-    )
-    run.fit(_ROUNDS)
-    return run
-
-
-def parameters(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
-    """FedAvg, whose server keeps every upload that it reads."""
-    private = None
-    if row.epsilon is not None:
-        steps = _FEDAVG_STEPS * _FEDAVG_ROUNDS
-        private = PrivateSGD(row.epsilon, DELTA, steps, batch=_SCHEDULE.sgd.local_batch)
-    run = Federation(
-        *participants(records, seed),
-        None,
-        FedAvg(private=private, random=SeededRandom(seed)),
-        schedule=Schedule(local_steps=_FEDAVG_STEPS, proxy_steps=0, sgd=_SCHEDULE.sgd),
-        aggregation=secure(row, len(records), seed),
-        seed=seed,
-    )
-    run.transcript.keep_uploads = True
-    run.fit(_FEDAVG_ROUNDS)
-    return run
-
-
-def class_sums(row: Row, records: Sequence[Labelled], seed: int) -> Federation:
-    """Pooled heads: one sum under the record unit, or without noise; no network learns.
-
-    Clients share the noise under masks, and each adds its own where sums are in clear.
-    """
-    proxies = digits().proxies
-    unit: PrivacyMechanism = NoProtection()
-    features = FEATURES
-    if row.epsilon is not None:
-        pooled = PooledRecordUnit(
-            row.epsilon,
-            DELTA,
-            records=[len(own) for own in records],
-            n_proxies=len(proxies),
-            n_classes=CLASSES,
-            honest=None if row.masks else 1,
-            features=FEATURES,
-            random=SeededRandom(seed),
+    def train(self, records: Drawn, members: Sequence[Labelled], seed: int) -> Federation:
+        """Train a federation on these records of its clients, to its end."""
+        schedule = self.cell.schedule
+        asked = min(schedule.proxies_per_round, len(records.proxies))
+        cell = replace(self.cell, seed=seed, schedule=replace(schedule, proxies_per_round=asked))
+        inputs = members[0].images[0].numel()
+        clients = tuple(
+            all_training(Labelled(as_images(own.images), own.labels), records.n_classes)
+            for own in members
         )
-        unit, features = pooled, pooled.features
-    run = Federation(
-        *participants(records, seed),
-        proxies.images,
-        PooledHeads(residual_rounds=0, features=features),
-        aggregation=secure(row, len(records), seed),
-        protection=unit,
-        schedule=_ALONE,
-        seed=seed,
+        nothing = records.proxies[torch.arange(0)]
+        data = FederatedData(
+            records.name, records.n_classes, clients, records.proxies, nothing, nothing
+        )
+        parts = runs.parts_of(cell, data, runs.noise_of(cell))
+        method = self.method or parts.method
+        run = Federation(
+            [
+                perceptron(inputs, records.n_classes, substream(seed, f"network {k}"))
+                for k in range(len(clients))
+            ],
+            clients,
+            data.proxies.pixels if method.needs_proxies else None,
+            method,
+            aggregation=runs.sum_of(cell, data),
+            protection=parts.protection,
+            schedule=cell.schedule,
+            seed=seed,
+        )
+        run.transcript.keep_uploads = True
+        run.fit(cell.rounds)
+        return run
+
+
+def row_of(terms: Terms, spec: RowSpec) -> Row:
+    """Return a row of the comparison as games train it.
+
+    Raises:
+        MissingCapabilityError: for the client unit, which takes a fleet, and for generators.
+    """
+    if spec.unit == "client":
+        raise MissingCapabilityError("missing a small game of a fleet")
+    if spec.kind in ("dafkd", "feddf"):
+        raise MissingCapabilityError("missing a small game of this method")
+    voters = None if terms.min_voters is None else min(terms.min_voters, CLIENTS)
+    small = replace(
+        terms, split=Split("iid"), clients=CLIENTS, drop=0.0, releases=None, min_voters=voters
     )
-    run.fit(1)
-    return run
+    cell = small.run(spec, 0)
+    if averages(spec.kind):
+        cell = replace(cell, rounds=_FEDAVG_ROUNDS, schedule=_FEDAVG)
+    elif spec.kind not in HEADS:
+        cell = replace(cell, rounds=_ROUNDS, schedule=_SCHEDULE)
+    return Row(title(spec, terms.epsilon), cell)
 
 
-ALONE: Final = Row("Independent", votes, Independent())
-ROWS: Final[Mapping[str, Row]] = {
-    "fedavg": Row("FedAvg", parameters),
-    "fedmd-soft": Row("FedMD soft", votes, FedMD("soft")),
-    "selective-fd-soft": Row("Selective-FD soft", votes, SelectiveFD("soft")),
-    "selective-fd-hard": Row("Selective-FD hard", votes, SelectiveFD("hard")),
-    "pooled-heads": Row("Pooled heads", class_sums),
+METHODS: Final[Mapping[str, RowSpec]] = {
+    "fedavg": RowSpec("fedavg"),
+    "fedmd-soft": RowSpec("fedmd", "soft"),
+    "selective-fd-soft": RowSpec("selective-fd", "soft"),
+    "selective-fd-hard": RowSpec("selective-fd"),
+    "pooled-heads": RowSpec("heads"),
 }
 """What a row can be asked for by, beside masks and epsilon."""
 
 
-def factory(row: Row) -> Factory:
-    """What plays a row, as its server sees it."""
-    return lambda records, seed: server_sees(
-        row.make(row, records, seed), digits().proxies, CLASSES
-    )
-
-
-def game(seed: int = 0, runs: int = 8) -> LeakageGame:
-    """The game that all rows are played in."""
-    return LeakageGame.of(digits().clients, runs, seed)
-
-
 def asked(method: str, *, masks: bool, epsilon: float | None) -> Row:
-    """A row that the table may not have: a method, with masks and noise as they are asked for.
+    """Return the row on digits that was asked for by name.
 
-    Raises ConfigurationError for an unknown method, and an epsilon that is not above 0.
+    Raises:
+        ConfigurationError: for an unknown method, and an epsilon that is not above 0.
     """
-    if method not in ROWS:
-        raise ConfigurationError("method", method, f"use one of {', '.join(ROWS)}")
+    if method not in METHODS:
+        raise ConfigurationError("method", method, f"use one of {', '.join(METHODS)}")
     if epsilon is not None and not epsilon > 0:
         raise ConfigurationError("epsilon", epsilon, "use a number above 0")
     if epsilon is not None and method == "pooled-heads" and not masks:
         raise ConfigurationError("epsilon", epsilon, "shares of noise need masks: ask for them too")
+    unit: Unit | None = (
+        None if epsilon is None else "record" if method in ("fedavg", "pooled-heads") else "label"
+    )
+    spec = replace(METHODS[method], secure="masks" if masks else None, unit=unit)
     words = [method, *(["masks"] if masks else []), *([f"ε = {epsilon:g}"] if epsilon else [])]
-    return replace(ROWS[method], label=" + ".join(words), masks=masks, epsilon=epsilon)
+    terms = Terms("digits", Split("iid"), CLIENTS, _ROUNDS, _SCHEDULE, epsilon=epsilon, delta=DELTA)
+    return replace(row_of(terms, spec), label=" + ".join(words))
+
+
+def seen(records: Drawn, federation: Federation) -> View:
+    """Return what the server of a federation that has run saw."""
+    public = labelled(records.proxies)
+    unlabelled = bool((public.labels < 0).any())
+    return server_sees(federation, public.images if unlabelled else public, records.n_classes)
+
+
+def factory(row: Row) -> Factory:
+    """Return what plays a row on digits, as its server sees it."""
+    return lambda members, seed: seen(digits(), row.train(digits(), members, seed))
+
+
+def game(seed: int = 0, count: int = RUNS) -> LeakageGame:
+    """Return the game on digits."""
+    return LeakageGame.of(digits().candidates, count, seed)

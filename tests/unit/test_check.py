@@ -4,6 +4,7 @@ import pytest
 
 from experiments import check
 from experiments.compare.leakage_rows import asked
+from experiments.core.rows import Privacy
 from secure_fd.errors import ConfigurationError
 
 TOY = """
@@ -74,8 +75,8 @@ def test_what_makes_no_sense_ends_with_2(given, capsys):
 
 def test_a_row_that_is_asked_for_says_so():
     row = asked("fedavg", masks=True, epsilon=4.0)
-    assert row.masks
-    assert row.epsilon == 4.0
+    assert row.cell.secure == "masks"
+    assert row.cell.privacy == Privacy("record", 4.0)
     assert row.label == "fedavg + masks + ε = 4"
     with pytest.raises(ConfigurationError, match="masks"):
         asked("pooled-heads", masks=False, epsilon=4.0)

@@ -1,6 +1,6 @@
 """Every combination of sum, privacy unit and split runs to its end, with all attacks answered.
 
-The comparison's own folder of images is a few digits; rows train for one round, and the games have
+The comparison's own folder of images is a few digits; rows train for two rounds, and the games have
 few candidates. SECURE_FD_COMBINATIONS=1 runs every combination, else a part that covers them.
 """
 
@@ -15,7 +15,6 @@ import pytest
 from PIL import Image
 
 from attacks import OF_UPDATES, PLAYED
-from attacks.membership.budgets import Digits, bundled_digits
 from experiments.compare import games
 from experiments.compare import leakage_rows as small
 from experiments.compare.comparison import Cell, Part, measured, needs, prepared
@@ -28,7 +27,14 @@ from secure_fd.data.sources import load
 from secure_fd.training.recipes import SGD, Schedule
 
 CLASSES, EACH = 3, 40
-ATTACKS = ("label-distribution", *OF_UPDATES[:2], "tracing", *PLAYED)
+ATTACKS = (
+    "label-distribution",
+    "server-members",
+    "label-only",
+    "update-of-run",
+    *OF_UPDATES[:2],
+    *PLAYED,
+)
 EVERY = list(
     product(
         (False, True),
@@ -60,20 +66,20 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def short_games():
     """Games of few candidates and steps: what they find does not matter here."""
-
-    @cache
-    def few() -> Digits:
-        return bundled_digits(candidates=4, proxies=10)
-
-    steps = Schedule(
-        warmup_steps=2, local_steps=1, proxy_steps=1, proxies_per_round=100, sgd=SGD(local_batch=8)
+    few = Schedule(
+        warmup_steps=2, local_steps=1, proxy_steps=1, proxies_per_round=50, sgd=SGD(local_batch=8)
     )
+    brief = Schedule(local_steps=2, proxy_steps=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small, "digits", few)
-        patch.setattr(small, "_SCHEDULE", steps)
-        patch.setattr(small, "_FEDAVG_ROUNDS", 2)
-        patch.setattr(small, "_FEDAVG_STEPS", 2)
-        patch.setattr(games, "play", cache(games.play))  # the split is no part of a game
+        patch.setattr(small, "OF_A_CLASS", 4)
+        patch.setattr(small, "PROXIES", 50)
+        for module, votes, averages, rounds in (
+            (small, "_SCHEDULE", "_FEDAVG", "_FEDAVG_ROUNDS"),
+            (games, "_LONG", "_LONG_FEDAVG", "_LONG_ROUNDS"),
+        ):
+            patch.setattr(module, votes, few)
+            patch.setattr(module, averages, brief)
+            patch.setattr(module, rounds, 2)
         yield
 
 
@@ -84,7 +90,7 @@ def combination(folder: Path, split: str, units: str, *, secure: bool) -> list[C
         image_size=16,
         split=split,
         clients=3,
-        rounds=1,
+        rounds=2,
         proxies_per_round=16,
         secure_agg=secure,
         dp_eps=4.0 if units else None,
@@ -112,11 +118,12 @@ def result(cell: Cell) -> Result:
 
 def figures_of(row: RowSpec) -> set[str]:
     """The attacks that must have a figure of a row."""
-    if row.kind == "fedavg":
-        return {"game-server", *OF_UPDATES[: 1 if row.unit else 2]}
     if row.kind == "independent":
-        return set()
-    return {"game-server", "label-distribution", *(["tracing"] if row.kind == "heads" else [])}
+        return {"label-only"}
+    always = {"game-server", "server-members", "label-only"}
+    if row.kind == "fedavg":
+        return {*always, "update-of-run", *OF_UPDATES[: 1 if row.unit else 2]}
+    return {*always, "label-distribution"}
 
 
 @pytest.mark.parametrize(

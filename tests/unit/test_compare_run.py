@@ -235,7 +235,7 @@ def test_data_that_is_no_picture_has_attacks_that_need_none(tmp_path, monkeypatc
     )
     found = result_of(settings).attacks
     figures = {name for name, one in found.items() if isinstance(one, AttackFigure)}
-    assert figures == {"label-distribution", "server-members"}
+    assert figures == {"label-distribution", "server-members", "label-only"}
     pictures = {*COMPARED, *ON_REQUEST} - figures - {"tracing"}
     assert all(str(found[name]).startswith("not applicable: ") for name in pictures)
 
@@ -373,7 +373,7 @@ def test_another_reason_against_an_epsilon_outlives_the_seed(warm):
 
 
 def test_a_noise_of_dp_sgd_in_a_game_repeats():
-    row = replace(small.ROWS["fedavg"], epsilon=4.0)
-    records = [own.take(torch.arange(0, 220, 2)) for own in small.digits().clients]
-    once, again = (row.make(row, records, 3).global_parameters for _ in range(2))
+    row = small.asked("fedavg", masks=False, epsilon=4.0)
+    records = [own.take(torch.arange(0, 220, 2)) for own in small.digits().candidates]
+    once, again = (row.train(small.digits(), records, 3).global_parameters for _ in range(2))
     assert np.array_equal(once, again)

@@ -1,127 +1,211 @@
-"""Small membership games of the comparison: the protocol is the row's, the records digits."""
+"""Membership games of the comparison: records of the same data, and the protocol of the row."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 
-from attacks import PLAYED
-from attacks.core.base import AttackResult
+from attacks.core.base import AttackResult, Labelled
+from attacks.membership.budgets import LeakageGame
+from attacks.membership.shadows import LiRA, draw_game
 from attacks.on_run import POSITIVE
 from experiments.compare import games
 from experiments.compare import leakage_rows as small
 from experiments.compare.comparison import GAMES
-from experiments.compare.games import BY_LABELS, BY_PROBABILITIES, SERVER, Baselines
+from experiments.compare.games import BY_LABELS, BY_PROBABILITIES, SERVER
+from experiments.core import runs
 from experiments.core.rows import RowSpec, Terms
+from secure_fd.data.federated import ClientData, FederatedData, content_of
+from secure_fd.data.images import Images
 from secure_fd.data.partition import Split
-from secure_fd.errors import MissingCapabilityError
+from secure_fd.errors import ConfigurationError, MissingCapabilityError
+from secure_fd.privacy.label import LabelUnit
+from secure_fd.privacy.record import PooledRecordUnit
+from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import Schedule
 
 TERMS = Terms("digits", Split("strong"), 10, 2, Schedule(), epsilon=4.0)
-SOFT = RowSpec("selective-fd", "soft")
 HARD = RowSpec("selective-fd", "hard")
 MASKED = RowSpec("selective-fd", "hard", "masks")
 
 
+def images(count: int, shape: tuple[int, ...], classes: int, seed: int) -> Images:
+    chance = torch.Generator().manual_seed(seed)
+    return Images(torch.rand(count, *shape, generator=chance), torch.arange(count) % classes)
+
+
+def federated(shape: tuple[int, ...], classes: int, each: int) -> FederatedData:
+    """Two clients with so many records each."""
+    parts = [images(each, shape, classes, seed) for seed in range(2)]
+    clients = tuple(ClientData(part, part[torch.arange(0)], classes) for part in parts)
+    shared = [images(count, shape, classes, 9 + count) for count in (600, 30, 40)]
+    return FederatedData("own", classes, clients, *shared)
+
+
+# What is drawn.
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes", "members"),
+    [((1, 28, 28), 10, 11), ((3, 20, 20), 2, 11), ((20, 1, 1), 3, 11)],
+)
+def test_records_are_drawn_from_the_data_and_in_one_part_only(shape, classes, members):
+    data = federated(shape, classes, 400)
+    found = small.drawn(data, 0)
+    parts = [own.images.reshape(len(own), *shape) for own in found.candidates]
+    every = [content_of(image) for part in (*parts, found.proxies.pixels) for image in part]
+    assert len(set(every)) == len(every) == 3 * 2 * members * classes + small.PROXIES
+    pool = [*(client.train for client in data.clients), data.held_out]
+    known = {content_of(image) for part in pool for image in part.pixels}
+    assert {content_of(image) for part in parts for image in part} <= known
+    assert found.details == {
+        "game_clients": 3.0,
+        "game_members_of_a_class": float(members),
+        "game_members": 3.0 * members * classes,
+        "game_proxies": 500.0,
+    }
+
+
+def test_a_record_that_is_a_proxy_too_is_not_drawn_and_never_accepted():
+    data = federated((1, 20, 20), 2, 100)
+    twice = replace(data, proxies=data.clients[0].train)
+    kept = small.drawn(twice, 0)
+    shared = {content_of(image) for image in twice.proxies.pixels}
+    assert not shared & {content_of(i) for own in kept.candidates for i in own.images}
+    with pytest.raises(Exception, match="disjoint"):
+        replace(kept, proxies=Images(kept.candidates[0].images, kept.candidates[0].labels))
+
+
+def test_fewer_records_make_a_smaller_game_and_too_few_none():
+    assert small.drawn(federated((1, 20, 20), 4, 40), 0).details["game_members_of_a_class"] == 5.0
+    data = replace(federated((1, 20, 20), 4, 4), held_out=images(0, (1, 20, 20), 4, 0))
+    with pytest.raises(MissingCapabilityError, match="missing records for a game: 8 training"):
+        small.drawn(data, 0)
+
+
+# How a row trains.
+
+
+def trained(spec: RowSpec) -> Federation:
+    """One run of few steps."""
+    row = small.row_of(TERMS, spec)
+    records = tuple(own.take(torch.arange(0, 220, 20)) for own in small.digits().candidates)
+    brief = replace(row.cell.schedule, warmup_steps=min(2, row.cell.schedule.warmup_steps))
+    short = replace(row, cell=replace(row.cell, schedule=brief))
+    return short.train(small.digits(), records, 0)
+
+
+@pytest.mark.parametrize("secure", ["masks", "he", "prio3"])
+def test_a_row_is_played_under_its_own_sum(secure):
+    run = trained(RowSpec("selective-fd", "hard", secure))
+    assert run.aggregation.name == secure
+    assert all(one.uploads is None for one in run.transcript.distillation)
+
+
+def test_a_row_is_played_under_its_own_unit():
+    noisy = trained(RowSpec("selective-fd", "hard", "masks", "label"))
+    assert isinstance(noisy.protection, LabelUnit)
+    assert noisy.protection.mechanism.epsilon == pytest.approx(4.0)
+    assert (noisy.method.labels, noisy.method.votes) == ("hard", "counted")
+    for secure, local in ((None, True), ("masks", False)):
+        run = trained(RowSpec("heads", "hard", secure, "record"))
+        unit = run.protection
+        assert isinstance(unit, PooledRecordUnit)
+        assert (unit.local, unit.delta) == (local, TERMS.delta)
+        claim = unit.plan.guarantee(unit.delta, unit.records, 1)
+        assert claim.epsilon == pytest.approx(4.0, rel=0.02)
+    private = trained(RowSpec("fedavg", unit="record")).method.private
+    assert (private.epsilon, private.delta) == (4.0, TERMS.delta)
+    assert trained(RowSpec("fedavg")).method.private is None
+
+
+def test_the_record_unit_over_votes_is_not_played_as_the_label_unit():
+    with pytest.raises(ConfigurationError, match="unit"):
+        trained(RowSpec("selective-fd", "hard", "masks", "record"))
+
+
+@pytest.mark.parametrize("spec", [RowSpec("dafkd"), RowSpec("selective-fd", unit="client")])
+def test_a_row_without_a_game_has_a_sentence(spec):
+    with pytest.raises(MissingCapabilityError, match="missing a small game"):
+        small.row_of(TERMS, spec)
+    found = games.played(TERMS, spec, 0, {}, (SERVER, BY_LABELS), quick=True)
+    assert all(str(why).startswith("not applicable: missing") for why in found.values())
+
+
+# What attacks find.
+
+
 @cache
-def known() -> Baselines:
-    return Baselines(
-        {key: games.play(games.UNPROTECTED[key], 0, PLAYED, quick=True) for key in GAMES}
-    )
+def positive() -> dict[str, float]:
+    terms, found = replace(TERMS, dataset="mnist5k"), {}
+    for key in GAMES:
+        found |= games.control(terms, 20, key)
+    return found
 
 
 @cache
 def server(spec: RowSpec) -> AttackResult:
-    found = games.played(TERMS, spec, 0, known(), PLAYED, quick=True)
-    assert found[BY_LABELS] == found[BY_PROBABILITIES] == "not run: a quick look"
+    found = games.played(TERMS, spec, 0, positive(), (SERVER, BY_LABELS), quick=True)
+    assert found[BY_LABELS] == "not run: a quick look"
     result = found[SERVER]
     assert isinstance(result, AttackResult)
     return result
 
 
-@pytest.mark.parametrize(
-    ("spec", "masks", "epsilon"),
-    [
-        (RowSpec("fedavg"), False, None),
-        (RowSpec("fedavg", secure="masks"), True, None),
-        (RowSpec("fedavg", unit="record"), False, 4.0),
-        (RowSpec("fedmd", "soft"), False, None),
-        (MASKED, True, None),
-        (RowSpec("selective-fd", "hard", "he"), True, None),
-        (RowSpec("selective-fd", "hard", "masks", "label"), True, 4.0),
-        (RowSpec("heads", "hard", "masks", "record"), True, 4.0),
-        (RowSpec("heads", "hard", None, "record"), False, 4.0),
-    ],
-)
-def test_a_row_is_played_under_its_own_protections(spec, *, masks, epsilon):
-    row = games.row_of(TERMS, spec, 0)
-    assert (row.masks, row.epsilon) == (masks, epsilon)
-    if spec.kind == "selective-fd":
-        votes = "counted" if spec.unit else "weighed"
-        assert (row.method.labels, row.method.votes) == ("hard", votes)
-
-
-@pytest.mark.parametrize("secure", ["masks", "he", "prio3"])
-def test_a_row_is_played_under_its_own_sum(secure):
-    row = games.row_of(TERMS, RowSpec("selective-fd", "hard", secure), 0)
-    records = tuple(own.take(torch.arange(0, 220, 20)) for own in small.digits().clients)
-    short = replace(small._SCHEDULE, warmup_steps=2)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small, "_SCHEDULE", short)
-        run = small.votes(row, records, 0)
-    assert run.aggregation.name == secure
-    assert all(one.uploads is None for one in run.transcript.distillation)
-
-
-def test_pooled_heads_without_masks_are_played_with_noise_of_each_client():
-    row = games.row_of(TERMS, RowSpec("heads", "hard", None, "record"), 0)
-    run = small.class_sums(row, small.digits().clients, 0)
-    assert run.protection.local
-    assert run.protection.plan.honest == 1
-    assert run.aggregation.name == "plain"
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        RowSpec("dafkd"),
-        RowSpec("selective-fd", unit="client"),
-        RowSpec("selective-fd", unit="record"),
-        RowSpec("fedmd", unit="record"),
-    ],
-)
-def test_what_no_game_plays_is_said(spec):
-    with pytest.raises(MissingCapabilityError, match="missing a small game"):
-        games.row_of(TERMS, spec, 0)
-    found = games.played(TERMS, spec, 0, Baselines({}), PLAYED, quick=True)
-    assert all(str(why).startswith("not applicable: missing") for why in found.values())
+def test_every_attack_finds_the_members_of_overfitted_federations():
+    assert tuple(games.CONTROLS) == GAMES
+    names = {"lira", "label-only-shadows", "lira-upload", "lira-model", "indirect", "lira-traced"}
+    assert positive().keys() == names
+    assert min(positive().values()) >= 0.8
 
 
 def test_masks_take_from_the_server_most_of_what_votes_tell_of_members():
     clear, masked = server(HARD), server(MASKED)
     assert clear.interval[0] > masked.interval[1]  # the twin: the same votes without masks
-    assert masked.details[POSITIVE] == server(SOFT).figure > clear.figure
+    assert masked.details[POSITIVE] == positive()["indirect"] > clear.figure
     assert masked.name == SERVER
-    assert "6 runs of three clients" in masked.caveats[-1]
+    assert masked.details["game_runs"] == 6.0
+    assert masked.details["game_members_of_a_class"] > 1
 
 
-def test_a_row_without_protection_is_not_played_twice():
-    assert tuple(games.UNPROTECTED) == GAMES
-    assert known().of(games.row_of(TERMS, SOFT, 0)) is known().found["votes"]
-    assert known().of(games.row_of(TERMS, RowSpec("fedavg"), 0)) is known().found["fedavg"]
-    assert known().of(games.row_of(TERMS, HARD, 0)) is None
+def test_an_outsider_asks_the_networks_or_the_head_of_the_sums():
+    for spec, least in ((RowSpec("independent"), 0.6), (RowSpec("heads"), 0.5)):
+        row, records = small.row_of(TERMS, spec), games._few(games.drawn(TERMS, 0))
+        found = games.play(row, records, 0, (BY_PROBABILITIES, BY_LABELS), runs_of=6)
+        for result in found.values():
+            assert isinstance(result, AttackResult)
+            assert result.interval[1] > least
 
 
-def test_an_outsider_finds_members_of_networks_that_know_records_by_heart():
-    found = games.play(small.ALONE, 0, PLAYED, quick=False)
-    assert str(found[SERVER]).startswith("not applicable")
-    for name in (BY_PROBABILITIES, BY_LABELS):
-        result = found[name]
-        assert isinstance(result, AttackResult)
-        assert result.interval[0] > 0.6
-        assert abs(result.control - 0.5) < 0.03
+def test_with_shuffled_members_every_figure_is_a_coin():
+    """The same runs, scored by the coins of another game."""
+    row, records = small.row_of(TERMS, RowSpec("independent")), games._few(games.drawn(TERMS, 0))
+    true = LeakageGame.of(records.candidates, 6, 0)
+    networks = []
+
+    def seen(members: Sequence[Labelled], seed: int) -> torch.nn.Module:
+        networks.append(row.train(records, members, seed).models)
+        return networks[-1][0]
+
+    true.views(seen)
+    shuffled = replace(true, game=draw_game(true.game.pool, 6, 99))
+    assert not np.array_equal(true.game.inside, shuffled.game.inside)
+    caught, coin = (
+        one.outside(LiRA.prepare, networks, records.proxies.pixels) for one in (true, shuffled)
+    )
+    assert caught.interval[0] > 0.6
+    assert coin.interval[0] <= 0.5 <= coin.interval[1]
 
 
 def test_nothing_is_played_where_nothing_was_asked_for():
-    assert games.played(TERMS, HARD, 0, known(), (), quick=False) == {}
+    assert games.played(TERMS, HARD, 0, {}, (), quick=False) == {}
+
+
+def test_games_are_drawn_from_the_data_of_the_run():
+    data = runs.data_of(TERMS, 0)
+    assert games.drawn(TERMS, 0) is games.drawn(TERMS, 0)
+    shapes = {tuple(own.images.shape[1:]) for own in games.drawn(TERMS, 0).candidates}
+    assert shapes == {tuple(data.proxies.pixels.shape[1:])}
