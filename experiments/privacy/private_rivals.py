@@ -157,10 +157,8 @@ def tables(results: study.Results) -> list[Table | str]:
     further += [("numbers up, k", _span(NUMBERS, 1000)), ("kB up", _span(KILOBYTES))]
     further.append(("seeds", study.seeds_of))
     named = ("place", "row")
-    return [
-        pivot(accuracies, named, found, _row, _epsilon, percent, further),
-        pivot(labels, named, heads, _row, _epsilon, _labels),
-    ]
+    parts: list[Table | str] = [pivot(accuracies, named, found, _row, _epsilon, percent, further)]
+    return parts + [pivot(labels, named, heads, _row, _epsilon, _labels)] * bool(heads)
 
 
 def _row(cell: Cell) -> tuple[str, str]:
