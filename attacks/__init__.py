@@ -1,101 +1,90 @@
 """The attacks by name. Names cost no import; `load` imports the one attack that is asked for."""
 
+import ast
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from attacks.core.base import Attack
+    from attacks.core.run import Attack
 
-ATTACKS: Mapping[str, str] = {
-    "label-distribution": "attacks.server.label_distribution:LabelDistribution",
-    "differencing": "attacks.server.differencing:Differencing",
-    "participation": "attacks.server.label_distribution:Participation",
-    "inversion": "attacks.inversion.gmi:ModelInversion",
-    "ideal-k1": "attacks.inversion.ideal:IdealK1",
-    "ideal-k2": "attacks.inversion.ideal:IdealK2",
-    "ideal-k3": "attacks.inversion.ideal:IdealK3",
-    "update-inversion": "attacks.inversion.updates_attack:UpdateInversion",
-    "update-inversion-8": "attacks.inversion.updates_attack:UpdateInversionOfEight",
-    "update-inversion-cnn": "attacks.inversion.updates_attack:UpdateMatching",
-    "gradient-analytic": "attacks.inversion.updates_attack:AnalyticInversion",
-    "gradient-mean": "attacks.inversion.updates_attack:MeanInversion",
-    "gradient-optimised": "attacks.inversion.updates_attack:OptimisedInversion",
-    "update-of-run": "attacks.inversion.update_of_run:UpdateOfRun",
-    "imprint": "attacks.inversion.imprint:Imprint",
-    "selector-membership": "attacks.server.selector:FlipRadius",
-    "lira": "attacks.membership.shadows:LiRA",
-    "loss-threshold": "attacks.membership.shadows:LossThreshold",
-    "rmia": "attacks.membership.shadows:RMIA",
-    "lira-upload": "attacks.membership.shadows:UploadLiRA",
-    "indirect": "attacks.membership.shadows:IndirectMembership",
-    "server-members": "attacks.membership.server_members:ServerMembers",
-    "label-only": "attacks.membership.label_only:FinalLabels",
-    "label-only-gap": "attacks.membership.label_only:LabelOnlyGap",
-    "label-only-shadows": "attacks.membership.label_shadows:ShadowedLabels",
-    "tracing": "attacks.server.tracing:Tracing",
-    "generator-membership": "attacks.server.generator:GeneratorMembership",
-}
-"""Name -> module:Class. The comparison runs those of `COMPARED`, the suite all but the generator's,
-which has a study of its own; those of class sums in scenes that are named."""
+_STATED = ("name", "title", "needs", "figure_name", "control_name")
 
-OF_UPDATES = ("update-inversion", "update-inversion-8", "update-inversion-cnn")
-"""Attacks on one update, each with a set-up of its own (`attacks.inversion.one_update`)."""
 
-COMPARED = (
-    "label-distribution",
-    "server-members",
-    "label-only",
-    "inversion",
-    "update-of-run",
-    *OF_UPDATES,
-)
-"""Attacks that the comparison runs on each of its rows, in the order of its columns."""
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One attack of the registry. place: module:Class. default: see `Attack.default`."""
 
-PLAYED = ("game-server", "game-lira", "game-labels")
-"""Attacks of the comparison on small federations, drawn from the same data and trained by a row's
-protocol: members by what the server reads, and by an outsider who asks the final networks (`lira`,
-`label-only-shadows`)."""
+    place: str
+    default: bool
 
-ON_REQUEST = ("tracing",)
-"""Attacks on a run that the comparison runs where they are named."""
 
-ON_A_RUN = (*COMPARED, "generator-membership", *ON_REQUEST)
-"""Attacks that `Simulation.attack` accepts by name; the suite runs the others."""
+@cache
+def registry() -> Mapping[str, Entry]:
+    """Return the attacks of this package by name.
 
-_PARTS = ("prepare", "run", "score", "name", "title", "needs")
+    A class whose body states a literal `name` and a literal `title` is registered. The sources are
+    read, not imported: options are checked without the seconds that PyTorch takes.
+
+    >>> registry()["lira"].place
+    'attacks.membership.shadows:LiRA'
+    """
+    found = {}
+    home = Path(__file__).parent
+    for file in sorted(home.glob("*/*.py")):
+        module = ".".join(("attacks", *file.relative_to(home).with_suffix("").parts))
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            stated = _literals(node) if isinstance(node, ast.ClassDef) else {}
+            if isinstance(node, ast.ClassDef) and {"name", "title"} <= stated.keys():
+                default = bool(stated.get("default", False))
+                found[str(stated["name"])] = Entry(f"{module}:{node.name}", default)
+    return found
+
+
+def default_names() -> tuple[str, ...]:
+    """Return the attacks that the comparison runs where none is named."""
+    return tuple(name for name, entry in registry().items() if entry.default)
 
 
 def load(name: str, field: str = "attack") -> "type[Attack[Any, Any]]":
-    """The class of an attack by its name here, or of one's own as package.module:Name.
+    """Return the class of an attack by its name, or of a user's own as package.module:Name.
 
-    Raises ConfigurationError, about `field`, for an unknown name, a module that cannot be imported,
-    or a class that lacks a part of the interface.
+    Raises:
+        ConfigurationError: about `field`, for an unknown name, a module that cannot be imported, or
+            a class that lacks a part of the interface.
 
     >>> load("lira").title
     'Membership: LiRA, online'
     """
-    place = ATTACKS.get(name, name)
-    module, colon, cls = place.partition(":")
+    known = registry()
+    module, colon, cls = (known[name].place if name in known else name).partition(":")
     if not colon:
-        known = f"use one of {', '.join(ATTACKS)}, or package.module:Name for one of your own"
-        raise ConfigurationError(field, name, known)
+        allowed = f"use one of {', '.join(known)}, or package.module:Name for one of your own"
+        raise ConfigurationError(field, name, allowed)
     try:
         found = getattr(import_module(module), cls)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(field, name, f"use a class that exists ({error})") from error
-    lacking = [part for part in _PARTS if not hasattr(found, part)]
+    from attacks.core.run import Attack
+
+    if not (isinstance(found, type) and issubclass(found, Attack)):
+        raise ConfigurationError(field, name, "use a subclass of attacks.core.run.Attack")
+    lacking = [part for part in _STATED if not hasattr(found, part)]
+    lacking += sorted(found.__abstractmethods__)
     if lacking:
         raise ConfigurationError(field, name, f"give the class {', '.join(lacking)}")
-    return cast("type[Attack[Any, Any]]", found)
+    return found
 
 
 def markdown_table() -> str:
-    """The table of docs/attacks/all.md: every attack, what it needs, figure and control."""
+    """Return the table of docs/attacks/all.md: every attack, what it needs, figure and control."""
     lines = ["| name | attack | needs | figure | control |", "|---|---|---|---|---|"]
-    for name in ATTACKS:
+    for name in registry():
         kind = load(name)
         needs = "; or ".join(
             ", ".join(sorted(capability.value for capability in each)) for each in kind.needs
@@ -104,3 +93,12 @@ def markdown_table() -> str:
             f"| `{name}` | {kind.title} | {needs} | {kind.figure_name} | {kind.control_name} |"
         )
     return "\n".join(lines)
+
+
+def _literals(statement: ast.ClassDef) -> dict[str, object]:
+    """Return the constants that a class body assigns, by name."""
+    found: dict[str, object] = {}
+    for node in statement.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            found |= {t.id: node.value.value for t in node.targets if isinstance(t, ast.Name)}
+    return found

@@ -3,33 +3,34 @@
 python experiments/privacy_compare.py --quick --attacks examples.own_attack:LargestClass
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Self
 
 import numpy as np
 
-from attacks.core.base import Attack, AttackResult, Distributions
+from attacks.core.base import AttackResult, Distributions
+from attacks.core.run import Attack, Run
 from attacks.core.scoring import score_distributions
 from attacks.core.view import Capability, View
-from attacks.on_run import Truth
 from attacks.server.votes import in_votes
+from secure_fd.votes.codec import IntArray
 
 
-@dataclass(frozen=True, slots=True)
-class LargestClass(Attack[Distributions, Truth]):
-    """Name the class that a client votes for most, where its votes are readable; else class 0.
+class LargestClass(Attack[Distributions, IntArray]):
+    """Name the class that a client votes for most, where its votes are readable; else class 0."""
 
-    `prepare` is the base's: there is nothing to do before a transcript is there.
-    """
+    name = "largest-class"
+    title = "Largest class of each client"
+    needs = (frozenset({Capability.READ_SUMS}),)
+    figure_name = "largest classes named"
+    control_name = "the same class for every client"
 
-    name: ClassVar[str] = "largest-class"
-    title: ClassVar[str] = "Largest class of each client"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (frozenset({Capability.READ_SUMS}),)
-    figure_name: ClassVar[str] = "largest classes named"
-    control_name: ClassVar[str] = "the same class for every client"
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Return the attack with its truth: [K] the largest class of each client."""
+        return cls(truth=run.histograms.argmax(axis=1))
 
-    def run(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - counting needs no chance
-        """[K] class ids: nothing here knows the truth."""
+    def estimate(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - nothing is drawn
+        """[K] class ids, from the view alone."""
         votes = np.zeros((view.public.n_clients, view.public.n_classes))
         total = np.zeros(view.public.n_classes)
         for seen in view.rounds:
@@ -41,6 +42,6 @@ class LargestClass(Attack[Distributions, Truth]):
         named = np.where(votes.any(axis=1), votes.argmax(axis=1), guess)
         return Distributions(named, guess)
 
-    def score(self, estimate: Distributions, truth: Truth, seed: int) -> AttackResult:
+    def score(self, estimate: Distributions, seed: int) -> AttackResult:
         """Share of clients whose largest class is named, with its exact interval."""
-        return score_distributions(self, estimate, truth.histograms.argmax(axis=1), seed)
+        return score_distributions(self, estimate, self.truth, seed)

@@ -18,9 +18,10 @@ from typing import Annotated, Literal
 
 import tyro
 
-from attacks import COMPARED, ON_REQUEST, PLAYED, load
+from attacks import default_names, load, registry
 from experiments.cli import data_folder
 from experiments.compare.comparison import INVERSION, WARM_UP, Cell, Part, measured, needs, prepared
+from experiments.compare.leakage import PLAYED
 from experiments.core import study
 from experiments.core.grid import later, paper_recipe
 from experiments.core.provenance import PRIVACY_LIBRARIES
@@ -431,14 +432,14 @@ def _check_min_voters(settings: Settings, units: tuple[str, ...]) -> None:
 
 def _attacks(text: str) -> tuple[str, ...]:
     if text in ("all", "none"):
-        return (*COMPARED, *PLAYED) if text == "all" else ()
+        return (*default_names(), *PLAYED) if text == "all" else ()
     chosen = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for name in chosen:
         if ":" in name:
             working_folder()
             load(name, "attacks")
-        elif name not in (*COMPARED, *PLAYED, *ON_REQUEST):
-            known = ", ".join((*COMPARED, *PLAYED, *ON_REQUEST))
+        elif name not in (*registry(), *PLAYED):
+            known = ", ".join((*registry(), *PLAYED))
             allowed = f"use all, none, or one or more of {known}, or package.module:Name"
             raise ConfigurationError("attacks", name, allowed)
     return chosen

@@ -1,17 +1,15 @@
-"""What an attack reports, and the interface that every attack has."""
+"""Results, estimates and records of attacks."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+from typing import Final, Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attacks.core.view import Capability, Public, View
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.votes.codec import IntArray
 
@@ -19,8 +17,11 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 ImageArray = NDArray[np.float32]
 
-EstimateT = TypeVar("EstimateT", bound="Estimate")
-TruthT = TypeVar("TruthT")
+Effort = Literal["quick", "short", "full"]
+"""Of an attack's search and of what it trains: a look, the comparison's, the suite's."""
+POSITIVE: Final = "positive_control"
+"""Detail of a result: what the attack reaches where nothing protects clients."""
+
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 
@@ -222,55 +223,6 @@ def _weighed(estimates: Sequence[Scores], name: str) -> float:
 def _joined(parts: Sequence[NDArray[ScalarT] | None]) -> NDArray[ScalarT] | None:
     known = [part for part in parts if part is not None]
     return np.concatenate(known) if len(known) == len(parts) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """Name and title of a form of an attack.
-
-    >>> Words("x-canaries", "X, mislabelled", "AUC", "a coin").name
-    'x-canaries'
-    """
-
-    name: str
-    title: str
-    figure_name: str
-    control_name: str
-
-
-class Attack(ABC, Generic[EstimateT, TruthT]):
-    """An attack: prepare once, run on a view of a transcript, score against the truth.
-
-    name: the word of the command line and the report. title: a few words for a table. needs:
-    alternative sets of capabilities, one of which suffices. figure_name, control_name: what it
-    reports, and the same figure without access. An attack of one's own is a subclass:
-    examples/own_attack.py.
-    """
-
-    __slots__ = ()
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    needs: ClassVar[tuple[frozenset[Capability], ...]]
-    figure_name: ClassVar[str]
-    control_name: ClassVar[str]
-
-    @classmethod
-    def prepare(cls, public: Public, *settings: Any, **named: Any) -> Self:  # noqa: ANN401, ARG003 - each attack's own
-        """Do once what needs no transcript: priors, shadows, controls. Here nothing."""
-        return cls(*settings, **named)
-
-    @abstractmethod
-    def run(self, view: View, seed: int) -> EstimateT:
-        """The attacker's estimate; MissingCapabilityError where the view has too little."""
-
-    @abstractmethod
-    def score(self, estimate: EstimateT, truth: TruthT, seed: int) -> AttackResult:
-        """The figure beside its control: the only place that meets the truth."""
-
-
-Titled = Words | Attack[Any, Any]
-"""What a report says of an attack beside its figures: the attack's words, or those of a form."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from attacks.core.base import (
+    POSITIVE,
     AttackResult,
     BoolArray,
     Distributions,
@@ -17,10 +18,10 @@ from attacks.core.base import (
     Images,
     RocCurve,
     Scores,
-    Titled,
     substream,
 )
 from attacks.core.images import Originals, compare, pictures
+from attacks.core.run import Attack
 from attacks.core.statistics import (
     LEVEL,
     Ranks,
@@ -44,7 +45,7 @@ RATES: Mapping[str, float] = {"1 %": 0.01, "0.1 %": 0.001}
 
 
 def score_images(
-    attack: Titled,
+    attack: Attack[Any, Any],
     estimate: Images,
     truth: Originals,
     seed: int,
@@ -63,9 +64,9 @@ def score_images(
     Raises LocalError where no reconstruction is about a private image.
 
     >>> import torch
-    >>> from attacks.core.base import Words
+    >>> from attacks.server.differencing import Differencing
     >>> one = torch.zeros(1, 1, 8, 8)
-    >>> kind = Words("mine", "Mine", "Δ PSNR", "a white image")
+    >>> kind = Differencing()
     >>> truth = Originals({0: one}, {0: [one + 1]})
     >>> white = {"white": Images(one + 1, torch.tensor([0]))}
     >>> score_images(kind, Images(one, torch.tensor([0])), truth, 0, controls=white).figure
@@ -99,7 +100,7 @@ def score_images(
 
 
 def score_scores(
-    attack: Titled,
+    attack: Attack[Any, Any],
     estimate: Scores,
     is_member: BoolArray,
     seed: int,
@@ -113,8 +114,8 @@ def score_scores(
     is_member: [M] of all candidates, half of them members; or [R, N] of a game, whose runs 2 j and
     2 j + 1 hold each candidate once. Raises LocalError for any other truth.
 
-    >>> from attacks.core.base import Words
-    >>> kind = Words("mine", "Mine", "AUC", "a coin")
+    >>> from attacks.server.differencing import Differencing
+    >>> kind = Differencing()
     >>> member = np.array([True, False] * 4)
     >>> score_scores(kind, Scores(member.astype(float)), member, 0).figure
     1.0
@@ -124,7 +125,7 @@ def score_scores(
 
 
 def score_distributions(
-    attack: Titled,
+    attack: Attack[Any, Any],
     estimate: Distributions,
     truth: ArrayLike,
     seed: int,
@@ -136,8 +137,8 @@ def score_distributions(
     truth: [K, C] counts or shares; or class ids shaped as the rows, negative where there is none.
     The interval is over rows, over groups [G, ...], or exact for [n] ids.
 
-    >>> from attacks.core.base import Words
-    >>> kind = Words("mine", "Mine", "TV error (0: known)", "the guess")
+    >>> from attacks.server.differencing import Differencing
+    >>> kind = Differencing()
     >>> known = Distributions(np.eye(2), np.array([0.5, 0.5]))
     >>> score_distributions(kind, known, np.eye(2), 0).figure
     0.0
@@ -196,7 +197,7 @@ def _matching(claims: NDArray[Any], truth: NDArray[Any], seed: int) -> Rate:
 
 
 def _result(
-    attack: Titled,
+    attack: Attack[Any, Any],
     estimate: Estimate,
     figure: Rate,
     control: float,
@@ -206,6 +207,7 @@ def _result(
     **rest: Any,  # noqa: ANN401 - further fields of the result
 ) -> AttackResult:
     """The one place that fills an AttackResult; what the estimate brings comes along."""
+    positive = {} if attack.positive is None else {POSITIVE: attack.positive}
     return AttackResult(
         name=attack.name,
         title=f"{attack.title} ({estimate.target})" if estimate.target else attack.title,
@@ -216,14 +218,14 @@ def _result(
         control=control,
         control_name=estimate.control_name or attack.control_name,
         queries=estimate.queries,
-        caveats=(*estimate.caveats, *caveats),
-        details={**details, **estimate.details},
+        caveats=(*estimate.caveats, *caveats, *attack.caveats),
+        details={**details, **estimate.details, **positive},
         **rest,
     )
 
 
 def _score_list(
-    attack: Titled,
+    attack: Attack[Any, Any],
     estimate: Scores,
     is_member: BoolArray,
     seed: int,
@@ -311,7 +313,7 @@ Curve = tuple[FloatArray, FloatArray]
 
 
 def _score_game(
-    attack: Titled,
+    attack: Attack[Any, Any],
     estimate: Scores,
     inside: BoolArray,
     seed: int,

@@ -16,16 +16,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from attacks.core.base import (
-    Attack,
     AttackResult,
+    Effort,
     Images,
     Labelled,
-    Titled,
-    Words,
     match_classes,
     require_disjoint,
     substream,
 )
+from attacks.core.fit import QUICK as QUICK_FIT
 from attacks.core.fit import (
     Fit,
     distil_student,
@@ -35,10 +34,14 @@ from attacks.core.fit import (
     on_device,
 )
 from attacks.core.images import Originals, compare, psnr
+from attacks.core.run import REFERENCES, Attack, Run, labelled, public_of
 from attacks.core.scoring import score_images
 from attacks.core.statistics import Rate, proportion
 from attacks.core.view import Capability, LabelFunction, Public, View
+from attacks.inversion import prior as priors
 from attacks.inversion.prior import Prior
+from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import concatenate
 from secure_fd.errors import ConfigurationError
 
 
@@ -66,6 +69,13 @@ class InversionSettings:
 
 
 QUICK = InversionSettings(steps=120, restarts=2, per_class=1)
+SHORT = InversionSettings(steps=150, restarts=2)
+"""Of the comparison. The suite searches longer, and finds as little."""
+_SEARCHES: Mapping[Effort, Callable[[], InversionSettings]] = {
+    "quick": lambda: QUICK,
+    "short": lambda: SHORT,
+    "full": InversionSettings,
+}
 PUBLISHED = InversionSettings(steps=1500, restarts=5, per_class=1, rate=1e-2, averaged=True)
 """GMI's own, for MNIST. Five classes a batch make 2e-3 a code, the default here."""
 
@@ -200,10 +210,6 @@ def _centroids(images: Tensor, seed: int) -> Tensor:
     return torch.from_numpy(centers).float().clamp(0, 1).view(k, *images.shape[1:])
 
 
-REFERENCES = 200
-"""Most private, and held-out, images a class that a reconstruction is compared with."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class InversionTruth:
     """Private and held-out images, class by class equally many, and an independent evaluator."""
@@ -270,6 +276,7 @@ class ModelInversion(Attack[Images, InversionTruth]):
         frozenset({Capability.GLOBAL_PARAMETERS, Capability.PUBLIC_PROXIES}),
         frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),
     )
+    default = True
 
     prior: Prior
     settings: InversionSettings
@@ -298,7 +305,33 @@ class ModelInversion(Attack[Images, InversionTruth]):
         )
         return cls(prior, search, lesson, classes, controls)
 
-    def run(self, view: View, seed: int) -> Images:
+    @classmethod
+    def for_data(
+        cls,
+        data: FederatedData,
+        seed: int,
+        effort: Effort = "full",
+    ) -> Self:
+        """Return the attack with its prior, its controls, and the truth about these data."""
+        public, lesson = public_of(data), QUICK_FIT if effort == "quick" else Fit()
+        prior = priors.train_prior(
+            public.proxies,
+            priors.QUICK_PRIOR,  # a finer one takes half a minute, and no row leaves its control
+            seed,
+        )
+        made = cls.prepare(public, prior, seed, _SEARCHES[effort](), lesson)
+        members = labelled(concatenate([client.train for client in data.clients]))
+        truth = inversion_truth(members, labelled(data.held_out), public, lesson, seed)
+        return made.with_truth(truth)
+
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Search with the prior that all runs on these data share."""
+        run.view.require_any(*cls.needs)
+        shared: Self = run.shared(cls)
+        return shared
+
+    def estimate(self, view: View, seed: int) -> Images:
         """Images of every class from the strongest target that the view holds."""
         view.require_any(*self.needs)
         if Capability.GLOBAL_PARAMETERS in view.capabilities:
@@ -314,11 +347,11 @@ class ModelInversion(Attack[Images, InversionTruth]):
         found = invert(target, self.prior, self.classes, self.settings, substream(seed, "codes"))
         return replace(found, target=words)
 
-    def score(self, estimate: Images, truth: InversionTruth, seed: int) -> AttackResult:
+    def score(self, estimate: Images, seed: int) -> AttackResult:
         """Δ with its interval; A, A_H, D and attack accuracy for the attack and every control."""
         known = self.controls
         shown = {"attack": estimate, **known}
-        return score_inversion(self, estimate, truth, seed, known, {}, shown, _CAVEATS)
+        return score_inversion(self, estimate, self.truth, seed, known, {}, shown, _CAVEATS)
 
 
 def control_of(controls: Mapping[str, Images]) -> str:
@@ -327,7 +360,7 @@ def control_of(controls: Mapping[str, Images]) -> str:
 
 
 def score_inversion(
-    attack: Titled,
+    attack: Attack[Images, InversionTruth],
     estimate: Images,
     truth: InversionTruth,
     seed: int,
@@ -342,8 +375,8 @@ def score_inversion(
     for name, made in every.items():
         right |= accuracy_details(f"{name}: ", made, truth.evaluator)
     return score_images(
-        Words(attack.name, attack.title, attack.figure_name, f"Δ of the {against}"),
-        estimate,
+        attack,
+        replace(estimate, control_name=f"Δ of the {against}"),
         truth.originals,
         substream(seed, "leakage"),
         controls=every,
@@ -380,10 +413,10 @@ RAW_PSNR: Final = "raw-psnr"
 
 
 def raw_psnr(
+    attack: Attack[Images, InversionTruth],
     found: Images,
     words: str,
     controls: Mapping[str, Images],
-    truth: InversionTruth,
     seed: int,
 ) -> AttackResult:
     """A, in dB, as Fig. 8 of the Selective-FD paper reports reconstructions.
@@ -392,12 +425,13 @@ def raw_psnr(
     that a blurred image without any access beats, to be read beside its controls, the best of
     which is the control. words: the attack and its target.
     """
+    truth = attack.truth
     originals, stream = truth.originals, substream(seed, "leakage")
     without = {n: c for n, made in controls.items() if (c := compare(made, originals, stream))}
     best = max(without, key=lambda name: without[name].a.value)
-    return score_images(
-        Words(RAW_PSNR, f"Raw PSNR ({words})", "PSNR", f"PSNR of the {best}"),
-        replace(found, target=""),
+    result = score_images(
+        attack,
+        replace(found, target="", control_name=f"PSNR of the {best}"),
         originals,
         stream,
         controls=controls,
@@ -406,6 +440,7 @@ def raw_psnr(
         caveats=(f"PSNR to the nearest private image of the class; {best} had no access at all",),
         shown=_one_a_class_beside_originals(found, controls, truth),
     )
+    return replace(result, name=RAW_PSNR, title=f"Raw PSNR ({words})", figure_name="PSNR")
 
 
 def _one_a_class_beside_originals(

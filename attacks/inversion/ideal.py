@@ -8,18 +8,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, pad
 
-from attacks.core.base import Attack, AttackResult, Images, seeded, substream
+from attacks.core.base import (
+    AttackResult,
+    Effort,
+    Images,
+    seeded,
+    substream,
+)
 from attacks.core.fit import UNTAUGHT, Fit, fit, kept_answers, label_function, predict
+from attacks.core.run import Attack, Run
 from attacks.core.view import Capability, LabelFunction, Oracle, Public, View
 from attacks.inversion.gmi import (
     InversionSettings,
     InversionTruth,
+    ModelInversion,
     control_of,
     inversion_controls,
     invert,
     score_inversion,
 )
 from attacks.inversion.prior import Prior
+from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 
 _COUNTS = ("epochs", "batch", "generator_steps", "latent", "channels", "passes")
@@ -472,7 +481,27 @@ class Ideal(Attack[Images, InversionTruth]):
         )
         return cls(prior, chosen, hard, lesson, classes, made)
 
-    def run(self, view: View, seed: int) -> Images:
+    @classmethod
+    def for_data(
+        cls,
+        data: FederatedData,
+        seed: int,
+        effort: Effort = "full",
+    ) -> ModelInversion:
+        """Return GMI on these data: the student is inverted with its prior and controls."""
+        made: ModelInversion = ModelInversion.for_data(data, seed, effort)
+        return made
+
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Steal from what the run's server reads; nobody answers queries after a run."""
+        run.view.require_any(*cls.needs)
+        gmi: ModelInversion = run.shared(cls)
+        settings = QUICK if run.effort == "quick" else DEFAULT
+        search = gmi.settings, gmi.training, gmi.classes, gmi.controls
+        return cls(gmi.prior, settings, *search, truth=gmi.truth)
+
+    def estimate(self, view: View, seed: int) -> Images:
         """The stolen student, and reconstructions by every route."""
         view.require_any(*self.needs)
         public = view.public
@@ -492,14 +521,14 @@ class Ideal(Attack[Images, InversionTruth]):
             asked=theft.asked.images,
         )
 
-    def score(self, estimate: Images, truth: InversionTruth, seed: int) -> AttackResult:
+    def score(self, estimate: Images, seed: int) -> AttackResult:
         """Δ through the public prior, with its interval; the other routes and controls beside."""
         known = self.controls
         stolen = estimate.network
-        details = {} if stolen is None else student_details(stolen, truth, self.teacher)
+        details = {} if stolen is None else student_details(stolen, self.truth, self.teacher)
         against = control_of(known)
         shown = {"attack": estimate, against: known[against], **estimate.others}
-        return score_inversion(self, estimate, truth, seed, known, details, shown)
+        return score_inversion(self, estimate, self.truth, seed, known, details, shown)
 
     def _steal(self, view: View, seed: int) -> Theft:
         """The student: distilled from what was read, and taught on by what may be asked.
@@ -538,7 +567,8 @@ class Ideal(Attack[Images, InversionTruth]):
 class IdealK1(Ideal):
     """Reads: the student is distilled from the ensembles, and nothing can be asked."""
 
-    name, title = "ideal-k1", "IDEAL, reading ensembles"
+    name = "ideal-k1"
+    title = "IDEAL, reading ensembles"
     access = Capability.READ_ENSEMBLES
     needs = (frozenset({access, Capability.PUBLIC_PROXIES}),)
 
@@ -546,7 +576,8 @@ class IdealK1(Ideal):
 class IdealK2(Ideal):
     """Chooses indices: asks about the public proxies nearest to what the generator makes."""
 
-    name, title = "ideal-k2", "IDEAL, choosing proxies"
+    name = "ideal-k2"
+    title = "IDEAL, choosing proxies"
     access = Capability.CHOOSE_INDICES
     needs = (frozenset({access, Capability.PUBLIC_PROXIES}),)
 
@@ -554,6 +585,7 @@ class IdealK2(Ideal):
 class IdealK3(Ideal):
     """Injects: asks about the generated images themselves, as IDEAL does."""
 
-    name, title = "ideal-k3", "IDEAL, injecting images"
+    name = "ideal-k3"
+    title = "IDEAL, injecting images"
     access = Capability.INJECT_PROXIES
     needs = (frozenset({access, Capability.PUBLIC_PROXIES}),)

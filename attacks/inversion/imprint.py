@@ -13,6 +13,7 @@ client can tell a model that is the mean of all from one that is not.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -20,8 +21,9 @@ from torch import Tensor, nn
 
 from attacks.core.base import Images
 from attacks.core.fit import network
+from attacks.core.run import Run, public_of
 from attacks.core.view import Capability, Public, View
-from attacks.inversion.one_update import Lie
+from attacks.inversion.one_update import Lie, SetUp
 from attacks.inversion.updates import (
     FirstLayer,
     Found,
@@ -30,7 +32,7 @@ from attacks.inversion.updates import (
     mean_update,
     split_fixed,
 )
-from attacks.inversion.updates_attack import UpdateInversion, closed_form
+from attacks.inversion.updates_attack import UpdateInversion, closed_form, require_updates
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.protocol.transcript import Float32Array
@@ -105,9 +107,21 @@ class Imprint(UpdateInversion):
     title = "Imprint: records read off a sum, by a model of the server's own"
     needs = (frozenset({Capability.OWN_BROADCAST, Capability.GLOBAL_PARAMETERS}),)
 
+    default = False
+    set_up = SetUp(batch=8)
+
     told: Float32Array | None = field(default=None, repr=False, kw_only=True)
 
-    def run(self, view: View, seed: int) -> Images:  # noqa: ARG002 - a closed form
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Train the set-up with the run's protection, from an imprint."""
+        require_updates(run)
+        public_of(run.data).pixels()
+        lie = lying(cls.set_up.public(run.data, len(run.data.clients)))
+        masks = run.transcript.parameters[-1].uploads is None
+        return cls.of_set_up(run.data, run.seed, private=run.private, masks=masks, lie=lie)
+
+    def estimate(self, view: View, seed: int) -> Images:  # noqa: ARG002 - a closed form
         """One image a record of the cohort; whose it is, stays unknown."""
         view.require_any(*self.needs)
         told = self.told

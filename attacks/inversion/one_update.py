@@ -13,15 +13,8 @@ import torch
 
 from attacks.core.base import Labelled, substream
 from attacks.core.view import Public, View, server_view
+from attacks.inversion.update_truth import Behind, distinct, references
 from attacks.inversion.updates import Recipe, check_explained, newest_draw, readable_updates
-from attacks.inversion.updates_attack import (
-    Behind,
-    UpdateInversion,
-    UpdateInversionOfEight,
-    UpdateMatching,
-    distinct,
-    references,
-)
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.image_sets import IMAGE_SETS, own_shape
 from secure_fd.data.images import Images
@@ -71,11 +64,8 @@ class Story(ServerRole):
 
 @dataclass(frozen=True, slots=True)
 class SetUp:
-    """What trains for one update, and what inverts it. model: of `models.build`. batch: records of
-    its one step.
-    """
+    """What trains for one update. model: of `models.build`. batch: records of its one step."""
 
-    attack: type[UpdateInversion] = UpdateInversion
     model: str = MLP
     batch: int = 1
 
@@ -84,13 +74,13 @@ class SetUp:
         """One local step, which everybody knows."""
         return Recipe(self.batch)
 
-
-SET_UPS: Mapping[str, SetUp] = {
-    "update-inversion": SetUp(),
-    "update-inversion-8": SetUp(UpdateInversionOfEight, batch=8),
-    "update-inversion-cnn": SetUp(UpdateMatching, models.SHARED),
-}
-"""By the name of the attack."""
+    def public(self, data: FederatedData, clients: int) -> Public:
+        """Return what everybody knows, with the network that trains here."""
+        shape = own_shape(data.name)
+        model = f"{self.model}@{'x'.join(map(str, shape))}" if shape else self.model
+        architecture = partial(models.build, model, data.n_classes)
+        known = data.proxies
+        return Public(known.pixels, clients, data.n_classes, architecture, known.labels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,16 +113,14 @@ def one_update(
     clients = [_client(c, recipe if private else None) for c in data.clients[:_CLIENTS]]
     codec = parameter_codec(record_shares([len(client.train) for client in clients]))
     recipe = replace(recipe, shares=codec.shares)
-    shape = own_shape(data.name)
-    model = f"{set_up.model}@{'x'.join(map(str, shape))}" if shape else set_up.model
-    architecture = partial(models.build, model, data.n_classes)
+    public = set_up.public(data, len(clients))
     spent = None
     if private:
         rates = recipe.learning_rate, recipe.batch
         spent = PrivateSGD(private.epsilon, private.delta, _ROUNDS, *rates)
     noise: Random = SeededRandom(seed) if data.name in IMAGE_SETS else os.urandom
     run = Federation(
-        [architecture(seed) for _ in clients],
+        [public.architecture(seed) for _ in clients],
         clients,
         None,
         FedAvg(private=spent, random=noise),
@@ -147,9 +135,6 @@ def one_update(
     if lie:
         run.server.role = Story(run.server.role, at=_ROUNDS - 2, lie=lie)
     run.fit(_ROUNDS)
-    public = Public(
-        data.proxies.pixels, len(clients), data.n_classes, architecture, data.proxies.labels
-    )
     view = server_view(run.transcript, public, told_its_own=lie is not None)
     drawn = newest_records(clients, recipe, _ROUNDS, seed)
     # Noise and a lie hide what was drawn, but a client with one batch has nothing else.

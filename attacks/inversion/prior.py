@@ -1,6 +1,6 @@
 """A generative prior of public images: the WGAN-GP of GMI (Zhang et al., CVPR 2020), scaled."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -136,16 +136,11 @@ class Prior:
         return images
 
 
-def train_prior(
-    images: Tensor,
-    settings: PriorSettings,
-    seed: int,
-    progress: Callable[[float], None] | None = None,
-) -> Prior:
+def train_prior(images: Tensor, settings: PriorSettings, seed: int) -> Prior:
     """Train on public images [N, C, side, side] in [0, 1] alone: WGAN-GP.
 
-    Gradient penalty 10 and Adam betas (.5, .999) as in Gulrajani et al. 2017. progress: callback,
-    share done in [0, 1]. MissingCapabilityError for feature vectors.
+    Gradient penalty 10 and Adam betas (.5, .999) as in Gulrajani et al. 2017.
+    MissingCapabilityError for feature vectors.
     """
     if images.ndim != 4:
         raise MissingCapabilityError("missing proxies that are images: feature vectors have none")
@@ -161,8 +156,6 @@ def train_prior(
             trainer.step_critic(picks)
             if done % settings.critic_steps == 0:
                 trainer.step_generator()
-                if progress is not None:
-                    progress(done / total)
     for trained in (trainer.generator, trainer.critic):
         trained.zero_grad()
         trained.requires_grad_(False).eval()

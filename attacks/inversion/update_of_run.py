@@ -13,10 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.base import Attack, AttackResult, Images, substream
+from attacks.core.base import POSITIVE, AttackResult, Effort, Images, substream
 from attacks.core.images import psnr
+from attacks.core.run import Attack, Run, attack_view, labelled, public_of
 from attacks.core.statistics import mean
 from attacks.core.view import Public, View
+from attacks.inversion.one_update import SetUp, one_update
+from attacks.inversion.update_truth import Behind
 from attacks.inversion.updates import (
     MEAN_UPDATE,
     Recipe,
@@ -28,7 +31,8 @@ from attacks.inversion.updates import (
     readable_updates,
     search,
 )
-from attacks.inversion.updates_attack import Behind, closed_form, guess_owners
+from attacks.inversion.updates_attack import closed_form, guess_owners
+from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError
 
 _SEARCH = Search(iterations=100, restarts=1)
@@ -54,17 +58,31 @@ class UpdateOfRun(Attack[Images, Behind]):
     figure_name = "PSNR"
     control_name = "best image without an update: black, public mean, or mean of a true class"
     needs: ClassVar = (MEAN_UPDATE,)
+    default = True
 
     public: Public
     records: int
 
     @classmethod
-    def prepare(cls, public: Public, records: int) -> Self:
-        """Raise MissingCapabilityError for records that are no images."""
-        public.pixels()
-        return cls(public, records)
+    def for_data(cls, data: FederatedData, seed: int, effort: Effort = "full") -> float:  # noqa: ARG003 - one search
+        """Return the figure on one step of a fully connected network, in clear.
 
-    def run(self, view: View, seed: int) -> Images:
+        Raises:
+            MissingCapabilityError: for records that are no images.
+        """
+        public_of(data).pixels()
+        clear = one_update(SetUp(), data, seed)
+        return attack_view(cls(clear.public, 1, truth=clear.records), clear.view, seed).figure
+
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Read an update of the run; all training records of its client may be behind it."""
+        run.view.require_any(*cls.needs)
+        private = {k: labelled(client.train) for k, client in enumerate(run.data.clients)}
+        least = min(len(own) for own in private.values())
+        return cls(run.public, least, truth=Behind(private, {}), positive=run.shared(cls))
+
+    def estimate(self, view: View, seed: int) -> Images:
         """Return several images an update; MissingCapabilityError where no update is readable."""
         view.require_any(*self.needs)
         newest = _first_readable(view)
@@ -82,10 +100,10 @@ class UpdateOfRun(Attack[Images, Behind]):
         found = search(self.public, updates, labels, Recipe(count), _SEARCH, chance)
         return Images(found.flatten(0, 1), guess_owners(updates))
 
-    def score(self, estimate: Images, truth: Behind, seed: int) -> AttackResult:
+    def score(self, estimate: Images, seed: int) -> AttackResult:
         """Return the PSNR of the best reconstruction of each update, mean over updates."""
         groups = torch.unique(estimate.groups).tolist()
-        behind = {group: truth.records(group) for group in groups}
+        behind = {group: self.truth.records(group) for group in groups}
         best = np.array([psnr(estimate.of(g).images, behind[g].images).max() for g in groups])
         controls = [self._without_access(behind[g].labels, behind[g].images) for g in groups]
         blind = {name: float(np.mean([one[name] for one in controls])) for name in controls[0]}
@@ -108,6 +126,7 @@ class UpdateOfRun(Attack[Images, Behind]):
                 "images_of_an_update": len(estimate.images) / len(groups),
                 "records_of_an_update": float(np.mean(counts)),
                 **{f"{name}: A": value for name, value in blind.items()},
+                **({} if self.positive is None else {POSITIVE: self.positive}),
             },
             caveats=estimate.caveats,
         )

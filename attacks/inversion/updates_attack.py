@@ -1,17 +1,25 @@
 """Inversions of FedAvg's updates, and how close they come to the records behind them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.base import Attack, AttackResult, Images, Labelled, require_disjoint, substream
+from attacks.core.base import (
+    AttackResult,
+    Effort,
+    Images,
+    substream,
+)
 from attacks.core.images import Match, Originals
+from attacks.core.run import Attack, Run, public_of
 from attacks.core.scoring import score_images
 from attacks.core.view import Capability, Public, View
+from attacks.inversion.one_update import Lie, SetUp, one_update
+from attacks.inversion.update_truth import EVERYONE, Behind, UpdateTruth
 from attacks.inversion.updates import (
     CLIENT_UPDATES,
     GREYS,
@@ -31,7 +39,10 @@ from attacks.inversion.updates import (
     readable_updates,
     search,
 )
-from secure_fd.errors import LocalError
+from secure_fd.data.federated import FederatedData
+from secure_fd.errors import LocalError, MissingCapabilityError
+from secure_fd.privacy.dp_sgd import PrivateSGD
+from secure_fd.training import models
 
 
 class Inverse(Protocol):
@@ -48,96 +59,9 @@ class Read(Protocol):
         """Those of the newest round."""
 
 
-EVERYONE = -1
-"""In place of a client: the update is the mean over all of them."""
 GOOD = 20.0
 """dB from which a digit is recognised as the same handwriting."""
 _SHOWN = 10
-_REFERENCES = 32
-"""Held-out records, over all sets, that an update's guesses are compared with, or one set."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Behind:
-    """What stands behind updates. private: by client, the distinct records that it trained on.
-    held_out: by client, one or more sets of records outside all training sets, each class by class
-    as many; or of no client at all, where Δ is not asked for.
-    """
-
-    private: Mapping[int, Labelled] = field(repr=False)
-    held_out: Mapping[int, Sequence[Labelled]] = field(repr=False)
-
-    def __post_init__(self) -> None:
-        for client, ours in self.private.items() if self.held_out else ():
-            if not self.held_out[client]:
-                raise LocalError(f"client {client}: no held-out records")
-            for theirs in self.held_out[client]:
-                if not torch.equal(ours.labels.sort().values, theirs.labels.sort().values):
-                    raise LocalError(f"client {client}: held-out records differ in labels")
-                require_disjoint(ours, theirs)
-
-    def originals(self, groups: Tensor) -> Originals:
-        """The truth about updates of single clients, or of the mean over EVERYONE."""
-        names = torch.unique(groups).tolist()
-        behind = {g: sorted(self.private) if g == EVERYONE else [g] for g in names}
-        known = {g: ks for g, ks in behind.items() if set(ks) <= self.private.keys()}
-        return Originals(
-            {g: _joined(self.private, ks) for g, ks in known.items()},
-            {g: self._sets(ks) for g, ks in known.items()} if self.held_out else {},
-            matched=True,
-        )
-
-    def records(self, group: int) -> Labelled:
-        """The records behind an update."""
-        clients = sorted(self.private) if group == EVERYONE else [group]
-        labels = torch.cat([self.private[k].labels for k in clients])
-        return Labelled(_joined(self.private, clients), labels)
-
-    def _sets(self, clients: Sequence[int]) -> list[Tensor]:
-        """The held-out sets that every one of the clients has, and no more than are needed."""
-        wanted = max(1, _REFERENCES // sum(len(self.private[k]) for k in clients))
-        sets = list(zip(*(self.held_out[k] for k in clients), strict=False))[:wanted]
-        return [torch.cat([part.images for part in parts]) for parts in sets]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class UpdateTruth(Behind):
-    """control: the attack on updates made of other records."""
-
-    control: Images
-
-
-def distinct(records: Labelled) -> Labelled:
-    """The records without repeats of one image, in the order of their first use."""
-    first = {
-        image.numpy().tobytes(): place for place, image in reversed([*enumerate(records.images)])
-    }
-    return records.take(torch.tensor(sorted(first.values())))
-
-
-def references(private: Labelled, pool: Labelled, seed: int) -> tuple[Labelled, ...]:
-    """Sets of the pool's records, each with as many of every class as the private ones have.
-
-    A set of one record is a coarse reference, so small sets come in numbers; sets may share
-    records. Raises LocalError where the pool has too few of a class.
-    """
-    random = torch.Generator().manual_seed(seed)
-    sets = max(1, _REFERENCES // len(private))
-    return tuple(_reference_set(private, pool, random) for _ in range(sets))
-
-
-def _reference_set(private: Labelled, pool: Labelled, random: torch.Generator) -> Labelled:
-    chosen = []
-    for c, wanted in zip(*torch.unique(private.labels, return_counts=True), strict=True):
-        found = (pool.labels == c).nonzero()[:, 0]
-        if len(found) < wanted:
-            raise LocalError(f"held-out: {len(found)} of class {int(c)}, but {int(wanted)} needed")
-        chosen.append(found[torch.randperm(len(found), generator=random)[:wanted]])
-    return pool.take(torch.cat(chosen))
-
-
-def _joined(records: Mapping[int, Labelled], clients: Sequence[int]) -> Tensor:
-    return torch.cat([records[client].images for client in clients])
 
 
 def _exactness(found: Sequence[Match]) -> dict[str, float]:
@@ -194,7 +118,7 @@ def _pictures(found: Sequence[Match], control: Sequence[Match]) -> dict[str, Ten
 _ON_RECORDS = "Δ compares with held-out records of the same classes; 120 dB stands for equality"
 _STEPS = "several local steps are read as one gradient: the closed form then is approximate"
 _PADDED = "records that nothing was read of are guessed to be the public mean"
-_RECIPE, _EIGHT = Recipe(batch=1), Recipe(batch=8)
+_RECIPE = Recipe(batch=1)
 _HALF_A_GREY = 0.5 / GREYS
 _SHORT = Search(iterations=300, restarts=1)
 _OF_A_COHORT = "finds records of the cohort; a match does not say whose they are"
@@ -208,7 +132,8 @@ class UpdateInversion(Attack[Images, Behind]):
     Under masks on the cohort's mean update. public: its architecture starts with a fully connected
     layer, where nothing is searched. recipe: how clients train, which is public. settings: of a
     search by gradient matching, for any architecture, with labels inferred from the update itself.
-    read: which updates of a view are inverted.
+    read: which updates of a view are inverted. set_up: what trains in place of the run. found: the
+    estimate, where it was made for all runs.
     """
 
     name = "update-inversion"
@@ -216,19 +141,67 @@ class UpdateInversion(Attack[Images, Behind]):
     figure_name = "PSNR"
     control_name = "best image without an update: black, public mean, or mean of the true class"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (MEAN_UPDATE,)
+    default = True
     read: ClassVar[Read] = staticmethod(readable_updates)
+    set_up: ClassVar[SetUp] = SetUp()
 
     public: Public
     recipe: Recipe = _RECIPE
     settings: Search | None = None
+    found: Images | None = field(default=None, repr=False, kw_only=True)
 
     @classmethod
-    def prepare(cls, public: Public, *settings: Any, **named: Any) -> Self:  # noqa: ANN401 - as the base
-        """The recipe, and the settings of a search."""
-        return cls(public, *settings, **named)
+    def for_data(
+        cls,
+        data: FederatedData,
+        seed: int,
+        effort: Effort = "full",  # noqa: ARG003 - one search for all
+    ) -> Self:
+        """Return the attack on the set-up in clear: positive control, and all of a plain run.
 
-    def run(self, view: View, seed: int) -> Images:
+        Raises:
+            MissingCapabilityError: for records that are no images.
+        """
+        public_of(data).pixels()
+        made = cls.of_set_up(data, seed)
+        found = made.estimate(_view_of(made), seed)
+        figure = made.score(found, seed).figure
+        return replace(made, view=None, found=found, positive=figure)
+
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Train the set-up with the run's protection; the run itself must show updates."""
+        require_updates(run)
+        private, masks = run.private, run.transcript.parameters[-1].uploads is None
+        if private and cls.set_up.batch > 1:
+            raise MissingCapabilityError(
+                "noise hides more of many records than of one, which is shown"
+            )
+        clear: Self = run.shared(cls)
+        if not (private or masks):
+            return clear
+        made = cls.of_set_up(run.data, run.seed, private=private, masks=masks)
+        return replace(made, positive=clear.positive)
+
+    @classmethod
+    def of_set_up(
+        cls,
+        data: FederatedData,
+        seed: int,
+        *,
+        private: PrivateSGD | None = None,
+        masks: bool = False,
+        lie: Lie | None = None,
+    ) -> Self:
+        """Return the attack on one update of its own set-up, with the records behind it."""
+        made = one_update(cls.set_up, data, seed, private=private, masks=masks, lie=lie)
+        recipe = cls.set_up.recipe
+        return cls(made.public, recipe, view=made.view, truth=made.records, caveats=made.caveats)
+
+    def estimate(self, view: View, seed: int) -> Images:
         """One image a record. MissingCapabilityError where the view has no update to read."""
+        if self.found is not None:
+            return self.found
         view.require_any(*self.needs)
         updates = self.read(view, self.recipe)
         if self.settings is not None:
@@ -242,19 +215,23 @@ class UpdateInversion(Attack[Images, Behind]):
             return found
         return replace(found, target=f"mean of {clients}", caveats=(_OF_A_COHORT,))
 
-    def score(self, estimate: Images, truth: Behind, seed: int) -> AttackResult:
+    def score(self, estimate: Images, seed: int) -> AttackResult:
         """Mean PSNR of the records behind the updates, each with a guess of its own.
 
         In the details: Δ, the share of exact ones, all pixels right in 8 bits, and A_H.
         """
-        originals = truth.originals(estimate.groups)
+        return self.score_images_of(estimate, seed)
+
+    def score_images_of(self, estimate: Images, seed: int) -> AttackResult:
+        """The same, for a subclass that scores otherwise too."""
+        originals = self.truth.originals(estimate.groups)
         errors = np.concatenate([m.errors for m in originals.matches(estimate)])
         made = score_images(
             self,
             estimate,
             originals,
             substream(seed, "records"),
-            controls=_without_access(estimate, truth, self.public),
+            controls=_without_access(estimate, self.truth, self.public),
             literal=True,
             details={"share_exact": float((errors < _HALF_A_GREY).mean())},
             caveats=(_NOT_ITS_OWN, "120 dB stands for equality"),
@@ -263,14 +240,25 @@ class UpdateInversion(Attack[Images, Behind]):
         return replace(made, details=kept, images=None)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+def require_updates(run: Run) -> None:
+    """Raise MissingCapabilityError where no parameters cross the boundary of a run."""
+    if not run.transcript.parameters:
+        raise MissingCapabilityError("missing an update: no parameters cross the boundary (server)")
+
+
+def _view_of(made: UpdateInversion) -> View:
+    if made.view is None:
+        raise LocalError(f"{made.name}: it has no set-up")
+    return made.view
+
+
 class UpdateInversionOfEight(UpdateInversion):
     """The closed form on updates of one local step on eight records each."""
 
     name = "update-inversion-8"
     title = "Inversion of one update: a fully connected network, eight records a step"
-
-    recipe: Recipe = _EIGHT
+    default = True
+    set_up = SetUp(batch=8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -280,7 +268,9 @@ class UpdateMatching(UpdateInversion):
     name = "update-inversion-cnn"
     title = "Inversion of one update: a convolutional network, one record a step"
     needs = CLIENT_UPDATES
+    default = True
     read = staticmethod(client_updates)
+    set_up = SetUp(models.SHARED)
 
     settings: Search | None = _SHORT
 
@@ -288,19 +278,27 @@ class UpdateMatching(UpdateInversion):
 class AnalyticInversion(UpdateInversion):
     """The closed form on every readable client's update, scored beside held-out records."""
 
-    name, title = "gradient-analytic", "Closed-form inversion of a client's update"
+    name = "gradient-analytic"
+    title = "Closed-form inversion of a client's update"
     figure_name = "Δ PSNR"
     control_name = "Δ of the same attack on updates made of held-out records"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = CLIENT_UPDATES
+    default = False
     read = staticmethod(client_updates)
 
-    @property
-    def caveats(self) -> tuple[str, ...]:
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Refuse: the control needs updates made of other records."""
+        run.view.require_any(*cls.needs)
+        raise MissingCapabilityError("missing updates made of held-out records, the control")
+
+    def notes(self) -> tuple[str, ...]:
         """What a reader must know of the attack."""
         return (_ON_RECORDS, _PADDED, *([_STEPS] if self.recipe.steps > 1 else []))
 
-    def score(self, estimate: Images, truth: Behind, seed: int) -> AttackResult:
+    def score(self, estimate: Images, seed: int) -> AttackResult:
         """Δ with its interval; exactness, and the same figures for every control."""
+        truth = self.truth
         if not isinstance(truth, UpdateTruth):
             raise LocalError("truth: it lacks the attack on updates made of other records")
         originals = truth.originals(estimate.groups)
@@ -315,7 +313,7 @@ class AnalyticInversion(UpdateInversion):
             controls={"control": truth.control, **without},
             against="control",
             details=_exactness(found) | _certainty(estimate, originals),
-            caveats=(*self.caveats, *estimate.caveats, *alone),
+            caveats=(*self.notes(), *estimate.caveats, *alone),
             shown=_pictures(found, others),
         )
 
@@ -326,7 +324,8 @@ class MeanInversion(AnalyticInversion):
     Whoever holds the global model can run it, a curious client included.
     """
 
-    name, title = "gradient-mean", "Closed-form inversion of the mean update"
+    name = "gradient-mean"
+    title = "Closed-form inversion of the mean update"
     needs = (MEAN_UPDATE,)
     read = staticmethod(mean_update)
 
@@ -335,12 +334,12 @@ class MeanInversion(AnalyticInversion):
 class OptimisedInversion(AnalyticInversion):
     """Gradient matching on every readable client's update, for any architecture."""
 
-    name, title = "gradient-optimised", "Gradient matching of a client's update"
+    name = "gradient-optimised"
+    title = "Gradient matching of a client's update"
 
     settings: Search | None = field(default_factory=Search)
 
-    @property
-    def caveats(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         """What the search and its start add to the figure."""
         return (
             _ON_RECORDS,

@@ -21,8 +21,15 @@ from scipy.stats import norm
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from attacks.core.base import AttackResult, FloatArray, Labelled, Scores, substream
+from attacks.core.base import (
+    AttackResult,
+    FloatArray,
+    Labelled,
+    Scores,
+    substream,
+)
 from attacks.core.fit import label_function
+from attacks.core.run import SumNoise
 from attacks.core.scoring import score_scores
 from attacks.core.view import (
     Capability,
@@ -46,8 +53,7 @@ from attacks.membership.shadows import (
     play_all,
     shrunk_ratio,
 )
-from attacks.server.class_sums import SumNoise
-from attacks.server.tracing import Tracing
+from attacks.membership.tracing import Tracing
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, MissingCapabilityError, SecureFDError
 from secure_fd.protocol.transcript import Transcript
@@ -100,7 +106,7 @@ class TracedLiRA(ShadowAttack):
 
     def observe(self, view: View, seed: int) -> FloatArray:
         """[N] deviations above public images of the class."""
-        return Tracing(self.candidates, self.noise).run(view, seed).values
+        return Tracing(self.candidates, self.noise).estimate(view, seed).values
 
     def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
         """The likelihood ratio with differences shrunk."""

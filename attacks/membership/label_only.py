@@ -6,19 +6,48 @@ networks of one run, without shadow runs.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import affine_grid, grid_sample
 
-from attacks.core.base import Attack, AttackResult, BoolArray, FloatArray, Labelled, Scores
+from attacks.core.base import (
+    AttackResult,
+    BoolArray,
+    Challenge,
+    Effort,
+    FloatArray,
+    Labelled,
+    Scores,
+    draw_challenge,
+    match_classes,
+    pooled,
+    substream,
+)
+from attacks.core.fit import label_function
+from attacks.core.run import REFERENCES, Attack, Run, attack_view, labelled, public_of
 from attacks.core.scoring import score_scores
-from attacks.core.view import Capability, LabelFunction, Public, View
-from secure_fd.errors import ConfigurationError
+from attacks.core.view import (
+    Capability,
+    LabelFunction,
+    LabelOracle,
+    Oracle,
+    Public,
+    View,
+    outsider_view,
+    server_view,
+)
+from attacks.membership import overfitted
+from secure_fd.data.federated import FederatedData
+from secure_fd.errors import ConfigurationError, MissingCapabilityError
+from secure_fd.methods.pooled_heads import PublicHead
+from secure_fd.protocol.transcript import Transcript
+from secure_fd.selection.density_ratio import shared_reference
 from secure_fd.votes.codec import IntArray
 
 BitArray = NDArray[np.uint8]
@@ -106,11 +135,14 @@ class LabelOnlyGap(Attack[Scores, BoolArray]):
     candidates: Labelled
 
     @classmethod
-    def prepare(cls, public: Public, candidates: Labelled) -> Self:  # noqa: ARG003 - nothing public is used
-        """Return the attack on these candidates."""
-        return cls(candidates)
+    def for_run(cls, run: Run) -> Self:
+        """Members of all clients against as many held-out records of each class."""
+        run.view.require_any(*cls.needs)
+        sides = match_classes(run.members, run.held_out, run.seed, REFERENCES)
+        challenge = draw_challenge(*sides, run.seed)
+        return cls(challenge.candidates, truth=challenge.is_member)
 
-    def run(self, view: View, seed: int) -> Scores:  # noqa: ARG002 - nothing is drawn
+    def estimate(self, view: View, seed: int) -> Scores:  # noqa: ARG002 - nothing is drawn
         """Ask one query a candidate. Raises BudgetError where the oracle's budget ends."""
         view.require_any(*self.needs)
         oracle = view.oracle(Capability.QUERY_FINAL_MODEL)
@@ -125,14 +157,17 @@ class LabelOnlyGap(Attack[Scores, BoolArray]):
             caveats=(_CONSTANT,) if len(np.unique(answers.numpy())) == 1 else (),
         )
 
-    def score(self, estimate: Scores, truth: BoolArray, seed: int) -> AttackResult:
+    def score(self, estimate: Scores, seed: int) -> AttackResult:
         """Return the AUC with its interval; truth: [N] of the challenge of the candidates."""
-        return score_scores(self, estimate, truth, seed)
+        return score_scores(self, estimate, self.truth, seed)
 
 
 SIGMAS = (0.2, 0.4)
 """Deviations of the noise of `FinalLabels`, each on this many copies."""
 _COPIES = 4
+MEMBERS = 20
+"""Of a client, where its own network or messages are asked about."""
+_UNCAPPED, _NEVER = 1_000_000, 1e-30
 _ROTATION, _SHIFT = 3, 1
 
 
@@ -149,8 +184,57 @@ class FinalLabels(LabelOnlyGap):
 
     name = "label-only"
     title = "Label-only membership, without shadow runs"
+    default = True
 
-    def run(self, view: View, seed: int) -> Scores:
+    asked: Mapping[int, tuple[Labelled, View]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def for_data(cls, data: FederatedData, seed: int, effort: Effort = "full") -> float:  # noqa: ARG003 - one size
+        """Return the AUC on overfitted clients."""
+        public, posed = public_of(data), overfitted.drawn_from(data, seed)
+        networks = overfitted.networks(public, posed, seed)
+        made = cls.of_networks(public, posed, networks)
+        return attack_view(made, made.view or server_view(Transcript(1), public), seed).figure
+
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Ask each client's final network about its own records among held-out ones."""
+        networks = deployed(run.transcript, run.data.proxies.pixels, run.networks)
+        if not networks:
+            raise MissingCapabilityError("missing final networks")
+        challenges = few_of_each(run.data, run.seed, MEMBERS)
+        made = cls.of_networks(run.public, challenges, networks)
+        return replace(made, positive=run.shared(cls))
+
+    @classmethod
+    def of_networks(
+        cls, public: Public, challenges: Mapping[int, Challenge], networks: Sequence[nn.Module]
+    ) -> Self:
+        """Return the attack on each client's candidates at its own network."""
+        asked = {}
+        for k, each in challenges.items():
+            oracle = LabelOracle(label_function(networks[k]), _UNCAPPED)
+            held: dict[Capability, Oracle] = {Capability.QUERY_FINAL_MODEL: oracle}
+            view = outsider_view(Transcript(public.n_clients), public, held)
+            asked[k] = each.candidates, view
+        inside = np.concatenate([each.is_member for each in challenges.values()])
+        own, view = next(iter(asked.values()))
+        return cls(own, asked=asked, truth=inside, view=view)
+
+    def estimate(self, view: View, seed: int) -> Scores:
+        """Ask for the labels of all copies, client by client where there are several."""
+        if not self.asked:
+            return self._ask(view, seed)
+        return pooled(
+            [
+                replace(self, candidates=own, asked={}).estimate(
+                    one, substream(seed, f"client {k}")
+                )
+                for k, (own, one) in self.asked.items()
+            ]
+        )
+
+    def _ask(self, view: View, seed: int) -> Scores:
         """Ask for the labels of all copies. Raises BudgetError where the oracle's budget ends."""
         view.require_any(*self.needs)
         ask, own = view.oracle(Capability.QUERY_FINAL_MODEL), self.candidates
@@ -163,6 +247,66 @@ class FinalLabels(LabelOnlyGap):
             scores += np.mean(copies, axis=0)
         values = less_class_mean(scores, own.labels.numpy())
         return Scores(values, right=right, queries=ask.queries - before)
+
+
+class HeadNetwork(nn.Module):
+    """A head on public features, which answers as a network: images -> logits."""
+
+    def __init__(self, head: PublicHead) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, images: Tensor) -> Tensor:
+        """[N, C] logarithms of its probabilities."""
+        answers = torch.from_numpy(self.head.answers(overfitted.as_images(images)))
+        return answers.clamp(min=_NEVER).log().float()
+
+
+def deployed(
+    transcript: Transcript, proxies: Tensor, networks: Sequence[nn.Module]
+) -> list[nn.Module]:
+    """Return what each client answers with in the end: the last head where there are heads."""
+    if not transcript.heads or transcript.features is None:
+        return list(networks)
+    reference = shared_reference(proxies, transcript.features)
+    last = transcript.heads[-1].result.astype(np.float64).reshape(reference.n_features, -1)
+    head = HeadNetwork(PublicHead(reference.public, reference.fourier, last))
+    return [head] * transcript.n_clients
+
+
+def few_of_each(data: FederatedData, seed: int, members: int) -> dict[int, Challenge]:
+    """So many members of a client in all, at most; one a class at least."""
+    most = max(1, members // max(len(client.classes) for client in data.clients))
+    return challenges_of(data, seed, most)
+
+
+def challenges_of(data: FederatedData, seed: int, most: int | None) -> dict[int, Challenge]:
+    """For each client its own records and, class by class, its share of the held-out ones.
+
+    Raises MissingCapabilityError where no client has a share.
+    """
+    made = {}
+    for k, (client, share) in enumerate(zip(data.clients, _deal(data), strict=True)):
+        if len(share):
+            members, outside = match_classes(
+                labelled(client.train), labelled(data.held_out[share]), seed + k, most
+            )
+            made[k] = draw_challenge(members, outside, seed + k)
+    if not made:
+        raise MissingCapabilityError("missing held-out records of the classes that clients hold")
+    return made
+
+
+def _deal(data: FederatedData) -> list[Tensor]:
+    """Held-out indices by client: each class is dealt in turn to the clients that hold it."""
+    dealt: list[list[int]] = [[] for _ in data.clients]
+    for c in range(data.n_classes):
+        holders = [k for k, client in enumerate(data.clients) if c in client.classes]
+        found = (data.held_out.labels == c).nonzero()[:, 0].tolist()
+        for position, index in enumerate(found):
+            if holders:
+                dealt[holders[position % len(holders)]].append(index)
+    return [torch.tensor(part, dtype=torch.int64) for part in dealt]
 
 
 def less_class_mean(scores: FloatArray, labels: IntArray) -> FloatArray:

@@ -13,10 +13,18 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from attacks.core.base import Challenge, Labelled, draw_challenge, match_classes, seeded, substream
+from attacks.core.base import (
+    Challenge,
+    Labelled,
+    draw_challenge,
+    match_classes,
+    seeded,
+    substream,
+)
+from attacks.core.run import labelled
 from attacks.core.view import Public, View, server_view
-from secure_fd.data.federated import ClientData
-from secure_fd.data.images import Images
+from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.base import Method
 from secure_fd.methods.fedavg import FedAvg
@@ -32,6 +40,8 @@ from secure_fd.training.recipes import SGD, Schedule
 CLIENTS: Final = 4
 _OF_A_CLASS: Final = 3
 """Records of a client."""
+_RECORDS: Final = 12
+"""Of a client in all, about, of the records of a run."""
 _HIDDEN: Final = 64
 STEPS: Final = 20
 _FEDAVG: Final = Schedule(local_steps=STEPS, proxy_steps=0, sgd=SGD(0.1, local_batch=16))
@@ -60,6 +70,13 @@ def posed(
         own, others = (side.take(torch.arange(k, len(side), CLIENTS)) for side in both)
         found[k] = draw_challenge(own, others, substream(seed, f"client {k}"))
     return found
+
+
+def drawn_from(data: FederatedData, seed: int) -> dict[int, Challenge]:
+    """The same, of the records of a run."""
+    members = labelled(concatenate([client.train for client in data.clients]))
+    few = max(1, _RECORDS // data.n_classes)
+    return posed(members, labelled(data.held_out), seed, few)
 
 
 def updates(

@@ -13,8 +13,8 @@ after Zhu et al., "Evaluating Membership Inference Attacks and Defenses in Feder
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -22,12 +22,23 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy, normalize
 
-from attacks.core.base import Attack, AttackResult, BoolArray, FloatArray, Labelled, Scores
+from attacks.core.base import (
+    AttackResult,
+    BoolArray,
+    FloatArray,
+    Labelled,
+    Scores,
+)
 from attacks.core.fit import network, on_device
+from attacks.core.run import Attack, Run, attack_view, public_of
 from attacks.core.scoring import score_scores
 from attacks.core.view import Capability, Public, View
-from attacks.membership.label_only import less_class_mean
+from attacks.membership import overfitted
+from attacks.membership.label_only import MEMBERS, few_of_each, less_class_mean
 from attacks.membership.shadows import mean_votes, neighbours
+from attacks.membership.tracing import Traced, Tracing
+from secure_fd.cache import freed_with_owner
+from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.protocol.transcript import Float32Array
 from secure_fd.votes.codec import IntArray
@@ -35,7 +46,7 @@ from secure_fd.votes.codec import IntArray
 UPDATES, VOTES = "each client's updates", "each client's votes"
 SUMMED_UPDATES, SUMMED_VOTES = "mean updates of all clients", "sums of all clients' votes"
 CLASS_SUMS = "class sums"
-"""Read by `attacks.server.tracing` instead."""
+"""Read by `attacks.membership.tracing` instead."""
 IN_CLEAR: Mapping[str, str] = {SUMMED_UPDATES: UPDATES, SUMMED_VOTES: VOTES}
 """The reading without masks, for each reading of sums."""
 ROUNDS = 4
@@ -66,6 +77,7 @@ class ServerMembers(Attack[Scores, BoolArray]):
 
     name = "server-members"
     title = "Membership, without shadow runs"
+    default = True
     figure_name = "AUC"
     control_name = "AUC of a coin"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (
@@ -82,7 +94,23 @@ class ServerMembers(Attack[Scores, BoolArray]):
         """Find the k nearest proxies of each candidate."""
         return cls(candidates, {c: neighbours(public, own, k) for c, own in candidates.items()})
 
-    def run(self, view: View, seed: int) -> Scores:  # noqa: ARG002 - nothing is drawn
+    @classmethod
+    def for_run(cls, run: Run) -> Attack[Any, Any]:  # type: ignore[override]  # class sums are traced
+        """Each client's own records among held-out ones; class sums are traced instead."""
+        view = run.view
+        if Tracing.needs[0] <= view.capabilities:
+            return _TracedMembers.for_run(run)
+        view.require_any(*cls.needs)
+        challenges = few_of_each(run.data, run.seed, MEMBERS)
+        candidates = {k: challenge.candidates for k, challenge in challenges.items()}
+        read = read_as(view)
+        return replace(
+            cls.prepare(run.public, candidates),
+            truth=np.concatenate([each.is_member for each in challenges.values()]),
+            positive=overfitted_area(run.data, run.seed, IN_CLEAR.get(read, read)),
+        )
+
+    def estimate(self, view: View, seed: int) -> Scores:  # noqa: ARG002 - nothing is drawn
         """Score each candidate; MissingCapabilityError where the server reads nothing."""
         view.require_any(*self.needs)
         read = read_as(view)
@@ -93,9 +121,30 @@ class ServerMembers(Attack[Scores, BoolArray]):
         caveats = (_NO_PEER,) if read in IN_CLEAR else ()
         return Scores(np.concatenate(each), target=read, caveats=caveats)
 
-    def score(self, estimate: Scores, truth: BoolArray, seed: int) -> AttackResult:
+    def score(self, estimate: Scores, seed: int) -> AttackResult:
         """Return the AUC with its interval. truth: [N] members, in the order of `candidates`."""
-        return score_scores(self, estimate, truth, seed)
+        return score_scores(self, estimate, self.truth, seed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TracedMembers(Tracing):
+    """Tracing under the name of this attack."""
+
+    def score(self, estimate: Traced, seed: int) -> AttackResult:
+        """The result of tracing, which names what was read."""
+        found = Tracing.score(self, estimate, seed)
+        title = f"{ServerMembers.title} ({CLASS_SUMS})"
+        return replace(found, name=ServerMembers.name, title=title)
+
+
+@freed_with_owner
+def overfitted_area(data: FederatedData, seed: int, read: str) -> float:
+    """Return the AUC of the same attack on overfitted clients, all in clear."""
+    public, posed = public_of(data), overfitted.drawn_from(data, seed)
+    made = ServerMembers.prepare(public, {k: each.candidates for k, each in posed.items()})
+    shown = overfitted.updates if read == UPDATES else overfitted.votes
+    inside = np.concatenate([each.is_member for each in posed.values()])
+    return attack_view(made.with_truth(inside), shown(public, posed, seed), seed).figure
 
 
 def read_as(view: View) -> str:

@@ -10,11 +10,18 @@ import torch
 from scipy.linalg import solve
 from torch import Tensor
 
-from attacks.core.base import Attack, AttackResult, BoolArray, FloatArray, Labelled, Scores
+from attacks.core.base import (
+    AttackResult,
+    BoolArray,
+    FloatArray,
+    Labelled,
+    Scores,
+)
 from attacks.core.fit import network
+from attacks.core.run import Attack, Run
 from attacks.core.scoring import score_scores
 from attacks.core.view import Capability, Public, View
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.methods.survey import BOUND
 from secure_fd.protocol.transcript import Float32Array, ObservedVotes
 from secure_fd.selection.density_ratio import ReferenceSettings, shared_reference
@@ -220,6 +227,13 @@ class ShadowAttack(Attack[Scores, BoolArray]):
     client: int | None = None
     shadows: Shadows | None = field(default=None, repr=False)
 
+    @classmethod
+    def for_run(cls, run: Run) -> Self:  # noqa: ARG003 - one run has no shadow
+        """Refuse: one finished run has no shadow runs."""
+        raise MissingCapabilityError(
+            "missing shadow runs of the same protocol, which a LeakageGame plays"
+        )
+
     @abstractmethod
     def observe(self, view: View, seed: int) -> FloatArray:
         """[M, ...] the signal of a run. MissingCapabilityError where the view has too little."""
@@ -235,7 +249,7 @@ class ShadowAttack(Attack[Scores, BoolArray]):
             raise LocalError(f"{self.name}: it reads what one client sent; name the client")
         return self.client
 
-    def run(self, view: View, seed: int) -> Scores:
+    def estimate(self, view: View, seed: int) -> Scores:
         """Scores of the candidates; LocalError without shadows."""
         if self.shadows is None:
             raise LocalError(f"{self.name}: it has no shadows; give it some")
@@ -243,9 +257,9 @@ class ShadowAttack(Attack[Scores, BoolArray]):
         scores = self.judge(self.observe(view, seed), self.shadows)
         return Scores(scores, queries=asked(view) - before)
 
-    def score(self, estimate: Scores, truth: BoolArray, seed: int) -> AttackResult:
+    def score(self, estimate: Scores, seed: int) -> AttackResult:
         """AUC; truth: [R, N] who was inside, of the game that `play_all` was given, or [N]."""
-        return score_scores(self, estimate, truth, seed)
+        return score_scores(self, estimate, self.truth, seed)
 
 
 def asked(view: View) -> int:

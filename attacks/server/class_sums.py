@@ -3,7 +3,8 @@
 Clients of pooled heads share, class by class, the sum of phi(x) over their records: a block. In
 clear a server reads the blocks of every client, under masks those of all clients together; where
 one client holds a class, the two are the same. Later sums are of phi(x) (1[y = c] - phi(x)^T v_c),
-v the head that was sent before, which everybody knows. Who is in a block: `attacks.server.tracing`.
+v the head that was sent before, which everybody knows. Who is in a block:
+`attacks.membership.tracing`.
 """
 
 from collections.abc import Mapping
@@ -13,11 +14,9 @@ from typing import Final, Self
 import numpy as np
 
 from attacks.core.base import FloatArray
-from attacks.core.statistics import Claim
+from attacks.core.run import SumNoise
 from attacks.core.view import Capability, View
 from secure_fd.errors import MissingCapabilityError
-from secure_fd.privacy.calibration import epsilon
-from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.protocol.transcript import ObservedParameters
 from secure_fd.selection.density_ratio import (
     ProxyReference,
@@ -39,38 +38,13 @@ NEEDS: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SumNoise:
-    """What is public of the noise in pooled sums.
+def of_block(noise: SumNoise | None, classes: int) -> float:
+    """Variance of an entry for each record of a usual block: what a ridge has to cover.
 
-    deviation: of an entry of a sum over all records, where a record moves the sum by 1 in L2.
-    records: of all clients. claim: of the unit, for all of its sums.
-
+    >>> from attacks.core.statistics import Claim
     >>> of_block(SumNoise(2.0, 4000, Claim(4.0, 1e-5, 1.1)), 10)
     0.01
     """
-
-    deviation: float
-    records: int
-    claim: Claim
-
-    @classmethod
-    def of(cls, unit: PooledRecordUnit) -> Self | None:
-        """Of all clients' shares, as the server reads them; None of a unit without noise.
-
-        The claim counts on the honest clients' shares alone, and adds up the sums.
-        """
-        if unit.noiseless:
-            return None
-        plan = unit.plan
-        everybody = float(plan.noise * np.sqrt(plan.clients / plan.honest))
-        noise = float(plan.noise / np.sqrt(plan.sums))
-        claim = Claim(epsilon(plan, unit.delta), unit.delta, noise)
-        return cls(everybody, sum(unit.records), claim)
-
-
-def of_block(noise: SumNoise | None, classes: int) -> float:
-    """Variance of an entry for each record of a usual block: what a ridge has to cover."""
     return 0.0 if noise is None else noise.deviation**2 * classes / noise.records
 
 

@@ -3,19 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Self
 
 import numpy as np
 
 from attacks.core.base import (
     ABSTAIN,
     NEVER,
-    Attack,
     AttackResult,
     BoolArray,
     Distributions,
     FloatArray,
     substream,
 )
+from attacks.core.run import Attack, Run
 from attacks.core.scoring import right_by_group, score_distributions
 from attacks.core.view import Capability, View
 from attacks.server.votes import (
@@ -26,8 +27,10 @@ from attacks.server.votes import (
     named,
     newest,
     require_same_rounds,
+    said_in_clear,
     summed,
 )
+from secure_fd.errors import MissingCapabilityError
 from secure_fd.protocol.transcript import ObservedVotes
 from secure_fd.votes.codec import IntArray
 
@@ -46,7 +49,20 @@ class Differencing(Attack[Distributions, Sequence[Said]]):
     control_name = "votes of each sum given to its clients at random"
     needs = (frozenset({Capability.READ_SUMS}),)
 
-    def run(self, view: View, seed: int) -> Distributions:
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Read all sums of the run; the truth is in the uploads, where they are in clear.
+
+        Raises:
+            MissingCapabilityError: if masks hide the uploads. Only a run that records them
+                (`attacks.server.votes.Recorder`) can be scored then.
+        """
+        rounds = [seen for seen in run.transcript.distillation if seen.total is not None]
+        if any(seen.uploads is None for seen in rounds):
+            raise MissingCapabilityError("missing each client's votes, which score this attack")
+        return cls(truth=[said_in_clear(seen) for seen in rounds])
+
+    def estimate(self, view: View, seed: int) -> Distributions:
         """The votes that differences show."""
         view.require_any(*self.needs)
         shape = (view.public.n_clients, len(view.public.proxies))
@@ -92,11 +108,12 @@ class Differencing(Attack[Distributions, Sequence[Said]]):
             ),
         )
 
-    def score(self, estimate: Distributions, truth: Sequence[Said], seed: int) -> AttackResult:
+    def score(self, estimate: Distributions, seed: int) -> AttackResult:
         """Share of the (client, proxy) votes, before any noise, that are recovered.
 
         A client's last vote about a proxy is the truth of the pair.
         """
+        truth = self.truth
         require_same_rounds(truth, int(estimate.details["sums"]))
         claims, guess = (rows.astype(np.int64) for rows in (estimate.rows, estimate.guess))
         shown = estimate.others[_SHOWN].rows.astype(np.int64)

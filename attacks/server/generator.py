@@ -18,14 +18,16 @@ import torch
 from torch import Tensor
 
 from attacks.core.base import (
-    Attack,
     AttackResult,
     BoolArray,
     FloatArray,
     Labelled,
     Scores,
+    draw_challenge,
+    match_classes,
     substream,
 )
+from attacks.core.run import REFERENCES, Attack, Run
 from attacks.core.scoring import score_scores
 from attacks.core.statistics import auc, rank
 from attacks.core.view import Capability, Public, View
@@ -35,7 +37,7 @@ from secure_fd.methods.generator import AdversarialSettings, AdversarialTrainer,
 from secure_fd.training import models
 
 NEEDS = (frozenset({Capability.HOLD_GENERATOR, Capability.PUBLIC_PROXIES}),)
-LESSON = 1000
+LESSON, _QUICK_LESSON = 1000, 50
 """Steps of the generator of public records, whose discriminator starts as the clients' do."""
 _AT_ONCE = 2000
 """Samples whose distances are computed together."""
@@ -166,7 +168,22 @@ class GeneratorMembership(Attack[Scores, BoolArray]):
         away = nearest_made(other, own, chosen, substream(seed, "control samples"))
         return cls(candidates, adversarial, chosen, difficulty, difficulty - away)
 
-    def run(self, view: View, seed: int) -> Scores:
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Members and held-out records by class, as `REFERENCES` caps them."""
+        run.view.require_any(*cls.needs)
+        if run.adversarial is None:
+            allowed = "give the settings of the method's generator"
+            raise ConfigurationError("adversarial", None, allowed)
+        sides = match_classes(run.members, run.held_out, run.seed, REFERENCES)
+        challenge = draw_challenge(*sides, run.seed)
+        lesson = _QUICK_LESSON if run.effort == "quick" else LESSON
+        made = cls.prepare(
+            run.public, challenge.candidates, run.adversarial, run.seed, lesson=lesson
+        )
+        return made.with_truth(challenge.is_member)
+
+    def estimate(self, view: View, seed: int) -> Scores:
         """Scores of the candidates; MissingCapabilityError where no generator is held."""
         shape = tuple(self.candidates.images.shape[1:])
         generator = held_generator(view, shape, self.adversarial)
@@ -178,8 +195,9 @@ class GeneratorMembership(Attack[Scores, BoolArray]):
         }
         return Scores(self.difficulty - away, control=self.control, details=details)
 
-    def score(self, estimate: Scores, truth: BoolArray, seed: int) -> AttackResult:
+    def score(self, estimate: Scores, seed: int) -> AttackResult:
         """AUC; in the details that without calibration. truth: [N]."""
+        truth = self.truth
         away = self.difficulty - estimate.values
         plain = rank(-away[truth], -away[~truth], substream(seed, "plain ties"))
         area = auc(plain, substream(seed, "plain area"))

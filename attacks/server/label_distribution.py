@@ -9,19 +9,34 @@ labels y. Class sums of public features say it outright.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import nnls
+from torch import nn
 
-from attacks.core.base import Attack, AttackResult, BoolArray, Distributions, FloatArray
+from attacks.core.base import (
+    AttackResult,
+    BoolArray,
+    Distributions,
+    Effort,
+    FloatArray,
+    seeded,
+)
+from attacks.core.run import Attack, Run, attack_view, histograms, public_of
 from attacks.core.scoring import score_distributions, shares_of
 from attacks.core.statistics import distribution, distributions, total_variation
-from attacks.core.view import Capability, Public, View, read_unmasked
+from attacks.core.view import Capability, Public, View, read_unmasked, server_view
 from attacks.inversion.updates import MEAN_UPDATE, Recipe, classes_pulled, readable_updates
-from attacks.server.votes import Debias, summed
+from attacks.server.votes import Debias, summed, undoing
+from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError, MissingCapabilityError
+from secure_fd.methods.fedavg import FedAvg
 from secure_fd.protocol.transcript import ObservedVotes
+from secure_fd.simulation.federation import Federation
+from secure_fd.training.recipes import Schedule
 from secure_fd.votes.codec import UnitArray
 
 UNREADABLE = "no client's share was readable: every client gets the same guess, from the totals"
@@ -48,10 +63,33 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
         frozenset({Capability.HOLD_HEAD}),
         MEAN_UPDATE,
     )
+    default = True
 
     debias: Debias | None = None
 
-    def run(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - counting needs no chance
+    @classmethod
+    def for_data(
+        cls,
+        data: FederatedData,
+        seed: int,
+        effort: Effort = "full",  # noqa: ARG003 - it takes a second
+    ) -> float:
+        """Return the error on two rounds of one plain step of a linear model, all in clear."""
+        architecture = partial(_linear, data.proxies.pixels[0].numel(), data.n_classes)
+        public = replace(public_of(data), architecture=architecture)
+        networks = [architecture(seed) for _ in data.clients]
+        steps = Schedule(local_steps=1, proxy_steps=0)
+        run = Federation(networks, data.clients, None, FedAvg(), schedule=steps, seed=seed)
+        run.fit(2)
+        view = server_view(run.transcript, public)
+        return attack_view(cls(truth=histograms(data)), view, seed).figure
+
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Read the whole run; the truth is each client's class counts."""
+        return cls(debias_of(run), truth=run.histograms, positive=run.shared(cls))
+
+    def estimate(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - counting needs no chance
         """A distribution for every client of the view."""
         view.require_any(*self.needs)
         rounds = (*view.rounds, *view.generated)
@@ -69,17 +107,27 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
         guess = distribution(total, np.full(public.n_classes, 1.0 / public.n_classes))
         return _estimate(votes, guess)
 
-    def score(self, estimate: Distributions, truth: ArrayLike, seed: int) -> AttackResult:
+    def score(self, estimate: Distributions, seed: int) -> AttackResult:
         """Mean total-variation error over clients; truth: [K, C] label counts."""
-        errors = total_variation(estimate.rows, shares_of(truth, estimate))
+        errors = total_variation(estimate.rows, shares_of(self.truth, estimate))
         worst = {"worst_client_error": float(errors.max())}
-        return score_distributions(self, estimate, truth, seed, details=worst)
+        return score_distributions(self, estimate, self.truth, seed, details=worst)
 
     def _class_totals(self, words: UnitArray, seen: ObservedVotes, asked: int) -> FloatArray:
         """[C] votes a class in integers [m * C], free of the bias of known noise."""
         units = words.reshape(len(seen.result.indices), -1).astype(np.float64).sum(axis=0)
         votes = np.asarray(units / seen.levels)
         return votes if self.debias is None else self.debias(votes, asked)
+
+
+def debias_of(run: Run) -> Debias | None:
+    """Return what undoes the label unit's noise in totals of a run; None without noise."""
+    return undoing(run.response) if run.response else None
+
+
+def _linear(inputs: int, n_classes: int, seed: int) -> nn.Module:
+    """For records of any form."""
+    return seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(inputs, n_classes)), seed)
 
 
 def _estimate(
@@ -193,7 +241,12 @@ class Participation(Attack[Distributions, ArrayLike]):
     debias: Debias | None = None
     ridge: float = 0.5
 
-    def run(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - least squares need no chance
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Read all sums of the run; the truth is each client's class counts."""
+        return cls(debias_of(run), truth=run.histograms)
+
+    def estimate(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - least squares need no chance
         """A distribution for every client."""
         view.require_any(*self.needs)
         rounds = [(seen, self._totals(seen, votes)) for seen, votes in summed(view.rounds)]
@@ -222,14 +275,14 @@ class Participation(Attack[Distributions, ArrayLike]):
             ),
         )
 
-    def score(self, estimate: Distributions, truth: ArrayLike, seed: int) -> AttackResult:
+    def score(self, estimate: Distributions, seed: int) -> AttackResult:
         """Mean total-variation error over clients; truth: [K, C] label counts."""
-        known = shares_of(truth, estimate)
+        known = shares_of(self.truth, estimate)
         looks = {
             f"error_{when}": float(total_variation(shares.rows, known).mean())
             for when, shares in estimate.others.items()
         }
-        return score_distributions(self, estimate, truth, seed, details=looks)
+        return score_distributions(self, estimate, self.truth, seed, details=looks)
 
     def _totals(self, seen: ObservedVotes, votes: FloatArray) -> FloatArray:
         """[C] votes a class in one sum, free of the bias of known noise."""

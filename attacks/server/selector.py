@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from attacks.core.base import (
-    Attack,
     AttackResult,
     BoolArray,
     FloatArray,
@@ -17,12 +16,13 @@ from attacks.core.base import (
     Scores,
     substream,
 )
+from attacks.core.run import Attack, Run
 from attacks.core.scoring import score_scores
 from attacks.core.statistics import LOW_FPR
 from attacks.core.view import AnswerFunction, Capability, Oracle, Public, View
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
-from secure_fd.errors import LocalError
+from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.selection.selectors import FittedKulsif, FittedSelector, KulsifSelector
 from secure_fd.votes.codec import HARD_LEVELS, KnowledgeCodec, Released
 
@@ -157,7 +157,13 @@ class FlipRadius(Attack[Scores, BoolArray]):
         own_mask = _public_mask(own[:half], public, column)
         return cls(candidates, column, own_mask, references)
 
-    def run(self, view: View, seed: int) -> Scores:
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Refuse: no client of a finished run answers injected images."""
+        run.view.require_any(*cls.needs)
+        raise MissingCapabilityError("missing a client that answers injected images")
+
+    def estimate(self, view: View, seed: int) -> Scores:
         """Scores of every candidate. Raises BudgetError where the oracle's budget ends."""
         view.require_any(*self.needs)
         oracle = view.oracle(Capability.INJECT_PROXIES)
@@ -178,9 +184,9 @@ class FlipRadius(Attack[Scores, BoolArray]):
             details={"queries_per_candidate": (after - between) / len(scores)},
         )
 
-    def score(self, estimate: Scores, truth: BoolArray, seed: int) -> AttackResult:
+    def score(self, estimate: Scores, seed: int) -> AttackResult:
         """AUC with its interval; truth: [N] which candidates are members."""
-        return score_scores(self, estimate, truth, seed, rates=_LOW, caveats=_CAVEATS)
+        return score_scores(self, estimate, self.truth, seed, rates=_LOW, caveats=_CAVEATS)
 
     def _scores(self, mask: Mask, images: Tensor, rng: np.random.Generator) -> FloatArray:
         """[N] mean squared flip radius."""

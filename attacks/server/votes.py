@@ -6,11 +6,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from attacks.core.base import (
-    ABSTAIN,
-    NEVER,
-    FloatArray,
-)
+from attacks.core.base import ABSTAIN, NEVER, FloatArray
 from secure_fd.errors import LocalError
 from secure_fd.privacy.base import Answer, ClientMechanism, NoProtection, PrivacyMechanism
 from secure_fd.privacy.label import LabelUnit, NoisyLabels, RandomizedResponse
@@ -155,6 +151,13 @@ class RecordedLabels(Recorder, LabelUnit):
 
         part.release = kept  # type: ignore[method-assign]  # the same release
         return part
+
+
+def said_in_clear(seen: ObservedVotes) -> Said:
+    """Return the votes of a round whose uploads are readable; noise is not known apart."""
+    uploads = seen.uploads or {}
+    sent = {k: named(in_votes(uploads[k], seen)) for k in seen.survivors}
+    return Said(seen.result.indices, sent, sent)
 
 
 def statements(recorder: Recorder, transcript: Transcript) -> tuple[Said, ...]:

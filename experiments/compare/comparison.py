@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attacks import PLAYED
-from experiments.compare.leakage import NOT_APPLICABLE, Leakage, stored, tried
+from experiments.compare.leakage import NOT_APPLICABLE, PLAYED, Leakage, stored, tried
 from experiments.core.codec import UNLESS_EMPTY
 from experiments.core.measures import ACCURACY, BYTES_UP, LAST_ROUND
 from experiments.core.rows import Attacks, RowSpec, Terms, averages, title
@@ -18,8 +17,8 @@ from experiments.core.study import Result, Results, grouped, moments
 from secure_fd.errors import SecureFDError
 
 if TYPE_CHECKING:
-    from attacks.core.base import AttackResult, ImageArray
-    from attacks.on_run import Arsenal, Run
+    from attacks.core.base import AttackResult, Effort, ImageArray
+    from attacks.core.run import Run
     from experiments.compare.games import Found
     from experiments.core.runs import RowRun
     from secure_fd.data.federated import FederatedData
@@ -101,12 +100,11 @@ def prepared(data_dir: Path | None, part: Part) -> Any:  # noqa: ANN401 - of eac
         from experiments.compare import games
 
         return games.control(terms, part.seed, played)
-    from attacks import on_run  # a row that nobody attacks does without
+    from attacks import load
 
     data = runs.data_of(terms, part.seed)
-    names = (part.name,)
     try:
-        return on_run.prepare(names, data, part.seed, quick=part.quick, compared=True)
+        return load(part.name).for_data(data, part.seed, _effort(part.quick))
     except SecureFDError as reason:  # see `tried`: every row goes on without this attack
         return f"{NOT_APPLICABLE}{reason}"
 
@@ -123,7 +121,8 @@ def measured(data_dir: Path | None, cell: Cell, made: Mapping[Part, Any]) -> Res
     data = runs.data_of(terms, cell.seed)
     found: dict[str, AttackResult | str] = {}
     if attacks:
-        found = attacked(attacks, run_of(terms, row))
+        run = replace(run_of(terms, row), effort=_effort(cell.attacks.quick), made=attacks)
+        found = attacked(run)
     if baselines:
         positive = {name: one for figures in baselines.values() for name, one in figures.items()}
         found |= _played(replace(cell, terms=terms), positive)
@@ -142,6 +141,10 @@ def measured(data_dir: Path | None, cell: Cell, made: Mapping[Part, Any]) -> Res
     )
 
 
+def _effort(quick: bool) -> "Effort":
+    return "quick" if quick else "short"
+
+
 def _played(cell: Cell, positive: Mapping[str, float]) -> "Found":
     """Membership in small federations that train as the row does. positive: controls by attack."""
     from experiments.compare import games
@@ -155,7 +158,7 @@ def _played(cell: Cell, positive: Mapping[str, float]) -> "Found":
 
 def run_of(terms: Terms, row: "RowRun") -> "Run":
     """A row as attacks take it."""
-    from attacks.on_run import Run
+    from attacks.core.run import Run
     from experiments.core.runs import data_of, network, parts_of
     from secure_fd.methods.fedavg import AveragesParameters
 
@@ -172,13 +175,14 @@ def run_of(terms: Terms, row: "RowRun") -> "Run":
     )
 
 
-def attacked(ready: "Mapping[str, Arsenal | str]", run: "Run") -> "dict[str, AttackResult | str]":
-    """By name, the result of every attack, or why there is none. ready: as `prepared` left it."""
+def attacked(run: "Run") -> "dict[str, AttackResult | str]":
+    """By name, the result of each attack that is prepared for a run, or why there is none."""
 
-    def attempt(name: str, arsenal: "Arsenal | str") -> "AttackResult | str":
-        return arsenal if isinstance(arsenal, str) else arsenal.attack(name, run)
+    def attempt(name: str) -> "AttackResult | str":
+        ready = run.made[name]  # a sentence where it could not be prepared
+        return ready if isinstance(ready, str) else run.attack(name)
 
-    return tried({name: partial(attempt, name, one) for name, one in ready.items()})
+    return tried({name: partial(attempt, name) for name in run.made})
 
 
 def _figures(row: "RowRun") -> dict[str, float]:

@@ -14,16 +14,15 @@ from typing import Final
 import torch
 from torch import nn
 
-from attacks import PLAYED
-from attacks.core.base import AttackResult, Labelled
+from attacks.core.base import POSITIVE, AttackResult, Labelled
+from attacks.core.run import SumNoise, labelled
 from attacks.core.view import View
 from attacks.membership.budgets import RUNS, LeakageGame
+from attacks.membership.label_only import deployed
 from attacks.membership.label_shadows import QUICK, ShadowedLabels
 from attacks.membership.shadows import LiRA
-from attacks.on_run import POSITIVE, deployed, labelled
-from attacks.server.class_sums import SumNoise
 from experiments.compare import leakage_rows as small
-from experiments.compare.leakage import NOT_APPLICABLE, NOT_RUN, Attempt, thinned, tried
+from experiments.compare.leakage import NOT_APPLICABLE, NOT_RUN, PLAYED, Attempt, thinned, tried
 from experiments.compare.leakage_rows import Drawn, Row
 from experiments.core import runs
 from experiments.core.rows import RowSpec, Terms
@@ -55,7 +54,7 @@ _LONG = Schedule(
 _LONG_ROUNDS = 6
 _LONG_FEDAVG = Schedule(local_steps=40, proxy_steps=0, sgd=SGD(local_batch=32))
 _ASKED: Final[Mapping[str, Callable[..., LiRA | ShadowedLabels]]] = {
-    BY_PROBABILITIES: LiRA.prepare,
+    BY_PROBABILITIES: lambda _, own, k: LiRA(own, k),
     BY_LABELS: partial(ShadowedLabels.prepare, settings=QUICK),
 }
 

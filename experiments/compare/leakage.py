@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from attacks.core.base import AttackResult
     from attacks.core.statistics import OverSeeds
 
+PLAYED = ("game-server", "game-lira", "game-labels")
+"""Attacks on small runs under a row's protocol: by what the server reads, and by an outsider who
+asks the final networks."""
 NOT_APPLICABLE, NOT_RUN = "not applicable: ", "not run: "
 """How the sentence starts that stands in the place of a figure."""
 EXCESS = "Δ"

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from attacks.core.base import Labelled, require_disjoint, substream
+from attacks.core.run import labelled
 from attacks.core.view import View
 from attacks.membership.budgets import RUNS, Factory, LeakageGame, bundled_digits, server_sees
 from attacks.membership.overfitted import all_training, as_images, perceptron
-from attacks.on_run import labelled
 from experiments.core import runs
 from experiments.core.rows import HEADS, Cell, RowSpec, Terms, Unit, averages, title
 from secure_fd.cache import freed_with_owner

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from attacks.core.run import SumNoise
 from attacks.membership.server_members import evenly
 from attacks.protocol.liars import LIAR, LenientSum, Lie, Poisoned, honest
-from attacks.server.class_sums import SumNoise
 from experiments.core import rows
 from experiments.core.features import SPREAD
 from experiments.core.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost, measured

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from attacks import OF_UPDATES
 from experiments.compare.comparison import Row, leakage, rows
 from experiments.compare.leakage import ERROR, EXCESS, NOT_APPLICABLE, Leakage, Measured
 from experiments.core.measures import ACCURACY
@@ -15,6 +14,9 @@ from experiments.core.study import Results
 from experiments.report.tables import QUIET, Table, Toned, counted, new_table, number
 from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.privacy.guarantee import format_epsilon
+
+OF_UPDATES = ("update-inversion", "update-inversion-8", "update-inversion-cnn")
+"""Attacks on one update of a set-up of their own."""
 
 Claim = Mapping[str, Any]
 """A guarantee as `Guarantee.to_json` gives it."""

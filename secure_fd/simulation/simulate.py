@@ -85,13 +85,14 @@ class Simulation:
         return f"{run.method.name}, {sums}, {privacy}, accuracy {self.accuracy:.3f}"
 
     def attack(self, name: str) -> Any:  # noqa: ANN401 - an `attacks.core.base.AttackResult`
-        """The result of an attack on the run as it is; `attacks.ON_A_RUN` has the names.
+        """Return the result of an attack on the run as it is; docs/attacks/all.md has the names.
 
-        Raises ConfigurationError for another name, MissingCapabilityError where the attacker sees
-        too little.
+        Raises:
+            ConfigurationError: for an unknown name.
+            MissingCapabilityError: if the attacker sees too little of this run.
         """
-        on_run = import_ours("attacks.on_run")
-        return on_run.attack(name, on_run.Run.of(self.data, self.federation, self.seed))
+        run = import_ours("attacks.core.run")
+        return run.Run.of(self.data, self.federation, self.seed).attack(name)
 
     def save_networks(self, path: Path | str) -> None:
         """Write every client's network; `load_networks` reads them into a run of the same form."""

@@ -15,13 +15,10 @@ from scipy.stats import binom, norm
 from torch import nn
 
 from attacks.core.base import AttackResult, Labelled, match_classes
+from attacks.core.run import Run, SumNoise, attack_view, histograms, labelled, public_of
 from attacks.core.statistics import Claim, gaussian_auc
 from attacks.core.view import View, client_view, server_view
-from attacks.on_run import Run, attack, histograms, labelled, public_of
-from attacks.server.class_sums import (
-    SumNoise,
-)
-from attacks.server.tracing import ONE_HOLDER, Blocks, Tracing
+from attacks.membership.tracing import ONE_HOLDER, Blocks, Tracing
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import concatenate
@@ -138,7 +135,7 @@ def judged(
     )
     truth = Blocks(np.arange(len(both)) < len(inside), histograms(data))
     made = Tracing(both, noise)
-    return made.score(made.run(view, 0), truth, 0)
+    return attack_view(made.with_truth(truth), view, 0)
 
 
 # Tracing.
@@ -195,7 +192,7 @@ def test_records_that_were_in_no_sum_score_a_half():
     assert abs(result.figure - 0.5) < 4 * 0.034
     # The threshold's share of false alarms is .05: 300 pass .12 with chance 1e-6.
     made = Tracing(outside)
-    estimate = made.run(seen(made_once("strong"), data), 0)
+    estimate = made.estimate(seen(made_once("strong"), data), 0)
     assert estimate.threshold is not None
     assert (estimate.values >= estimate.threshold).mean() <= 0.12
     assert abs(result.details["shuffled_membership_auc"] - 0.5) < 0.01
@@ -207,12 +204,12 @@ def test_a_client_reads_the_first_sum_off_the_head():
     server, client = seen(made, data), client_view(made.transcript, public_of(data))
     attack_on = Tracing(halves(data)[0])
     one, other = (
-        attack_on.run(view, 0) for view in (replace(server, heads=server.heads[:1]), client)
+        attack_on.estimate(view, 0) for view in (replace(server, heads=server.heads[:1]), client)
     )
     assert np.allclose(one.values, other.values, atol=0.02)
     noisy = made_once("strong", masks=True, budget=4.0)
     with pytest.raises(MissingCapabilityError, match="noisy sums"):
-        replace(attack_on, noise=noise_of(noisy)).run(
+        replace(attack_on, noise=noise_of(noisy)).estimate(
             client_view(noisy.transcript, public_of(data)), 0
         )
 
@@ -225,7 +222,7 @@ def test_a_run_is_attacked_by_name():
     run = Run.of(data, made_once("strong", masks=True, budget=4.0), 0)
     assert run.noise is not None
     assert run.noise.claim.epsilon == pytest.approx(4.0, rel=1e-3)
-    result = attack("tracing", run)
+    result = run.attack("tracing")
     assert result.name == "tracing"
     assert "auc_bound_of_the_noise" in result.details
 

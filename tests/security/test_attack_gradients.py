@@ -76,9 +76,10 @@ def test_masks_that_are_not_applied_are_caught_in_the_words_sent(applied, monkey
     attack = AnalyticInversion(met.public, set_up.recipe)
     if applied:
         with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
-            attack.run(met.view, 0)
+            attack.estimate(met.view, 0)
     else:
-        found = super(AnalyticInversion, attack).score(attack.run(met.view, 0), met.records, 0)
+        estimate = attack.estimate(met.view, 0)
+        found = attack.with_truth(met.records).score_images_of(estimate, 0)
         assert found.details["share_exact"] == 1.0
 
 

@@ -83,7 +83,7 @@ def asking(answer: AnswerFunction, run: Transcript | None = None) -> View:
 @cache
 def warm(level: int) -> Images:
     """What an attack finds that has read an honest round and may ask an honest teacher."""
-    return ready()[level].run(asking(honest, read(honest)), 0)
+    return ready()[level].estimate(asking(honest, read(honest)), 0)
 
 
 def accuracy(found: Images) -> float:
@@ -93,16 +93,16 @@ def accuracy(found: Images) -> float:
 
 def test_reading_never_asks():
     view = asking(refusing, read(honest))
-    found = ready()[0].run(view, 0)
+    found = ready()[0].estimate(view, 0)
     assert found.queries == 0
     assert "acceptance_rate" not in found.details
-    result = ready()[0].score(found, truth(), 0)
+    result = ready()[0].with_truth(truth()).score(found, 0)
     assert result.queries == 0
     assert "acceptance_rate" not in result.details
     assert result.details["answers"] == 300
     for attack in ready()[1:]:
         with pytest.raises(AssertionError, match="asked about 50 images"):
-            attack.run(view, 0)
+            attack.estimate(view, 0)
 
 
 def test_a_missing_capability_is_refused():
@@ -110,12 +110,12 @@ def test_a_missing_capability_is_refused():
     words = ("ensemble predictions", "choice of proxy indices", "injection of proxy images")
     for attack, missing in zip(ready(), words, strict=True):
         with pytest.raises(MissingCapabilityError, match=f"missing {missing} .server."):
-            attack.run(silent, 0)
+            attack.estimate(silent, 0)
         with pytest.raises(MissingCapabilityError, match="outsider"):
-            attack.run(outsider_view(read(honest), public()), 0)
+            attack.estimate(outsider_view(read(honest), public()), 0)
     choosing = {Capability.CHOOSE_INDICES: Oracle(honest, SMALL.queries)}
     with pytest.raises(MissingCapabilityError, match="injection"):
-        ready()[2].run(server_view(read(honest), public(), choosing), 0)
+        ready()[2].estimate(server_view(read(honest), public(), choosing), 0)
 
 
 def test_ensembles_of_which_none_may_teach_are_not_enough_to_read():
@@ -124,7 +124,7 @@ def test_ensembles_of_which_none_may_teach_are_not_enough_to_read():
     dropped = Ensemble(seen.indices, seen.predictions, np.zeros(300, dtype=bool))
     run.distillation[0] = replace(run.distillation[0], result=dropped)
     with pytest.raises(MissingCapabilityError, match="ensemble prediction that was kept"):
-        ready()[0].run(server_view(run, public()), 0)
+        ready()[0].estimate(server_view(run, public()), 0)
 
 
 def test_a_teacher_that_knows_is_stolen_and_one_that_guesses_is_not():
@@ -133,9 +133,9 @@ def test_a_teacher_that_knows_is_stolen_and_one_that_guesses_is_not():
     chance = 0.1 + 4 * np.sqrt(0.09 / n)
     for level, attack in enumerate(ready()):
         assert accuracy(warm(level)) > 0.6
-        null = attack.run(asking(guessing, read(guessing)), 0)
+        null = attack.estimate(asking(guessing, read(guessing)), 0)
         assert accuracy(null) < chance + 0.04  # classes are a little unequal
-        assert attack.score(null, truth(), 0).details["delta_p_value"] > 0.001
+        assert attack.with_truth(truth()).score(null, 0).details["delta_p_value"] > 0.001
 
 
 def test_a_memorising_selector_shows_private_images_among_the_proxies():
@@ -152,8 +152,8 @@ def test_a_memorising_selector_shows_private_images_among_the_proxies():
     found = {}
     for name, answer in (("memorising", remembers), ("honest", honest)):
         oracles = {Capability.CHOOSE_INDICES: Oracle(answer, settings.queries)}
-        run = attack.run(server_view(Transcript(3), mixed, oracles), 0)
-        found[name] = attack.score(run, truth(), 0)
+        run = attack.estimate(server_view(Transcript(3), mixed, oracles), 0)
+        found[name] = attack.with_truth(truth()).score(run, 0)
     caught, fair = found["memorising"], found["honest"]
     assert caught.details["pool: delta"] > 30
     assert caught.details["pool: delta_p_value"] < 0.01
@@ -226,7 +226,7 @@ def test_the_acceptance_rate_is_the_selectors():
     for selecting in (True, False):
         oracle = Oracle(found.clients(selecting=selecting).injected, 50)
         view = server_view(found.made.transcript, known, {Capability.INJECT_PROXIES: oracle})
-        rates[selecting] = attack.run(view, 0).details["acceptance_rate"]
+        rates[selecting] = attack.estimate(view, 0).details["acceptance_rate"]
     assert rates[True] < 0.2
     assert rates[False] == 1.0
 

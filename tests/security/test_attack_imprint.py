@@ -5,11 +5,11 @@ from functools import cache, partial
 import pytest
 
 from attacks.core.base import AttackResult
+from attacks.core.run import attack_view, public_of
 from attacks.core.view import Capability, Public
 from attacks.inversion.imprint import Imprint, imprinted, lying
 from attacks.inversion.one_update import MLP, OneUpdate, SetUp, one_update
 from attacks.inversion.updates_attack import UpdateInversion
-from attacks.on_run import public_of
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import Split
@@ -40,13 +40,13 @@ def public() -> Public:
 def lied_to(*, private: bool = False) -> OneUpdate:
     """Ten clients under masks whose newest step, on eight records, starts from an imprint."""
     dp = PrivateSGD(4.0, 1e-5, 2) if private else None
-    set_up = SetUp(Imprint, batch=BATCH)
+    set_up = SetUp(batch=BATCH)
     return one_update(set_up, ten(), SEED, private=dp, masks=True, lie=lying(public()))
 
 
 def read(met: OneUpdate) -> AttackResult:
     attack = Imprint(met.public, SetUp(batch=BATCH).recipe)
-    return attack.score(attack.run(met.view, SEED), met.records, SEED)
+    return attack_view(attack.with_truth(met.records), met.view, SEED)
 
 
 def test_a_masked_sum_of_eighty_records_is_read_image_by_image():
@@ -64,7 +64,7 @@ def test_the_mean_that_an_honest_server_sends_shows_no_image():
     set_up = SetUp(batch=BATCH)
     met = one_update(set_up, ten(), SEED, masks=True)
     attack = UpdateInversion(met.public, set_up.recipe)
-    found = attack.score(attack.run(met.view, SEED), met.records, SEED)
+    found = attack_view(attack.with_truth(met.records), met.view, SEED)
     assert found.figure < found.control + 5
     assert found.details["share_exact"] == 0.0
     with pytest.raises(MissingCapabilityError, match="model of the server's own"):

@@ -51,8 +51,8 @@ def flat(model: nn.Module) -> np.ndarray:
 
 def test_global_parameters_are_inverted_and_beat_a_random_private_network():
     view = server_view(fedavg(flat(private_network())), public())
-    estimate = attack().run(view, 0)
-    result = attack().score(estimate, truth(), 0)
+    estimate = attack().estimate(view, 0)
+    result = attack().with_truth(truth()).score(estimate, 0)
     assert estimate.target == "global model"
     right = result.details["attack_accuracy"]
     assert right >= 0.8
@@ -67,16 +67,16 @@ def test_global_parameters_are_inverted_and_beat_a_random_private_network():
 def test_ensembles_are_inverted_through_a_student():
     taught = predict(private_network(), public().proxies).argmax(dim=1)
     view = client_view(answered(answer(taught, np.ones(600, dtype=bool))), public())
-    estimate = attack().run(view, 0)
+    estimate = attack().estimate(view, 0)
     assert estimate.target == "student of ensembles"
-    result = attack().score(estimate, truth(), 0)
+    result = attack().with_truth(truth()).score(estimate, 0)
     assert result.details["attack_accuracy"] >= 0.7
 
 
 def test_a_copy_of_private_images_is_leakage_and_the_class_mean_is_not():
     per_class = [(truth().private.labels == c).nonzero()[0, 0] for c in range(10)]
     copies = Images(truth().private.images[torch.stack(per_class)], torch.arange(10))
-    result = attack().score(copies, truth(), 0)
+    result = attack().with_truth(truth()).score(copies, 0)
     assert result.figure > 50
     assert result.interval[0] > 50
     assert result.details["delta_p_value"] < 0.01
@@ -85,21 +85,21 @@ def test_a_copy_of_private_images_is_leakage_and_the_class_mean_is_not():
     # Blur earns raw PSNR: the class mean, made without access, beats a real image of the class.
     held_out = [(truth().held_out.labels == c).nonzero()[0, 0] for c in range(10)]
     real = Images(truth().held_out.images[torch.stack(held_out)], torch.arange(10))
-    honest = attack().score(real, truth(), 0)
+    honest = attack().with_truth(truth()).score(real, 0)
     assert result.details["public class mean: A"] > honest.details["A"]
 
 
 def test_parameters_of_another_architecture_are_refused():
     view = server_view(fedavg(np.zeros(7, dtype=np.float32)), public())
     with pytest.raises(LocalError, match="7 values, but the architecture has"):
-        attack().run(view, 0)
+        attack().estimate(view, 0)
 
 
 def test_without_parameters_or_ensembles_it_is_refused():
     with pytest.raises(MissingCapabilityError, match="missing global model parameters, or ens"):
-        attack().run(server_view(Transcript(3), public()), 0)
+        attack().estimate(server_view(Transcript(3), public()), 0)
     with pytest.raises(MissingCapabilityError, match="outsider"):
-        attack().run(outsider_view(fedavg(flat(private_network())), public()), 0)
+        attack().estimate(outsider_view(fedavg(flat(private_network())), public()), 0)
 
 
 def test_the_scorer_refuses_private_images_among_the_held_out():

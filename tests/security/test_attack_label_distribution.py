@@ -63,8 +63,8 @@ def public() -> Public:
 
 
 def test_readable_uploads_give_every_distribution_exactly():
-    estimate = ATTACK.run(server_view(run(PlainSum(3)), public()), 0)
-    result = ATTACK.score(estimate, HISTOGRAMS, 0)
+    estimate = ATTACK.estimate(server_view(run(PlainSum(3)), public()), 0)
+    result = ATTACK.with_truth(HISTOGRAMS).score(estimate, 0)
     assert estimate.read.all()
     assert result.figure == pytest.approx(0.0, abs=1e-12)
     assert result.control > 0.4
@@ -73,8 +73,8 @@ def test_readable_uploads_give_every_distribution_exactly():
 
 
 def test_masks_leave_the_same_guess_for_every_client_and_say_so():
-    estimate = ATTACK.run(server_view(run(MaskedSum(3)), public()), 0)
-    result = ATTACK.score(estimate, HISTOGRAMS, 0)
+    estimate = ATTACK.estimate(server_view(run(MaskedSum(3)), public()), 0)
+    result = ATTACK.with_truth(HISTOGRAMS).score(estimate, 0)
     assert not estimate.read.any()
     assert (estimate.rows == estimate.rows[0]).all()
     np.testing.assert_allclose(estimate.guess, HISTOGRAMS.sum(0) / HISTOGRAMS.sum())
@@ -87,7 +87,9 @@ def test_a_masked_sum_that_does_not_mask_is_caught(monkeypatch):
     monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
     history = run(MaskedSum(3))
     assert all(record.uploads is None for record in history.distillation)
-    result = ATTACK.score(ATTACK.run(server_view(history, public()), 0), HISTOGRAMS, 0)
+    result = ATTACK.with_truth(HISTOGRAMS).score(
+        ATTACK.estimate(server_view(history, public()), 0), 0
+    )
     assert result.figure == pytest.approx(0.0, abs=1e-12)
     assert result.details["readable_clients"] == 3
 
@@ -97,10 +99,12 @@ def test_one_client_that_forgot_its_mask_is_read_alone():
     clear = run(PlainSum(3), rounds=1).distillation[0].payloads[1]
     record = history.distillation[0]
     history.distillation[0] = replace(record, payloads={**record.payloads, 1: clear})
-    estimate = ATTACK.run(server_view(history, public()), 0)
+    estimate = ATTACK.estimate(server_view(history, public()), 0)
     assert estimate.read.tolist() == [False, True, False]
     np.testing.assert_allclose(estimate.rows[1], HISTOGRAMS[1] / HISTOGRAMS[1].sum())
-    assert any("2 clients" in words for words in ATTACK.score(estimate, HISTOGRAMS, 0).caveats)
+    assert any(
+        "2 clients" in words for words in ATTACK.with_truth(HISTOGRAMS).score(estimate, 0).caveats
+    )
 
 
 def test_masked_words_never_pass_for_votes():
@@ -111,7 +115,7 @@ def test_masked_words_never_pass_for_votes():
         uniform = rng.integers(0, 2**64, (3, LAYOUT.words(M * C)), dtype=np.uint64)
         record = replace(history.distillation[0], uploads=None, payloads=dict(enumerate(uniform)))
         history.distillation[0] = record
-        assert not ATTACK.run(server_view(history, public()), 0).read.any()
+        assert not ATTACK.estimate(server_view(history, public()), 0).read.any()
 
 
 # Randomised response over four classes: true with chance TRUE, else one of the others.
@@ -132,9 +136,9 @@ def noisy(clients: tuple[int, ...], survivors: tuple[int, ...], *, readable: boo
 
 def test_an_attacker_who_knows_the_noise_undoes_it():
     view = noisy((0, 1, 2), (0, 1, 2), readable=True)
-    estimate = KNOWING.run(view, 0)
-    assert KNOWING.score(estimate, HISTOGRAMS, 0).figure < 1e-3
-    assert ATTACK.score(ATTACK.run(view, 0), HISTOGRAMS, 0).figure > 0.3
+    estimate = KNOWING.estimate(view, 0)
+    assert KNOWING.with_truth(HISTOGRAMS).score(estimate, 0).figure < 1e-3
+    assert ATTACK.with_truth(HISTOGRAMS).score(ATTACK.estimate(view, 0), 0).figure > 0.3
     np.testing.assert_allclose(estimate.guess, HISTOGRAMS.sum(0) / HISTOGRAMS.sum(), atol=1e-3)
 
 
@@ -145,7 +149,7 @@ def test_the_noise_of_survivors_alone_is_undone():
     """
     true = HISTOGRAMS[:2].sum(axis=0) / HISTOGRAMS[:2].sum()
     right, twin = (
-        KNOWING.run(noisy((0, 1), survivors, readable=False), 0).guess
+        KNOWING.estimate(noisy((0, 1), survivors, readable=False), 0).guess
         for survivors in ((0, 1), (0, 1, 2))
     )
     np.testing.assert_allclose(right, true, atol=1e-3)
@@ -154,7 +158,7 @@ def test_the_noise_of_survivors_alone_is_undone():
 
 def test_a_client_cannot_run_it():
     with pytest.raises(MissingCapabilityError, match=r"sums over clients.* \(client\)"):
-        ATTACK.run(client_view(run(PlainSum(3)), public()), 0)
+        ATTACK.estimate(client_view(run(PlainSum(3)), public()), 0)
 
 
 # Parameters.
@@ -209,8 +213,8 @@ def with_biases(view: View, change: Callable[[FloatArray], FloatArray]) -> View:
 
 
 def test_the_last_bias_of_an_update_tells_its_labels():
-    estimate = ATTACK.run(averaged(), 0)
-    result = ATTACK.score(estimate, HELD, 0)
+    estimate = ATTACK.estimate(averaged(), 0)
+    result = ATTACK.with_truth(HELD).score(estimate, 0)
     assert estimate.read.all()
     assert estimate.rows[[0, 2]].tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
     assert result.figure < 0.1
@@ -219,9 +223,9 @@ def test_the_last_bias_of_an_update_tells_its_labels():
 
 
 def test_an_update_without_the_last_bias_leaves_the_guess():
-    estimate = ATTACK.run(with_biases(averaged(), np.zeros_like), 0)
+    estimate = ATTACK.estimate(with_biases(averaged(), np.zeros_like), 0)
     assert not estimate.read.any()
-    result = ATTACK.score(estimate, HELD, 0)
+    result = ATTACK.with_truth(HELD).score(estimate, 0)
     assert result.figure == result.control
 
 
@@ -229,16 +233,16 @@ def test_noise_on_the_last_bias_takes_the_labels_away():
     """Mean over draws: no better than the guess."""
     noise, seen = np.random.default_rng(0), averaged()
     drawn = [
-        ATTACK.run(with_biases(seen, lambda moved: moved + noise.normal(0, 10, C)), 0)
+        ATTACK.estimate(with_biases(seen, lambda moved: moved + noise.normal(0, 10, C)), 0)
         for _ in range(20)
     ]
-    assert np.mean([ATTACK.score(each, HELD, 0).figure for each in drawn]) > 0.6
+    assert np.mean([ATTACK.with_truth(HELD).score(each, 0).figure for each in drawn]) > 0.6
 
 
 def test_masks_hide_whose_bias_moved():
     """The cohort's mean update gives one guess for all; the twin without masks is read."""
-    estimate = ATTACK.run(averaged(MaskedSum(3)), 0)
-    result = ATTACK.score(estimate, HELD, 0)
+    estimate = ATTACK.estimate(averaged(MaskedSum(3)), 0)
+    result = ATTACK.with_truth(HELD).score(estimate, 0)
     assert not estimate.read.any()
     assert (estimate.rows == estimate.guess).all()
     assert estimate.guess.sum() == pytest.approx(1.0)
@@ -251,7 +255,7 @@ def test_masks_on_an_update_that_are_not_applied_are_caught(monkeypatch):
     monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
     seen = averaged(MaskedSum(3))
     assert seen.models[-1].uploads is None
-    assert ATTACK.score(ATTACK.run(seen, 0), HELD, 0).figure < 0.1
+    assert ATTACK.with_truth(HELD).score(ATTACK.estimate(seen, 0), 0).figure < 0.1
 
 
 def test_updates_of_many_rounds_tell_through_noise_what_one_does_not():
@@ -268,7 +272,7 @@ def test_updates_of_many_rounds_tell_through_noise_what_one_does_not():
     def error(rounds: int) -> float:
         models = (replace(before, uploads=None, payloads={}), *(noisy() for _ in range(rounds)))
         seen = replace(averaged(), models=models)
-        return ATTACK.score(ATTACK.run(seen, 0), HELD, 0).figure
+        return ATTACK.with_truth(HELD).score(ATTACK.estimate(seen, 0), 0).figure
 
     one = float(np.mean([error(1) for _ in range(10)]))
     assert error(200) < 0.35 < one
@@ -277,10 +281,10 @@ def test_updates_of_many_rounds_tell_through_noise_what_one_does_not():
 def test_one_model_alone_tells_no_labels():
     seen = averaged()
     with pytest.raises(MissingCapabilityError, match="two rounds"):
-        ATTACK.run(replace(seen, models=seen.models[-1:]), 0)
+        ATTACK.estimate(replace(seen, models=seen.models[-1:]), 0)
 
 
 def test_truth_of_another_shape_is_refused():
-    estimate = ATTACK.run(server_view(run(PlainSum(3)), public()), 0)
+    estimate = ATTACK.estimate(server_view(run(PlainSum(3)), public()), 0)
     with pytest.raises(LocalError, match="histograms"):
-        ATTACK.score(estimate, HISTOGRAMS[:, :2], 0)
+        ATTACK.with_truth(HISTOGRAMS[:, :2]).score(estimate, 0)

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.core.base import Challenge, Labelled, Scores, draw_challenge, match_classes
+from attacks.core.base import (
+    Challenge,
+    Labelled,
+    Scores,
+    draw_challenge,
+    match_classes,
+)
 from attacks.core.fit import Fit, fit, label_function
 from attacks.core.view import Capability, LabelFunction, LabelOracle, Public, outsider_view
 from attacks.membership.label_only import LabelOnlyGap
@@ -63,7 +69,7 @@ def memorising(records: str) -> LabelFunction:
 def run(made: LabelOnlyGap, target: LabelFunction, budget: int = 100_000) -> Scores:
     oracle = LabelOracle(target, budget)
     view = outsider_view(Transcript(2), public(), {Capability.QUERY_FINAL_MODEL: oracle})
-    return made.run(view, 0)
+    return made.estimate(view, 0)
 
 
 @cache
@@ -75,7 +81,7 @@ FOUR_SIGMA = 0.15  # of an area with 120 a side at chance: deviation .037
 
 
 def test_a_memorising_target_is_caught():
-    result = attack().score(memorised(), challenge().is_member, 0)
+    result = attack().with_truth(challenge().is_member).score(memorised(), 0)
     assert result.figure > 0.9
     assert result.interval[0] > 0.85
     assert result.details["p_value"] < 0.005
@@ -90,7 +96,7 @@ def test_a_memorising_target_is_caught():
 
 def test_shuffled_membership_is_a_coin():
     shuffled = np.random.default_rng(0).permutation(challenge().is_member)
-    result = attack().score(memorised(), shuffled, 0)
+    result = attack().with_truth(shuffled).score(memorised(), 0)
     low, high = result.interval
     assert result.figure == pytest.approx(0.5, abs=FOUR_SIGMA)
     assert low < 0.5 < high
@@ -104,14 +110,14 @@ def test_a_target_that_memorised_other_records_is_a_coin(right):
     made = attack(posed.candidates)
     estimate = run(made, target)
     assert len(np.unique(estimate.values)) > 1
-    result = made.score(estimate, posed.is_member, 0)
+    result = made.with_truth(posed.is_member).score(estimate, 0)
     assert result.figure == pytest.approx(0.5, abs=FOUR_SIGMA)
     assert abs(result.details["advantage"]) < 2 * FOUR_SIGMA
 
 
 def test_a_constant_predictor_is_named_and_leaves_a_coin():
     estimate = run(attack(), lambda images: torch.zeros(len(images), dtype=torch.int64))
-    result = attack().score(estimate, challenge().is_member, 0)
+    result = attack().with_truth(challenge().is_member).score(estimate, 0)
     assert any("constant predictor" in words for words in result.caveats)
     assert result.details["gap_attack_accuracy"] == 0.5  # classes are matched: exactly chance
     assert result.details["advantage"] == 0.0
@@ -125,7 +131,7 @@ def test_the_run_stops_at_the_budget():
 
 def test_without_queries_it_is_refused():
     with pytest.raises(MissingCapabilityError, match="label queries to the final model"):
-        attack().run(outsider_view(Transcript(2), public()), 0)
+        attack().estimate(outsider_view(Transcript(2), public()), 0)
 
 
 def test_candidates_must_be_matched_and_disjoint():
@@ -143,4 +149,4 @@ def test_candidates_must_be_matched_and_disjoint():
 
 def test_truth_must_be_half_members():
     with pytest.raises(LocalError, match="use half of 240"):
-        attack().score(memorised(), np.ones(240, dtype=bool), 0)
+        attack().with_truth(np.ones(240, dtype=bool)).score(memorised(), 0)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.core.base import AttackResult, Challenge
+from attacks.core.base import POSITIVE, AttackResult, Challenge
+from attacks.core.run import Run, attack_view
 from attacks.core.statistics import auc_bound
 from attacks.core.view import Public, View
 from attacks.membership import overfitted
@@ -25,7 +26,6 @@ from attacks.membership.server_members import (
     ServerMembers,
     deviations,
 )
-from attacks.on_run import POSITIVE, Run, attack
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
@@ -73,7 +73,7 @@ def asked(view: View, challenges: Mapping[int, Challenge] | None = None) -> Atta
     given = posed() if challenges is None else challenges
     made = ServerMembers.prepare(public(), {k: each.candidates for k, each in given.items()})
     inside = np.concatenate([each.is_member for each in given.values()])
-    return made.score(made.run(view, 0), inside, 0)
+    return attack_view(made.with_truth(inside), view, 0)
 
 
 def strangers() -> dict[int, Challenge]:
@@ -121,7 +121,7 @@ def test_two_clients_are_no_peers_of_each_other():
     assert SUMMED_VOTES in asked(two, {k: posed()[k] for k in (0, 1)}).title
     away = replace(updates(), models=tuple(map(without_first, updates().models)))
     made = ServerMembers({k: each.candidates for k, each in posed().items()}, {})
-    scores = np.split(made.run(away, 0).values, 4)
+    scores = np.split(made.estimate(away, 0).values, 4)
     assert not scores[0].any()
     assert all(own.any() for own in scores[1:])
 
@@ -156,7 +156,7 @@ def test_a_run_is_asked_as_its_server_can(method, rounds, words):
     )
     made.transcript.keep_uploads = True
     made.fit(rounds)
-    found = attack("server-members", Run.of(data(), made, 0))
+    found = Run.of(data(), made, 0).attack("server-members")
     assert found.name == "server-members"
     assert found.title == f"{ServerMembers.title} ({words})"
     assert found.control == 0.5
@@ -166,7 +166,7 @@ def test_a_run_is_asked_as_its_server_can(method, rounds, words):
 def test_what_shares_nothing_tells_nothing():
     silent = Run(data(), Transcript(4), 0)
     with pytest.raises(MissingCapabilityError, match="missing"):
-        attack("server-members", silent)
+        silent.attack("server-members")
     one_round = replace(updates(), models=updates().models[:1])
     with pytest.raises(MissingCapabilityError, match="round"):
         asked(one_round)

@@ -9,7 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.core.base import AttackResult, FloatArray, Labelled, Scores
+from attacks.core.base import (
+    AttackResult,
+    FloatArray,
+    Labelled,
+    Scores,
+)
 from attacks.core.scoring import score_scores
 from attacks.core.view import Capability, Oracle, Public, View, outsider_view, server_view
 from attacks.membership.shadows import (
@@ -63,7 +68,7 @@ def scored(
     own = game().pool.of(attack.client)
     inside = np.roll(game().inside[:, own], shift, axis=0)
     chosen = game().pool.mislabelled[own] if canaries else np.ones(len(own), dtype=np.bool_)
-    return attack.score(estimate.taken(chosen), inside[:, chosen], 0)
+    return attack.with_truth(inside[:, chosen]).score(estimate.taken(chosen), 0)
 
 
 # Direct queries
@@ -144,13 +149,13 @@ def test_a_run_is_judged_by_shadows_alone():
     seen = np.stack([attack.observe(views[s], 0) for s in shadows])
     ready = replace(attack, shadows=Shadows(seen, inside[shadows]))
     fresh = queried(own_records)[3]
-    estimate = ready.run(fresh, 0)
+    estimate = ready.estimate(fresh, 0)
     assert estimate.values == pytest.approx(everyone.values[3])
     assert estimate.queries == 40
     with pytest.raises(LocalError, match="no shadows"):
-        attack.run(fresh, 0)
+        attack.estimate(fresh, 0)
     with pytest.raises(MissingCapabilityError, match="probability queries"):
-        ready.run(outsider_view(Transcript(CLIENTS), public()), 0)
+        ready.estimate(outsider_view(Transcript(CLIENTS), public()), 0)
 
 
 @pytest.mark.parametrize("kind", [LiRA, RMIA, LossThreshold])

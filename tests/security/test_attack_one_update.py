@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from attacks.core.base import AttackResult
+from attacks.core.run import attack_view
 from attacks.core.view import View, client_view, outsider_view
-from attacks.inversion.one_update import SET_UPS, OneUpdate, one_update
+from attacks.inversion.one_update import OneUpdate, one_update
 from attacks.inversion.updates import Recipe, Search, check_explained, readable_updates
-from attacks.inversion.updates_attack import UpdateInversion, UpdateMatching
+from attacks.inversion.updates_attack import UpdateInversion, UpdateInversionOfEight, UpdateMatching
 from experiments.core.runs import data_of
 from experiments.privacy_compare import Settings, plan
 from secure_fd.errors import LocalError, MissingCapabilityError
@@ -20,19 +21,21 @@ from secure_fd.protocol.transcript import Transcript
 
 PLAN = plan(Settings(clients=3, quick=True), None).terms
 PRIVATE = PrivateSGD(4.0, 1e-5, PLAN.rounds)
-ONE, EIGHT, CNN = SET_UPS
+ONE, EIGHT, CNN = UpdateInversion, UpdateInversionOfEight, UpdateMatching
 
 
 @cache
-def made(name: str = ONE, private: PrivateSGD | None = None, *, masks: bool = False) -> OneUpdate:
-    return one_update(SET_UPS[name], data_of(PLAN, 0), 0, private=private, masks=masks)
+def made(
+    kind: type[UpdateInversion] = ONE, private: PrivateSGD | None = None, *, masks: bool = False
+) -> OneUpdate:
+    return one_update(kind.set_up, data_of(PLAN, 0), 0, private=private, masks=masks)
 
 
 def scored(
     of: OneUpdate, view: View | None = None, attack: UpdateInversion | None = None
 ) -> AttackResult:
     attack = attack or UpdateInversion(of.public)
-    return attack.score(attack.run(view or of.view, 0), of.records, 0)
+    return attack_view(attack.with_truth(of.records), view or of.view, 0)
 
 
 def test_one_record_is_read_to_the_last_grey():
@@ -46,7 +49,7 @@ def test_one_record_is_read_to_the_last_grey():
 
 def test_most_of_eight_records_are_read_as_well():
     of = made(EIGHT)
-    result = scored(of, attack=SET_UPS[EIGHT].attack(of.public))
+    result = scored(of, attack=EIGHT(of.public, EIGHT.set_up.recipe))
     assert result.details["share_exact"] > 0.5
     assert result.figure > result.control + 20
     assert result.n_members == sum(len(own) for own in of.records.private.values()) > 15
@@ -87,7 +90,7 @@ def test_the_check_of_the_truth_finds_wrong_weights_and_wrong_records():
     data = data_of(PLAN, 0)
     first, *others = data.clients
     few = replace(first, train=first.train[torch.arange(len(first.train) // 100)])
-    of = one_update(SET_UPS[ONE], replace(data, clients=(few, *others)), 0, masks=True)
+    of = one_update(ONE.set_up, replace(data, clients=(few, *others)), 0, masks=True)
     recipe = Recipe(1, shares=(0.01, *(len(own.train) / len(first.train) for own in others)))
     updates = readable_updates(of.view, recipe)
     check_explained(of.public, updates, recipe, of.records.private)

@@ -89,8 +89,8 @@ def kulsif_victim(label: int, *, masked: bool) -> Victim:
 def told(victim: Victim) -> AttackResult:
     challenge = draw_challenge(*victim.sides(drawn(RECORDS, victim.column, 4), 10), 0)
     attack = FlipRadius.prepare(public(), challenge.candidates.images, victim.column)
-    estimate = attack.run(view(victim), 0)
-    return attack.score(estimate, challenge.is_member, 0)
+    estimate = attack.estimate(view(victim), 0)
+    return attack.with_truth(challenge.is_member).score(estimate, 0)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -135,7 +135,7 @@ def test_counted_answers_prove_no_more_than_epsilon(spent, caught):
 def test_without_injection_the_attack_is_refused():
     flip = FlipRadius.prepare(public(), public().proxies[:1], 0)
     with pytest.raises(MissingCapabilityError, match="injection of proxy images"):
-        flip.run(server_view(Transcript(CLASSES), public()), 0)
+        flip.estimate(server_view(Transcript(CLASSES), public()), 0)
 
 
 def test_a_class_without_public_images_has_no_control():

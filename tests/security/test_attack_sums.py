@@ -14,9 +14,14 @@ import torch
 from scipy.stats import beta
 from torch import nn
 
-from attacks.core.base import ABSTAIN, NEVER, AttackResult, FloatArray
+from attacks.core.base import (
+    ABSTAIN,
+    NEVER,
+    AttackResult,
+    FloatArray,
+)
+from attacks.core.run import attack_view, public_of
 from attacks.core.view import Public, client_view, server_view
-from attacks.on_run import public_of
 from attacks.server.differencing import Differencing
 from attacks.server.label_distribution import Distributions, Participation
 from attacks.server.votes import WHOLE, RecordedClear, RecordedLabels, Said, named, statements
@@ -96,8 +101,8 @@ def subtracted(data: FederatedData, limit: int | None, per_round: int) -> Attack
         )
     )
     attack, view = Differencing(), server_view(made.transcript, public_of(data))
-    estimate = attack.run(view, 0)
-    return attack.score(estimate, statements(recorder, made.transcript), 0)
+    estimate = attack.estimate(view, 0)
+    return attack.with_truth(statements(recorder, made.transcript)).score(estimate, 0)
 
 
 def test_one_release_a_pair_leaves_nothing_to_subtract(digits):
@@ -135,8 +140,10 @@ def written(*rounds: Votes) -> Transcript:
 def differing(*rounds: Votes) -> tuple[Distributions, AttackResult]:
     """What the attack finds, and its score."""
     attack = Differencing()
-    estimate = attack.run(server_view(written(*rounds), public()), 0)
-    return estimate, attack.score(estimate, [Said(EVERY, said, said) for said in rounds], 0)
+    estimate = attack.estimate(server_view(written(*rounds), public()), 0)
+    return estimate, attack.with_truth([Said(EVERY, said, said) for said in rounds]).score(
+        estimate, 0
+    )
 
 
 def test_the_difference_of_two_sums_is_the_vote_of_the_client_between_them():
@@ -148,7 +155,7 @@ def test_the_difference_of_two_sums_is_the_vote_of_the_client_between_them():
     assert result.details["shown_precision"] == 1.0
     assert result.figure > result.control
     with pytest.raises(LocalError, match="said"):
-        Differencing().score(estimate, (), 0)
+        Differencing(truth=()).score(estimate, 0)
 
 
 def test_a_change_of_mind_that_no_vote_makes_is_dropped():
@@ -170,7 +177,7 @@ def test_rounds_that_do_not_differ_by_one_client_leave_the_guess(second):
 @pytest.mark.parametrize("attack", [Differencing(), Participation()])
 def test_a_client_can_run_none_of_them(attack):
     with pytest.raises(MissingCapabilityError, match=r"missing .*\(client\)"):
-        attack.run(client_view(written(dict.fromkeys(ALL, EVERY % C)), public()), 0)
+        attack.estimate(client_view(written(dict.fromkeys(ALL, EVERY % C)), public()), 0)
 
 
 # Clients that are shown different proxies.
@@ -296,8 +303,8 @@ def test_the_label_units_noisy_vote_is_read_but_not_what_was_meant(digits):
         )
     )
     attack = Differencing()
-    estimate = attack.run(server_view(made.transcript, public_of(digits)), 0)
-    result = attack.score(estimate, statements(recorder, made.transcript), 0)
+    estimate = attack.estimate(server_view(made.transcript, public_of(digits)), 0)
+    result = attack.with_truth(statements(recorder, made.transcript)).score(estimate, 0)
     assert (estimate.others["shown"].rows[2] != NEVER).all()
     assert result.details["shown_precision_against_uploads"] == 1.0
     # 200 answers; a class is named truly with chance e / (e + 10) = .21 where it was meant.
@@ -318,10 +325,8 @@ def disaggregated(data: FederatedData, drop: float, *, mixed: bool = False) -> A
         order = np.random.default_rng(1).permutation(len(rounds))
         present = [rounds[other].survivors for other in order]
         rounds[:] = [replace(r, survivors=who) for r, who in zip(rounds, present, strict=True)]
-    attack = Participation()
-    return attack.score(
-        attack.run(server_view(made.transcript, public_of(data)), 0), histograms(data), 0
-    )
+    attack = Participation(truth=histograms(data))
+    return attack_view(attack, server_view(made.transcript, public_of(data)), 0)
 
 
 def test_masks_do_not_hide_labels_from_who_took_part(digits):

@@ -13,8 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attacks import on_run
-from attacks.core.base import AttackResult, Challenge, Labelled, draw_challenge, match_classes
+from attacks.core import run as on_run
+from attacks.core.base import (
+    AttackResult,
+    Challenge,
+    Labelled,
+    draw_challenge,
+    match_classes,
+)
 from attacks.core.view import Public, client_view, outsider_view, server_view
 from attacks.server.generator import (
     GeneratorMembership,
@@ -110,8 +116,8 @@ def replaying(kind: str, start: int) -> Generator:
 def attacked(kind: str, challenge: Challenge, generator: nn.Module) -> AttackResult:
     known = public(kind)
     attack = GeneratorMembership.prepare(known, challenge.candidates, SETTINGS, 0, LIGHT, LESSON)
-    estimate = attack.run(client_view(transcript(generator), known), 0)
-    return attack.score(estimate, challenge.is_member, 0)
+    estimate = attack.estimate(client_view(transcript(generator), known), 0)
+    return attack.with_truth(challenge.is_member).score(estimate, 0)
 
 
 def challenge_of(kind: str, start: int) -> Challenge:
@@ -136,15 +142,15 @@ def test_server_and_client_hold_the_generator_and_an_outsider_does_not():
     attack = GeneratorMembership.prepare(known, own, SETTINGS, 0, LIGHT, lesson=1)
     history = transcript(replaying("images", 300), readable=True)
     server, client = server_view(history, known), client_view(history, known)
-    assert np.array_equal(attack.run(server, 0).values, attack.run(client, 0).values)
+    assert np.array_equal(attack.estimate(server, 0).values, attack.estimate(client, 0).values)
     assert client.generator is not None
     assert client.generator.uploads is None
     for view in (server_view(Transcript(2), known), outsider_view(history, known)):
         with pytest.raises(MissingCapabilityError, match="missing the generator"):
-            attack.run(view, 0)
+            attack.estimate(view, 0)
     wide = replace(attack, adversarial=replace(SETTINGS, hidden=65))
     with pytest.raises(LocalError, match="parameters"):
-        wide.run(client, 0)
+        wide.estimate(client, 0)
 
 
 @pytest.mark.parametrize(
@@ -172,8 +178,7 @@ def run_of(data: FederatedData, method: DaFKD) -> on_run.Run:
 
 
 def asked(run: on_run.Run) -> AttackResult:
-    name = GeneratorMembership.name
-    return on_run.prepare((name,), run.data, 0, quick=True).attack(name, run)
+    return replace(run, effort="quick").attack(GeneratorMembership.name)
 
 
 def test_a_run_with_a_generator_is_attacked_by_name(digits):

@@ -10,8 +10,16 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from attacks.core.base import Images, Labelled, seeded
+from attacks.core.fit import Fit
 from attacks.core.images import compare
-from attacks.inversion.gmi import RAW_PSNR, InversionSettings, InversionTruth, invert, raw_psnr
+from attacks.inversion.gmi import (
+    RAW_PSNR,
+    InversionSettings,
+    InversionTruth,
+    ModelInversion,
+    invert,
+    raw_psnr,
+)
 from attacks.inversion.prior import Prior
 
 
@@ -113,7 +121,9 @@ def test_a_class_that_nobody_holds_is_no_leak():
 def test_raw_psnr_is_read_beside_a_control_that_beats_it():
     grey = torch.full((5, 1, 8, 8), 0.5)
     controls = {"grey": Images(grey, torch.arange(5, 10)), "noise": guess(2, 3)}
-    result = raw_psnr(guess(3, 4), "a test", controls, truth(), 0)
+    nothing = toy()[0], InversionSettings(), Fit(), torch.arange(5), controls
+    attack = ModelInversion(*nothing, truth=truth())
+    result = raw_psnr(attack, guess(3, 4), "a test", controls, 0)
     assert result.name == RAW_PSNR
     assert result.control_name == "PSNR of the grey"
     assert result.control > result.figure + 2  # blur wins, without any access

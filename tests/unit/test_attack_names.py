@@ -1,53 +1,62 @@
-"""The names of attacks that a run accepts, and the names that the README lists."""
+"""Every attack answers by name on a finished run: with a figure, or with what is missing."""
 
-import re
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from attacks import ATTACKS, ON_A_RUN
+from attacks import default_names, registry
+from attacks.core.base import AttackResult
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.errors import ConfigurationError, MissingCapabilityError
+from secure_fd.errors import MissingCapabilityError
 from secure_fd.simulation.simulate import simulate
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def run():
-    """A run before its first round: the server has seen nothing."""
+def data() -> FederatedData:
     sizes = Sizes(proxies=40, test=10, held_out=4, local=100)
-    data: FederatedData = federate(load("digits"), parse_split("iid"), 3, seed=0, sizes=sizes)
+    return federate(load("digits"), parse_split("iid"), 3, seed=0, sizes=sizes)
+
+
+@pytest.fixture(scope="module")
+def unseen(data):
+    """A run before its first round: the server has seen nothing."""
     return simulate(data, method="independent")
 
 
-def test_a_run_accepts_the_listed_attacks_and_refuses_all_others_by_name(run, monkeypatch):
-    # The preparations of accepted attacks, which take half a minute.
-    for slow in ("on_run.one_update", "inversion.prior.train_prior"):
-        monkeypatch.setattr(f"attacks.{slow}", _unseen)
-    refused = []
-    for name in ATTACKS:
-        try:
-            run.attack(name)
-        except MissingCapabilityError:
-            pass
-        except ConfigurationError as error:
-            assert error.field == "attack"
-            refused.append(name)
-    assert set(refused) == set(ATTACKS) - set(ON_A_RUN)
+@pytest.mark.parametrize("name", sorted(registry().keys() - {"label-only"}))
+def test_an_attack_says_in_one_sentence_what_a_run_lacks(unseen, name, monkeypatch):
+    # The preparations of attacks, which take half a minute.
+    for slow in ("updates_attack.one_update", "prior.train_prior"):
+        monkeypatch.setattr(f"attacks.inversion.{slow}", _unseen)
+    with pytest.raises(MissingCapabilityError, match=r"^missing [^.]+$"):
+        unseen.attack(name)
 
 
 def _unseen(*_: object, **__: object) -> NoReturn:
-    raise MissingCapabilityError("nothing was seen")
+    raise MissingCapabilityError("missing all of it")
 
 
-def test_the_readme_lists_the_attacks_that_a_run_accepts():
-    text = (ROOT / "README.md").read_text()
-    [sentence] = re.findall(
-        r"`run\.attack` takes (.*?), or `package\.module:Name`", text, re.DOTALL
-    )
-    assert re.findall(r"`([^`]+)`", sentence) == list(ON_A_RUN)
+ON_VOTES = ("label-distribution", "differencing", "participation", "server-members")
+WITH_UPLOADS = ("label-distribution", "update-inversion-8", "update-of-run", "label-only")
+
+
+@pytest.mark.parametrize(
+    ("method", "names"), [("selective-fd", ON_VOTES), ("fedavg", WITH_UPLOADS)]
+)
+def test_a_run_is_attacked_by_name(data, method, names):
+    run = simulate(data, method=method)
+    run.transcript.keep_uploads = True
+    run.fit(2)
+    found = [run.attack(name) for name in names]
+    assert [result.name for result in found] == list(names)
+    assert all(isinstance(result, AttackResult) for result in found)
+
+
+def test_a_class_is_registered_by_its_name_and_title():
+    assert registry()["tracing"].place == "attacks.membership.tracing:Tracing"
+    assert "label-distribution" in default_names()
+    assert "lira" in registry()
+    assert "lira" not in default_names()

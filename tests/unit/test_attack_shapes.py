@@ -67,8 +67,8 @@ def one_step(kind: str) -> tuple[Transcript, Labelled]:
 @every_shape
 def test_the_closed_form_needs_no_image_shape(kind):
     history, record = one_step(kind)
-    attack = AnalyticInversion.prepare(public(kind), Recipe(batch=1))
-    found = attack.run(server_view(history, public(kind)), 0)
+    attack = AnalyticInversion(public(kind), Recipe(batch=1))
+    found = attack.estimate(server_view(history, public(kind)), 0)
     torch.testing.assert_close(found.images, record.images, atol=1e-3, rtol=1e-3)
     seen = UploadLiRA(record, 0).observe(server_view(history, public(kind)), 0)
     assert seen.shape == (1,)
@@ -84,7 +84,7 @@ def test_label_only_attacks_ask_colours_and_the_gap_asks_anything(kind):
     own = records(kind, 6, 2)
     oracle = LabelOracle(lambda images: torch.zeros(len(images), dtype=torch.int64), 10_000)
     view = outsider_view(Transcript(2), public(kind), {Capability.QUERY_FINAL_MODEL: oracle})
-    assert len(LabelOnlyGap.prepare(public(kind), own).run(view, 0).values) == 6
+    assert len(LabelOnlyGap(own).estimate(view, 0).values) == 6
     if kind == "vectors":
         with pytest.raises(MissingCapabilityError, match="proxies that are images"):
             ShadowedLabels.prepare(public(kind), own, 0, SETTINGS)
@@ -103,7 +103,7 @@ def test_a_prior_paints_in_colour_and_refuses_vectors():
         public("colour"), trained, 0, Search(steps=2, restarts=1, per_class=1), Fit(epochs=1)
     )
     view = server_view(one_step("colour")[0], public("colour"))
-    assert attack.run(view, 0).images.shape == (CLASSES, 3, 16, 16)
+    assert attack.estimate(view, 0).images.shape == (CLASSES, 3, 16, 16)
     with pytest.raises(MissingCapabilityError, match="feature vectors"):
         train_prior(public("vectors").proxies, small, 0)
 
@@ -114,7 +114,7 @@ def test_what_needs_pixels_says_so():
     with pytest.raises(MissingCapabilityError, match="these are vectors"):
         FlipRadius.prepare(known, own.images, 0)
     with pytest.raises(MissingCapabilityError, match="these are vectors"):
-        OptimisedInversion.prepare(known, Recipe(batch=1)).run(view, 0)
+        OptimisedInversion(known, Recipe(batch=1)).estimate(view, 0)
 
 
 def test_other_shapes_are_refused_in_one_sentence():

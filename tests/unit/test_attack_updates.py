@@ -15,6 +15,7 @@ from attacks.core.base import Images as Guesses
 from attacks.core.fit import network
 from attacks.core.images import CEILING, match
 from attacks.core.view import Public, View, server_view
+from attacks.inversion.update_truth import UpdateTruth, references
 from attacks.inversion.updates import (
     Mismatch,
     Recipe,
@@ -28,11 +29,7 @@ from attacks.inversion.updates import (
     scaling_before,
     split_fixed,
 )
-from attacks.inversion.updates_attack import (
-    AnalyticInversion,
-    UpdateTruth,
-    references,
-)
+from attacks.inversion.updates_attack import AnalyticInversion
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
@@ -199,7 +196,7 @@ def test_the_true_records_have_no_mismatch_and_others_do(recipe):
 
 
 def scored(estimate: Guesses, truth: UpdateTruth) -> AttackResult:
-    return AnalyticInversion.prepare(public(), Recipe(batch=1)).score(estimate, truth, 0)
+    return AnalyticInversion(public(), Recipe(batch=1), truth=truth).score(estimate, 0)
 
 
 def guess_at(images: list[Tensor], certain: int = 0) -> Guesses:

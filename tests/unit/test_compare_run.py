@@ -6,16 +6,21 @@ import pickle
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from attacks import COMPARED, ON_REQUEST, on_run
-from attacks.core.base import AttackResult
+import attacks
+from attacks import default_names
+from attacks.core.base import AttackResult, Distributions
+from attacks.core.view import View
 from attacks.inversion import gmi
 from attacks.inversion import prior as priors
-from attacks.on_run import Arsenal
+from attacks.membership import label_only
+from attacks.membership.tracing import Tracing
+from attacks.server.label_distribution import LabelDistribution
 from experiments.compare import comparison
 from experiments.compare import leakage_rows as small
 from experiments.compare.comparison import (
@@ -150,13 +155,13 @@ def test_dropouts_are_those_of_the_seed_collected_by_client_and_stage(warm):
     assert figures[SUM_SECONDS] == pytest.approx(faulty.aggregation_seconds / 4)
 
 
-def test_a_row_whose_every_round_was_void_is_still_a_row(warm, arsenal):
+def test_a_row_whose_every_round_was_void_is_still_a_row(warm, shared):
     lost = planned(None, drop=0.999999)
     for spec, start in ((HARD, warm), (RowSpec("fedavg"), None)):
         made = runs.run_row(lost, spec, 0, start)
         assert made.transcript.aborted_rounds == 1
         assert made.diagnostics == {}
-        found = attacks_on(made, arsenal, lost)
+        found = attacks_on(made, shared, lost)
         assert str(found["label-distribution"]).startswith("not applicable: missing ")
         figures = comparison._figures(made)
         assert (figures[VOID], figures[SURVIVORS]) == (1, 0)
@@ -179,21 +184,26 @@ def test_masks_commit_to_every_pixel_of_the_proxies(monkeypatch):
 
 
 def attacks_on(
-    row: RowRun, arsenal: Arsenal, terms: Terms | None = None
+    row: RowRun, shared: dict[str, Any], terms: Terms | None = None
 ) -> dict[str, AttackResult | str]:
-    return attacked(dict.fromkeys(arsenal.ready, arsenal), run_of(terms or planned(None), row))
+    return attacked(replace(run_of(terms or planned(None), row), effort="quick", made=shared))
+
+
+def shared_by(*names: str) -> dict[str, Any]:
+    data = runs.data_of(planned(None), 0)
+    return {name: attacks.load(name).for_data(data, 0, "quick") for name in names}
 
 
 @pytest.fixture(scope="module")
-def arsenal():
-    return on_run.prepare(NAMES, runs.data_of(planned(None), 0), 0, quick=True)
+def shared():
+    return shared_by(*NAMES)
 
 
 @pytest.mark.parametrize(
     "error", [LocalError("truth: it misses"), ConfigurationError("k", 1, "use 2"), KeyError("bug")]
 )
 def test_an_attack_that_fails_its_own_check_costs_its_own_figure_alone(
-    trained, arsenal, monkeypatch, error
+    trained, shared, monkeypatch, error
 ):
     """Where it is made, and where it is prepared; a bug ends the run."""
 
@@ -201,16 +211,16 @@ def test_an_attack_that_fails_its_own_check_costs_its_own_figure_alone(
         raise error
 
     run = run_of(planned(None), trained(HARD))
-    failing = replace(arsenal, ready={"tracing": fail})
     part = Part("tracing", planned(None), 0, quick=True)
-    monkeypatch.setattr(on_run, "prepare", fail)
-    makers = (lambda: failing), lambda: prepared(None, part)
+    monkeypatch.setattr(Tracing, "for_run", fail)
+    monkeypatch.setattr(Tracing, "for_data", fail)
+    makers = (lambda: None), lambda: prepared(None, part)
     for make in makers:
         if isinstance(error, KeyError):
             with pytest.raises(KeyError):
-                attacked({"tracing": make()}, run)
+                attacked(replace(run, made={"tracing": make()}))
             continue
-        found = attacked({"tracing": make(), **dict.fromkeys(NAMES, arsenal)}, run)
+        found = attacked(replace(run, made={"tracing": make(), **shared}))
         assert found["tracing"] == f"not applicable: {error}"
         assert isinstance(found["label-distribution"], AttackResult)
 
@@ -222,6 +232,9 @@ def result_of(settings) -> Result:
     return measured(None, cell, parts)
 
 
+RUN_ATTACKS = (*default_names(), "tracing")
+
+
 def test_data_that_is_no_picture_has_attacks_that_need_none(tmp_path, monkeypatch):
     """Every attack answers on vectors of 20 features: with a figure, or why there is none."""
     (tmp_path / "vectors_of_20.py").write_text(VECTORS)
@@ -230,13 +243,13 @@ def test_data_that_is_no_picture_has_attacks_that_need_none(tmp_path, monkeypatc
         federation="vectors_of_20:make",
         rounds=2,
         rows="fedavg",
-        attacks=",".join((*COMPARED, *ON_REQUEST)),
+        attacks=",".join(RUN_ATTACKS),
         quick=True,
     )
     found = result_of(settings).attacks
     figures = {name for name, one in found.items() if isinstance(one, AttackFigure)}
     assert figures == {"label-distribution", "server-members", "label-only"}
-    pictures = {*COMPARED, *ON_REQUEST} - figures - {"tracing"}
+    pictures = {*RUN_ATTACKS} - figures - {"tracing"}
     assert all(str(found[name]).startswith("not applicable: ") for name in pictures)
 
 
@@ -257,17 +270,28 @@ def make(seed):
 def test_membership_attacks_need_held_out_records():
     data = runs.data_of(planned(None), 0)
     with pytest.raises(MissingCapabilityError):
-        on_run.challenges_of(replace(data, held_out=data.held_out[:0]), 0, None)
+        label_only.challenges_of(replace(data, held_out=data.held_out[:0]), 0, None)
 
 
-def test_the_truth_that_scores_attacks_is_in_no_repr(arsenal):
-    assert repr(arsenal.histograms) not in repr(arsenal)
-    assert arsenal.histograms.sum(axis=1).min() > 0
+def test_the_truth_that_scores_attacks_is_in_no_repr_and_in_no_estimate(trained, monkeypatch):
+    seen = []
+    estimate = LabelDistribution.estimate
+
+    def recording(self: LabelDistribution, view: View, seed: int) -> Distributions:
+        seen.append(self.truth)
+        return estimate(self, view, seed)
+
+    monkeypatch.setattr(LabelDistribution, "estimate", recording)
+    run = replace(run_of(planned(None), trained(HARD)), made={"label-distribution": 0.0})
+    made = LabelDistribution.for_run(run)
+    assert repr(made.truth) not in repr(made)
+    assert run.attack("label-distribution").figure < 0.5
+    assert seen == [None]
 
 
 def test_held_out_records_are_dealt_once_each_to_clients_that_hold_the_class():
     data = runs.data_of(planned(None), 0)
-    shares = on_run._deal(data)
+    shares = label_only._deal(data)
     every = np.concatenate([share.numpy() for share in shares])
     assert len(np.unique(every)) == len(every)
     for share, client in zip(shares, data.clients, strict=True):
@@ -287,8 +311,7 @@ def test_diagnostics_use_the_truth_only_to_judge(digits):
 def test_an_attack_of_ones_own_is_one_file(trained):
     """examples/own_attack.py, by its name: it reads in clear, and guesses under masks."""
     name = "examples.own_attack:LargestClass"
-    arsenal = on_run.prepare((name,), runs.data_of(planned(None), 0), 0, quick=True)
-    clear, masked = (attacks_on(trained(spec), arsenal)[name] for spec in (HARD, MASKED))
+    clear, masked = (attacks_on(trained(spec), {name: None})[name] for spec in (HARD, MASKED))
     assert isinstance(clear, AttackResult)
     assert isinstance(masked, AttackResult)
     assert clear.figure > masked.figure == masked.control

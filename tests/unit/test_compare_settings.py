@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import tyro
 
-from attacks import COMPARED, PLAYED
+from attacks import default_names
 from experiments.cli import command
 from experiments.compare.comparison import WARM_UP, needs
+from experiments.compare.leakage import PLAYED
 from experiments.core.rows import RowSpec
 from experiments.core.runs import selective
 from experiments.core.study import Store
@@ -42,7 +43,7 @@ def keys(*arguments: str) -> list[str]:
 def test_defaults_are_those_of_the_image_set(tmp_path):
     usual = planned()
     assert (usual.terms.rounds, usual.terms.schedule.proxies_per_round) == (30, 256)
-    assert usual.attacks.names == (*COMPARED, *PLAYED)
+    assert usual.attacks.names == (*default_names(), *PLAYED)
     assert planned("--attacks", "none").attacks.names == ()
     assert usual.units == ("label", "record")
     assert planned("--dp-unit", "record, record").units == ("record",)

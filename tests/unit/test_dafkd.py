@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from torch import nn
 
+from attacks.core.run import public_of
 from attacks.core.view import Capability, client_view, server_view
-from attacks.on_run import public_of
 from experiments.core.measures import diagnose
 from secure_fd import simulate
 from secure_fd.data.federated import FederatedData

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.core.base import AttackResult, Labelled
+from attacks.core.base import POSITIVE, AttackResult, Labelled
 from attacks.membership.budgets import LeakageGame
 from attacks.membership.shadows import LiRA, draw_game
-from attacks.on_run import POSITIVE
 from experiments.compare import games
 from experiments.compare import leakage_rows as small
 from experiments.compare.comparison import GAMES

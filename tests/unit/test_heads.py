@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from attacks.core.run import public_of
 from attacks.core.view import Capability, client_view, server_view
-from attacks.on_run import public_of
 from experiments.rivals.afl import AFL
 from secure_fd import simulate
 from secure_fd.data.federated import FederatedData

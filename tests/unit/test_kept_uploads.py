@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from attacks.core.run import public_of
 from attacks.core.view import client_view, server_view
-from attacks.on_run import public_of
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg

@@ -5,7 +5,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.core.base import AttackResult, BoolArray, FloatArray, Labelled, Scores
+from attacks.core.base import (
+    AttackResult,
+    BoolArray,
+    FloatArray,
+    Labelled,
+    Scores,
+)
 from attacks.core.scoring import score_scores
 from attacks.core.view import Capability, Oracle, Public, client_view, outsider_view, server_view
 from attacks.membership.shadows import (

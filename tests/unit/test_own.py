@@ -1,9 +1,10 @@
 """Methods and attacks of one's own run beside all others, from one file each."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from attacks import on_run
+from attacks import load
 from attacks.core.base import AttackResult
 from experiments.compare.comparison import attacked, run_of
 from experiments.core import runs
@@ -38,8 +39,8 @@ def test_a_method_and_an_attack_of_one_s_own_run_in_a_row_each():
     assert clear.accuracies == masked.accuracies
     assert clear.transcript.distillation[0].uploads is not None
     assert masked.transcript.distillation[0].uploads is None
-    arsenal = on_run.prepare(made.attacks.names, runs.data_of(made.terms, 0), 0)
-    found = attacked({ATTACK: arsenal}, run_of(made.terms, clear))
+    assert load(ATTACK).name == "largest-class"
+    found = attacked(replace(run_of(made.terms, clear), made={ATTACK: None}))
     assert isinstance(found[ATTACK], AttackResult)
 
 

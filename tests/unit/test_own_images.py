@@ -9,7 +9,7 @@ import torch
 import tyro
 from PIL import Image
 
-from attacks.on_run import public_of
+from attacks.core.run import public_of
 from experiments.core.codec import encode
 from experiments.core.rows import RowSpec
 from experiments.core.runs import data_of, run_row

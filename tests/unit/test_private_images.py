@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.signal import fftconvolve
 
-from attacks.core.base import Attack, AttackResult, Distributions
+from attacks.core.base import AttackResult, Distributions
+from attacks.core.run import Attack
+from attacks.core.run import Run as Finished
 from attacks.core.scoring import score_distributions
 from attacks.core.view import Capability, View
 from attacks.inversion import gmi
 from attacks.inversion import prior as priors
-from attacks.on_run import Truth
 from experiments.compare.comparison import measured, needs, prepared
 from experiments.compare.leakage import AttackFigure
 from experiments.core import study
@@ -41,7 +42,7 @@ LIMIT, SLACK = 20.0, 4.0
 """dB: a picture above LIMIT counts as the private image, and scaling costs SLACK at most."""
 
 
-class Shows(Attack[Distributions, Truth]):
+class Shows(Attack[Distributions, Finished]):
     """An attack of the user's own whose result holds the private images themselves."""
 
     name: ClassVar[str] = "shows"
@@ -52,13 +53,18 @@ class Shows(Attack[Distributions, Truth]):
     figure_name: ClassVar[str] = "classes named"
     control_name: ClassVar[str] = "a guess"
 
-    def run(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - nothing is drawn
+    @classmethod
+    def for_run(cls, run: Finished) -> Self:
+        return cls(truth=run)
+
+    def estimate(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - nothing is drawn
         guess = np.zeros(view.public.n_clients, dtype=np.int64)
         return Distributions(guess, guess)
 
-    def score(self, estimate: Distributions, truth: Truth, seed: int) -> AttackResult:
-        made = score_distributions(self, estimate, truth.histograms.argmax(axis=1), seed)
-        shown = {f"client {k}": own.images[:2, 0].numpy() for k, own in enumerate(truth.clients)}
+    def score(self, estimate: Distributions, seed: int) -> AttackResult:
+        made = score_distributions(self, estimate, self.truth.histograms.argmax(axis=1), seed)
+        clients = self.truth.data.clients
+        shown = {f"client {k}": own.train.pixels[:2, 0].numpy() for k, own in enumerate(clients)}
         return replace(made, images=shown)
 
 

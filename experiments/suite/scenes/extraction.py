@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from attacks.core import fit
+from attacks.core.run import labelled, public_of
 from attacks.core.view import Capability, Oracle, server_view
 from attacks.inversion import gmi
 from attacks.inversion import prior as priors
 from attacks.inversion.gmi import InversionTruth, inversion_truth
 from attacks.inversion.ideal import DEFAULT, QUICK, Ideal, IdealK1, IdealK2, IdealK3
-from attacks.on_run import labelled, public_of
 from experiments.compare.leakage import Attempt
 from experiments.core.rows import RowSpec, Terms
 from experiments.core.runs import (

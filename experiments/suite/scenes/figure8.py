@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from attacks.core import fit
 from attacks.core.base import AttackResult
 from attacks.core.base import Images as Estimated
+from attacks.core.run import labelled, public_of
 from attacks.core.view import AnswerFunction, Capability, Oracle, server_view
 from attacks.inversion import gmi, ideal
 from attacks.inversion import prior as priors
 from attacks.inversion.gmi import RAW_PSNR, InversionTruth, ModelInversion, raw_psnr
 from attacks.inversion.ideal import POOL, IdealK3, IdealSettings
-from attacks.on_run import labelled, public_of
 from experiments.compare.leakage import Attempt
 from experiments.core.grid import paper_recipe
 from experiments.suite.scenes import Cell, Scene
@@ -149,18 +149,21 @@ def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
         oracles[Capability.INJECT_PROXIES] = Oracle(answer, made.effort.theft.queries)
     view = server_view(run.transcript, public_of(made.data), oracles)
     reached = {"accuracy": float(np.mean(run.accuracies(made.data.test)))}
-    stolen = cache(partial(made.ideal.run, view, cell.seed))  # FedAvg's server may ask no client
+    stolen = cache(
+        partial(made.ideal.estimate, view, cell.seed)
+    )  # FedAvg's server may ask no client
 
     def literal() -> AttackResult | str:
         if averages:
             attack = replace(made.inversion, settings=made.effort.literal)
-            found, words = attack.run(view, cell.seed), "GMI, global model"
+            found, words = attack.estimate(view, cell.seed), "GMI, global model"
         else:
             pool, words = stolen().others.get(POOL), f"IDEAL, {_labels(cell)} labels"
             if pool is None or not torch.isin(pool.groups, made.inversion.classes).any():
                 return "not applicable: missing an image that the clients gave a private class"
             found = replace(pool, queries=stolen().queries)
-        result = raw_psnr(found, words, made.inversion.controls, made.truth, cell.seed)
+        known = made.inversion.with_truth(made.truth)
+        result = raw_psnr(known, found, words, known.controls, cell.seed)
         asked = () if averages else (*_DIRECT, made.ideal.caveat)
         return noted(result, reached, (*_LITERAL, *asked, *_SETTING))
 
@@ -169,7 +172,7 @@ def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
         return noted(found, reached, _SETTING)
 
     def injected() -> AttackResult:
-        found = made.ideal.score(stolen(), made.truth, cell.seed)
+        found = made.ideal.with_truth(made.truth).score(stolen(), cell.seed)
         accepted = {"selector_accepts_any": _acceptance(made.data, stolen())}
         return noted(found, {**reached, **accepted}, (*_DIRECT, *_SETTING))
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -13,6 +13,7 @@ from torch import nn
 
 from attacks.core import base
 from attacks.core.fit import label_function
+from attacks.core.run import Attack, labelled, public_of
 from attacks.core.scoring import score_scores
 from attacks.core.statistics import auc_bound
 from attacks.core.view import (
@@ -29,7 +30,6 @@ from attacks.membership import shadows as membership
 from attacks.membership.label_only import LabelOnlyGap
 from attacks.membership.label_shadows import ProbeSettings, ShadowedLabels
 from attacks.membership.overfitted import all_training
-from attacks.on_run import labelled, public_of
 from experiments.compare.leakage import Attempt
 from experiments.suite.scenes import Cell, Scene
 from experiments.suite.scenes.shared import federated
@@ -213,7 +213,7 @@ class Arena:
     def gaps(self, attacks: Sequence[LabelOnlyGap]) -> tuple[base.AttackResult, ...]:
         """Score the gap attack, in a part a client, on the first pair of runs."""
         runs = [
-            base.pooled([a.run(self.labels(run, k), self.seed) for k, a in enumerate(attacks)])
+            base.pooled([a.estimate(self.labels(run, k), self.seed) for k, a in enumerate(attacks)])
             for run in _TARGETS
         ]
         estimate = base.Scores(
@@ -225,25 +225,23 @@ class Arena:
         return self._scored(attacks[0], estimate, _TARGETS)
 
     def _scored(
-        self, words: base.Titled, estimate: base.Scores, runs: list[int]
+        self, attack: Attack[base.Scores, base.BoolArray], estimate: base.Scores, runs: list[int]
     ) -> tuple[base.AttackResult, ...]:
         """Records with their right labels, and for some attacks the canaries by themselves.
 
         The control is the game's, for all attacks alike.
         """
         inside, canaries = self.made.game.inside[runs], self.made.game.pool.mislabelled
-        game = membership.LiRA.figure_name, membership.LiRA.control_name
-        kinds = [(base.Words(words.name, words.title, *game), ~canaries)]
-        if words.name in _CANARIES:
-            odd = f"{words.name}-canaries", f"{words.title}, mislabelled"
-            kinds.append((base.Words(*odd, *game), canaries))
-        deployed = self.row.labels is not None and words.name not in _BY_SERVER
+        estimate = replace(estimate, control_name=membership.LiRA.control_name)
+        deployed = self.row.labels is not None and attack.name not in _BY_SERVER
         notes = (_DEPLOYED,) * deployed + (_ONE_ANSWER,) * (self.row.noise == "label")
-        score = partial(score_scores, details=self.facts, caveats=notes)
-        return tuple(
-            score(named, estimate.taken(chosen), inside[:, chosen], self.seed)
-            for named, chosen in kinds
-        )
+        score = partial(score_scores, attack, details=self.facts, caveats=notes, seed=self.seed)
+        clean = score(estimate.taken(~canaries), inside[:, ~canaries])
+        if attack.name not in _CANARIES:
+            return (clean,)
+        odd = score(estimate.taken(canaries), inside[:, canaries])
+        title = f"{attack.title}, mislabelled"
+        return clean, replace(odd, name=f"{attack.name}-canaries", title=title)
 
 
 def _probabilities(network: nn.Module, images: torch.Tensor) -> torch.Tensor:

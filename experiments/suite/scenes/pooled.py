@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from attacks.on_run import Run, attack
+from attacks.core.run import Run
 from experiments.compare.leakage import Attempt
 from experiments.suite.scenes import Cell, Scene
 from experiments.suite.scenes.shared import federated
@@ -86,7 +86,7 @@ def _attempts(cell: Cell, made: Mapping[int, FederatedData]) -> Mapping[str, Att
     block, noise, _ = _every(cell)[cell.row]
     data = made[block]
     run = Run.of(data, _run(cell, data, noise=noise), cell.seed)
-    return {"tracing": partial(attack, "tracing", run)}
+    return {"tracing": partial(run.attack, "tracing")}
 
 
 SCENE = Scene(

@@ -8,8 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from attacks.core.base import AttackResult, draw_challenge, pooled
+from attacks.core.run import public_of
 from attacks.core.view import Capability, Oracle, View, server_view
-from attacks.on_run import public_of
 from attacks.server.selector import Answers, FlipRadius, Victim, behind
 from experiments.compare.leakage import Attempt
 from experiments.suite.scenes import Cell, Scene
@@ -89,9 +89,9 @@ def _members(cell: Cell, data: FederatedData) -> AttackResult:
         challenge = draw_challenge(*sides, cell.seed)
         candidates = challenge.candidates.images
         attack = FlipRadius.prepare(public_of(data), candidates, victim.column)
-        estimates.append(attack.run(_view(data, victim), cell.seed))
+        estimates.append(attack.estimate(_view(data, victim), cell.seed))
         truths.append(challenge.is_member)
-    found = attack.score(pooled(estimates), np.concatenate(truths), cell.seed)
+    found = attack.with_truth(np.concatenate(truths)).score(pooled(estimates), cell.seed)
     if cell.row != _NOISY:
         return found
     asked = round(found.queries / len(truths))

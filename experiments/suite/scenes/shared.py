@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from attacks.core.base import Attack, AttackResult, Labelled
+from attacks.core.base import AttackResult, Labelled
+from attacks.core.run import Attack, attack_view, labelled
 from attacks.core.view import View
-from attacks.on_run import labelled
 from experiments.suite.scenes import Cell
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
@@ -34,7 +34,7 @@ def members_of(data: FederatedData) -> Labelled:
 
 def launched(attack: Attack[Any, Any], view: View, truth: object, seed: int) -> AttackResult:
     """Run an attack on a view and score it."""
-    return attack.score(attack.run(view, seed), truth, seed)
+    return attack_view(attack.with_truth(truth), view, seed)
 
 
 def noted(

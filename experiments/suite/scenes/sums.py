@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from attacks.core.view import server_view
-from attacks.on_run import Arsenal, prepare
+from attacks import load
+from attacks.core.base import Effort
 from attacks.server import votes
 from attacks.server.differencing import Differencing
-from attacks.server.label_distribution import Participation
 from experiments.compare.comparison import run_of
 from experiments.compare.leakage import Attempt
 from experiments.core import runs
@@ -67,7 +67,7 @@ class Prepared:
 
     data_dir: Path | None
     warm: runs.WarmUp = field(repr=False)
-    arsenal: Arsenal = field(repr=False)
+    shared: Mapping[str, Any] = field(repr=False)
 
 
 def recorder_for(terms: Terms, spec: RowSpec) -> votes.Recorder:
@@ -81,28 +81,31 @@ def _prepare(set_up: _SetUp, cell: Cell, data_dir: Path | None) -> Prepared:
     planned = set_up.plan(cell, data_dir)
     warm = runs.warm_up(planned.terms, cell.seed)
     data, asked = runs.data_of(planned.terms, cell.seed), planned.attacks
-    return Prepared(data_dir, warm, prepare(asked.names, data, cell.seed, quick=asked.quick))
+    effort = _effort(planned)
+    made = {name: load(name).for_data(data, cell.seed, effort) for name in asked.names}
+    return Prepared(data_dir, warm, made)
+
+
+def _effort(planned: Plan) -> Effort:
+    return "quick" if planned.attacks.quick else "full"
 
 
 def _attempts(set_up: _SetUp, cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
     """Train a row, and attack it as the comparison does; if clients drop out, also all its sums."""
-    planned, arsenal, seed = set_up.plan(cell, made.data_dir), made.arsenal, cell.seed
+    planned, seed = set_up.plan(cell, made.data_dir), cell.seed
     spec = next(s for s in every_row(planned) if s.key == cell.row.removesuffix(_ONCE))
     recorder = recorder_for(planned.terms, spec)
     warm = None if spec.kind == "fedavg" else made.warm
     trained = runs.run_row(planned.terms, spec, seed, warm, recorder)
-    run, view = run_of(planned.terms, trained), server_view(trained.transcript, arsenal.public)
-    known: dict[str, Attempt] = {
-        name: partial(arsenal.attack, name, run) for name in planned.attacks.names
-    }
+    run = replace(run_of(planned.terms, trained), effort=_effort(planned), made=made.shared)
+    known: dict[str, Attempt] = {n: partial(run.attack, n) for n in planned.attacks.names}
     if not set_up.drop:
         return known
     truth = votes.statements(recorder, trained.transcript)
-    who = Participation(votes.undoing(trained.response) if trained.response else None)
     return {
         **known,
-        "differencing": lambda: launched(Differencing(), view, truth, seed),
-        "participation": lambda: launched(who, view, arsenal.histograms, seed),
+        "differencing": lambda: launched(Differencing(), run.view, truth, seed),
+        "participation": lambda: run.attack("participation"),
     }
 
 

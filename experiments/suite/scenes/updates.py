@@ -8,17 +8,17 @@ from pathlib import Path
 import torch
 
 from attacks.core.base import AttackResult, substream
+from attacks.core.run import public_of
 from attacks.inversion.imprint import Imprint, lying
 from attacks.inversion.one_update import MLP, SetUp, one_update
+from attacks.inversion.update_truth import UpdateTruth
 from attacks.inversion.updates import QUICK, Search
 from attacks.inversion.updates_attack import (
     AnalyticInversion,
     MeanInversion,
     OptimisedInversion,
     UpdateInversion,
-    UpdateTruth,
 )
-from attacks.on_run import public_of
 from experiments.compare.leakage import Attempt
 from experiments.suite.scenes import Cell, Scene
 from experiments.suite.scenes.shared import federated, launched, noted
@@ -121,10 +121,10 @@ def _inverted(
     row, chance = _ROWS[cell.row], substream(cell.seed, "control")
     train = partial(one_update, row.set_up, private=_private(cell, row))
     met, other = train(made.data, cell.seed, masks=row.masks), train(made.control, chance)
-    attack = kind.prepare(met.public, row.set_up.recipe, search)
-    estimate, control = attack.run(met.view, cell.seed), attack.run(other.view, cell.seed)
+    attack = kind(met.public, row.set_up.recipe, search)
+    estimate, control = attack.estimate(met.view, cell.seed), attack.estimate(other.view, cell.seed)
     truth = UpdateTruth(met.records.private, met.records.held_out, control)
-    return noted(attack.score(estimate, truth, cell.seed), caveats=met.caveats)
+    return noted(attack.with_truth(truth).score(estimate, cell.seed), caveats=met.caveats)
 
 
 def _imprint(cell: Cell, row: _Row, data: FederatedData) -> AttackResult:

@@ -21,21 +21,32 @@ import numpy as np
 import torch
 from scipy.stats import norm
 
-from attacks.core.base import Attack, AttackResult, BoolArray, FloatArray, Labelled, Scores
+from attacks.core.base import (
+    AttackResult,
+    BoolArray,
+    FloatArray,
+    Labelled,
+    Scores,
+    draw_challenge,
+    match_classes,
+)
+from attacks.core.run import Attack, Run, SumNoise, public_of
 from attacks.core.scoring import score_scores
 from attacks.core.statistics import rank
 from attacks.core.view import View
+from attacks.membership import overfitted
 from attacks.server.class_sums import (
     NEEDS,
     TOTAL,
     PublicRecords,
-    SumNoise,
     SumRead,
     check_readable,
     held_by,
     of_block,
     sums_read,
 )
+from secure_fd.cache import freed_with_owner
+from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError
 from secure_fd.methods.least_squares import HIGHEST_ANSWER, LOWEST_ANSWER
 from secure_fd.votes.codec import IntArray
@@ -109,7 +120,20 @@ class Tracing(Attack[Traced, Blocks]):
     candidates: Labelled = field(repr=False)
     noise: SumNoise | None = None
 
-    def run(self, view: View, seed: int) -> Traced:  # noqa: ARG002 - nothing is drawn
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Records of all clients against as many held-out ones of each class."""
+        run.view.require_any(*cls.needs)
+        sides = match_classes(run.members, run.held_out, run.seed)
+        challenge = draw_challenge(*sides, run.seed)
+        return cls(
+            challenge.candidates,
+            run.noise,
+            truth=Blocks(challenge.is_member, run.histograms),
+            positive=overfitted_area(run.data, run.seed),
+        )
+
+    def estimate(self, view: View, seed: int) -> Traced:  # noqa: ARG002 - nothing is drawn
         """Scores: deviations above public images of the class."""
         view.require_any(*self.needs)
         check_readable(view, self.noise)
@@ -135,8 +159,9 @@ class Tracing(Attack[Traced, Blocks]):
         least = float(norm.isf(FALSE_ALARMS))
         return Traced(together, by_sum=by_sum, threshold=least, details=details)
 
-    def score(self, estimate: Traced, truth: Blocks, seed: int) -> AttackResult:
+    def score(self, estimate: Traced, seed: int) -> AttackResult:
         """AUC with its interval, and of each sum alone; under noise, what the claim allows."""
+        truth = self.truth
         member, in_clear = truth.is_member, bool(estimate.details["blocks_in_clear"])
         alone = {
             f"auc_of_sum_{index + 1}": _area(one[member], one[~member], seed)
@@ -263,6 +288,18 @@ class AskedSum:
         along += part * square + (across * moved).sum(axis=1) / spare
         square += (across**2).sum(axis=1) / spare
         return np.asarray(along / np.sqrt(square))
+
+
+@freed_with_owner
+def overfitted_area(data: FederatedData, seed: int) -> float:
+    """Return the AUC on the class sums of 30 records a client, all in clear."""
+    public, posed = public_of(data), overfitted.drawn_from(data, seed)
+    every = [each.candidates for each in posed.values()]
+    images, labels = ([getattr(own, side) for own in every] for side in ("images", "labels"))
+    traced = Tracing(Labelled(torch.cat(images), torch.cat(labels)))
+    found = traced.estimate(overfitted.class_sums(public, posed, seed), seed)
+    inside = np.concatenate([each.is_member for each in posed.values()])
+    return score_scores(traced, found, inside, seed).figure
 
 
 def _area(members: FloatArray, others: FloatArray, seed: int) -> float:
