@@ -414,7 +414,9 @@ class MaskingServer(Party[ServerEnrolment]):
         if setup.finished:
             within = terms is not None and self.serves(terms.index)
             self.enrol(setup, self.barred if within else None)
-            self._earlier, self._asking, self._due = setup.accepted, set(), None
+            # In mid-round no client is invited: one that asked in an earlier sum still waits.
+            self._asking = set() if within else self._asking - set(setup.group.members)
+            self._earlier, self._due = setup.accepted, None
             if terms is not None:
                 self._open_due(terms)
         return relayed

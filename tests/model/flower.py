@@ -451,9 +451,9 @@ def broken(seed: int, faults: Sequence[Fault]) -> BrokenError | None:
     return None
 
 
-def main(seed: int | None = None, schedules: int = 1) -> None:
-    """Run one schedule and print it, or run so many."""
-    for number in range(schedules) if seed is None else [seed]:
+def main(seed: int | None = None, schedules: int = 1, first: int = 0) -> None:
+    """Run one schedule and print it, or run so many, from the first seed on."""
+    for number in range(first, first + schedules) if seed is None else [seed]:
         faults = faults_of(number)
         for fault in faults_of(number) if broken(number, faults) else ():  # leave out what it can
             fewer = [each for each in faults if each != fault]
