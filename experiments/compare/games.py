@@ -26,7 +26,7 @@ from experiments.compare.leakage import NOT_APPLICABLE, NOT_RUN, PLAYED, Attempt
 from experiments.compare.leakage_rows import Drawn, Row
 from experiments.core import runs
 from experiments.core.rows import RowSpec, Terms
-from secure_fd.errors import MissingCapabilityError
+from secure_fd.errors import MissingCapabilityError, SecureFDError
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.training.recipes import SGD, Schedule
 
@@ -149,7 +149,7 @@ def control(terms: Terms, seed: int, key: str) -> dict[str, float]:
     plain = replace(terms, epsilon=None, min_voters=None, budget=None)
     try:
         row, records = small.row_of(plain, spec), _few(drawn(plain, seed))
-    except MissingCapabilityError:  # the rows' own games state it
+    except SecureFDError:  # the rows' own games state it
         return {}
     if spec.kind == "fedavg":
         row = replace(row, cell=replace(row.cell, schedule=_LONG_FEDAVG, rounds=_LONG_ROUNDS))

@@ -14,7 +14,7 @@ from experiments.compare.comparison import WARM_UP, needs
 from experiments.compare.leakage import PLAYED
 from experiments.core.rows import RowSpec
 from experiments.core.runs import selective
-from experiments.core.study import Store
+from experiments.core.study import key_of
 from experiments.privacy_compare import STUDY, Plan, Settings, cells, plan, row_specs
 from secure_fd.errors import ConfigurationError
 
@@ -200,9 +200,9 @@ def test_a_method_of_ones_own_that_was_edited_is_run_again(tmp_path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
     text = "from secure_fd.methods.fedmd import FedMD as Mine\n"
     settings = Settings(dataset="digits", clients=3, methods="mine:Mine", rows="mine")
-    paths = []
+    keys = []
     for comment in ("", "# edited\n"):
         (tmp_path / "mine.py").write_text(text + comment)
         [cell] = cells(settings)
-        paths.append(Store(tmp_path, STUDY).path(cell))
-    assert paths[0] != paths[1]
+        keys.append(key_of(cell))
+    assert keys[0] != keys[1]
