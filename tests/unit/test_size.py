@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIMITS = {
     "secure_fd": 12_950,
-    "attacks": 6_150,
+    "attacks": 6_500,
     "experiments": 9_400,
     "benchmarks": 930,
     "examples": 150,
