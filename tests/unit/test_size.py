@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 LIMITS = {
     "secure_fd": 12_950,
     "attacks": 6_500,
-    "experiments": 9_400,
+    "experiments": 8_600,
     "benchmarks": 930,
     "examples": 150,
     "tests": 29_900,
