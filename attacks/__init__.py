@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -64,7 +65,9 @@ def load(name: str, field: str = "attack") -> "type[Attack[Any, Any]]":
     known = registry()
     module, colon, cls = (known[name].place if name in known else name).partition(":")
     if not colon:
-        allowed = f"use one of {', '.join(known)}, or package.module:Name for one of your own"
+        near = get_close_matches(name, known, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        allowed = f"use a name of docs/attacks/all.md{hint}, or package.module:Name of your own"
         raise ConfigurationError(field, name, allowed)
     try:
         found = getattr(import_module(module), cls)

@@ -51,7 +51,7 @@ def challenge() -> Challenge:
 
 
 def attack(candidates: Labelled | None = None) -> LabelOnlyGap:
-    return LabelOnlyGap.prepare(public(), candidates or challenge().candidates)
+    return LabelOnlyGap(candidates or challenge().candidates)
 
 
 @cache

@@ -180,7 +180,8 @@ def test_shadows_that_keep_the_targets_partner_betray_it():
 
     def area(scores: FloatArray) -> float:
         inside = game().inside
-        return score_scores(LiRA, Scores(scores), inside, 0).figure
+        named = LiRA(Labelled(torch.zeros(1, 1), torch.zeros(1)))
+        return score_scores(named, Scores(scores), inside, 0).figure
 
     assert area(told(lambda t: [r for r in game().runs if r != t])) == 1.0
     assert area(told(lambda t: list(game().shadows(t)))) == pytest.approx(0.5, abs=0.1)

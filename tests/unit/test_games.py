@@ -193,7 +193,8 @@ def test_with_shuffled_members_every_figure_is_a_coin():
     shuffled = replace(true, game=draw_game(true.game.pool, 6, 99))
     assert not np.array_equal(true.game.inside, shuffled.game.inside)
     caught, coin = (
-        one.outside(LiRA.prepare, networks, records.proxies.pixels) for one in (true, shuffled)
+        one.outside(lambda _, own, k: LiRA(own, k), networks, records.proxies.pixels)
+        for one in (true, shuffled)
     )
     assert caught.interval[0] > 0.6
     assert coin.interval[0] <= 0.5 <= coin.interval[1]

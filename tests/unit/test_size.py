@@ -19,7 +19,7 @@ LIMITS = {
     "experiments": 8_600,
     "benchmarks": 930,
     "examples": 150,
-    "tests": 29_900,
+    "tests": 29_950,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
