@@ -406,7 +406,8 @@ class MaskingClient(Party[ClientEnrolment]):
         """
         machine = self._machine
         # The CAPSULES of a client without lower neighbours are the same bytes in every set-up.
-        if not isinstance(machine, ClientSetup) and self._earlier.has(SERVER, data):
+        again = isinstance(machine, ClientSetup) and data[2:4] == _CAPSULES
+        if self._earlier.has(SERVER, data) and not again:
             return []
         if data == messages.invitation(self.session):
             return self._accept_invitation()
@@ -507,3 +508,6 @@ class MaskingClient(Party[ClientEnrolment]):
         """Note that the server may have started again, without what was prepared for a round."""
         if self._enrolment is not None and self._enrolment.prepared is not None:
             self._enrolment.prepared.confirmed = False
+
+
+_CAPSULES = MessageType.CAPSULES.to_bytes(2, "big")
