@@ -46,7 +46,6 @@ EVERY = list(
 COVERING = [
     (False, "label,record", "iid"),
     (True, "label,record", "dirichlet:0.3"),
-    (True, "", "strong"),
 ]
 
 
