@@ -266,7 +266,7 @@ class Store:
     Studies with equal cells share a folder: an equal cell is run once. found: by `key_of`.
 
     Raises ConfigurationError for a line that is not a result; a last line without its end was
-    interrupted, and is ignored.
+    interrupted, and is cut off.
     """
 
     folder: Path
@@ -276,7 +276,10 @@ class Store:
     def __post_init__(self) -> None:
         if not self.lines.exists():
             return
-        whole, _, _ = self.lines.read_bytes().rpartition(b"\n")
+        content = self.lines.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            os.truncate(self.lines, len(whole))
         for line in whole.splitlines():
             result = strict(self.study, parsed(line, Result, CELLS))
             names = picture_names(result.attacks)
@@ -303,21 +306,13 @@ class Store:
         content = encode(result, "cell")
         decode(Result, content, "cell")
         line = json.dumps(content, ensure_ascii=False, allow_nan=False)
-        append_line(self.lines, line)
+        with self.lines.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
         self.found[key_of(result.cell)] = result
 
     def find(self, cell: Any) -> Result | None:
         """Return the result of a cell, None where it is missing."""
         return self.found.get(key_of(cell))
-
-
-def append_line(path: Path, line: str) -> None:
-    """Append a line in one write; what an interrupted write left behind is cut off first."""
-    with path.open("ab+") as file:
-        file.seek(0)
-        whole = file.read()
-        file.truncate(whole.rfind(b"\n") + 1)
-        file.write(line.encode() + b"\n")
 
 
 def save_arrays(path: Path, arrays: Pictures) -> None:
