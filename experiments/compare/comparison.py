@@ -159,17 +159,15 @@ def _played(cell: Cell, positive: Mapping[str, float]) -> "Found":
 def run_of(terms: Terms, row: "RowRun") -> "Run":
     """A row as attacks take it."""
     from attacks.core.run import Run
-    from experiments.core.runs import data_of, network, parts_of
-    from secure_fd.methods.fedavg import AveragesParameters
+    from experiments.core.runs import data_of, network
 
     data = data_of(terms, row.seed)
-    method = parts_of(terms.run(row.spec, row.seed), data).method
     return Run(
         data,
         row.transcript,
         row.seed,
         row.response,
-        method.private if isinstance(method, AveragesParameters) else None,
+        row.private,
         noise=row.noise,
         networks=tuple(network(name, data.n_classes, flat) for name, flat in row.networks),
     )

@@ -39,14 +39,14 @@ from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.base import Labels, Method
 from secure_fd.methods.dafkd import DaFKD, FedDF
-from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.fedavg import AveragesParameters, FedAvg
 from secure_fd.methods.feded import FedED
 from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.base import PrivacyMechanism
 from secure_fd.privacy.client import ClientPlan, ClientUnit
-from secure_fd.privacy.dp_sgd import PrivateBudget
+from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.guarantee import Guarantee, weakest
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse
 from secure_fd.privacy.record import PooledRecordUnit
@@ -583,8 +583,8 @@ class RowRun:
     aggregation: name of the secure sum, None where nothing is summed. aggregation_seconds: of CPU,
     inside the sums of all rounds.
     networks: (architecture, parameters) of every client. response: the mechanism of the label unit,
-    whose parameters everybody knows. noise: of pooled sums, what is public. seeded: whether its
-    noise is, and can be drawn again.
+    whose parameters everybody knows. private: DP-SGD of shared parameters. noise: of pooled sums,
+    what is public. seeded: whether its noise is, and can be drawn again.
     """
 
     spec: rows.RowSpec
@@ -602,6 +602,7 @@ class RowRun:
     diagnostics: dict[str, float]
     networks: tuple[tuple[str, Float32Array], ...] = field(repr=False)
     response: RandomizedResponse | None
+    private: PrivateSGD | None
     noise: SumNoise | None
 
 
@@ -624,7 +625,7 @@ def run_row(
     test = made.data.test
     runner = federation(cell, made, chosen, _kept(cell.rounds))
     accuracies, curve = trained(runner, cell, test, test)
-    alone, unit = spec.kind == "independent", runner.protection
+    alone, unit, method = spec.kind == "independent", runner.protection, runner.method
     before = 0.0 if warm is None or spec.kind in rows.HEADS else warm.seconds
     claim = None if alone else claimed(runner, made.data)
     seeded = claim is not None and chosen is None and seeds_noise(cell)
@@ -644,6 +645,7 @@ def run_row(
         diagnostics=diagnose(runner, made.data),
         networks=_deployed(runner, made.data),
         response=unit.mechanism if isinstance(unit, LabelUnit) else None,
+        private=method.private if isinstance(method, AveragesParameters) else None,
         noise=SumNoise.of(unit) if isinstance(unit, PooledRecordUnit) else None,
     )
 
