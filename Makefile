@@ -31,7 +31,6 @@ test-long: test
 	OMP_NUM_THREADS=1 SECURE_FD_SETUPS=200 $(BIN)/python -m pytest tests/properties/test_setup_success.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run --minutes 10
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.model.run
-	OMP_NUM_THREADS=1 SECURE_FD_MUTANTS=1 $(BIN)/python -m pytest tests/model/test_mutants.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.model.flower --schedules 10000
 	OMP_NUM_THREADS=1 SECURE_FD_PROCESSES=1 $(BIN)/python -m pytest tests/security/test_flower_faults.py
 	OMP_NUM_THREADS=1 SECURE_FD_COMBINATIONS=1 $(BIN)/python -m pytest tests/unit/test_compare_combinations.py
