@@ -27,7 +27,7 @@ class PushKind(IntEnum):
     HELLO = 1
     """Prove who you are; parts: a challenge and, after the set-up, its name."""
     JOIN = 2
-    """Begin a set-up."""
+    """Begin a set-up; part: challenge of the newest greeting. position: number of the attempt."""
     CARRY = 3
     """Read these messages."""
     ALONE = 4

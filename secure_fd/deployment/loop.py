@@ -125,6 +125,7 @@ class Rounds:
         self._sums = StoredSums(roster.session, keys.agreement_in(file), file)
         self._deadline = roster.terms.deadline
         self._nodes: dict[int, int] = {}  # by site that was greeted and has answered since
+        self._challenges: dict[int, bytes] = {}  # by site, of its newest greeting
         self._read: dict[int, int] = {}  # by member of the set-up, broadcasts that it has read
         self._owed: Outbound = {}
         self._name = b""  # of the set-up, once it is accepted
@@ -169,7 +170,7 @@ class Rounds:
             self._wait(least)  # hours, where need be
             joined = set(self._nodes)
             try:
-                self._one_set_up()
+                self._one_set_up(attempt)
             except MissingClientError as error:
                 log.warning(f"set-up failed: {error}")
                 self._nodes = {}
@@ -181,9 +182,10 @@ class Rounds:
                 return members
         raise MissingClientError(f"no set-up came about in {_SETUPS} tries")
 
-    def _one_set_up(self) -> None:
+    def _one_set_up(self, attempt: int) -> None:
         self._sums.open_setup()
-        pushes = dict.fromkeys(self._nodes, Push(PushKind.JOIN))
+        given = self._challenges
+        pushes = {k: Push(PushKind.JOIN, (given[k],), attempt) for k in self._nodes}
         while self._sums.busy:
             for k, answer in self._push(pushes).items():
                 for part in answer.parts:
@@ -276,7 +278,8 @@ class Rounds:
         pushes = {n: Push(PushKind.HELLO, (each, *name)).encode() for n, each in challenges.items()}
         for node, data in self._transport.push(pushes, _GREETING + _GREETED * len(pushes)):
             try:
-                self._nodes[self._site_of(Answer.decode(data), challenges[node])] = node
+                k = self._site_of(Answer.decode(data), challenges[node])
+                self._nodes[k], self._challenges[k] = node, challenges[node]
             except PeerError as error:
                 log.warning(f"not greeted: {error}")
         if set(self._nodes) != before:

@@ -70,6 +70,7 @@ class Site:
             memory=file.get("memory"),
         )
         self._client: Client | None = None
+        self._challenge, self._attempt = b"", 0  # of the newest greeting; set-up that it joined
         self.done = False
         self._changed = False  # the network, since it was saved
         self._training: AbstractContextManager[None] = nullcontext()
@@ -105,7 +106,8 @@ class Site:
             sent.extend(self._hello(push.parts))
             return
         if push.kind is PushKind.JOIN:
-            self._join(sent)
+            self._join(push, sent)
+            return
         # Also if it refuses what is due, as nothing will follow.
         self.done = self.done or push.kind is PushKind.END
         for data in push.parts:
@@ -126,6 +128,7 @@ class Site:
         challenge, *name = parts or [b""]
         if len(challenge) != CHALLENGE_BYTES or len(name) > 1:
             raise PeerError(f"a challenge has {CHALLENGE_BYTES} bytes")
+        self._challenge, self._attempt = challenge, 0
         is_set_up = name == [set_up_name(self._seed)]
         if self._client is None and is_set_up:
             self._begin()
@@ -139,10 +142,17 @@ class Site:
         newest = self._sums.group.seed if self._sums.enrolled else b""
         return self._file.get("seed") or newest
 
-    def _join(self, sent: list[bytes]) -> None:
-        """Join a set-up; another may follow before the first round, if one missed some sites."""
+    def _join(self, push: Push, sent: list[bytes]) -> None:
+        """Join a set-up; another may follow before the first round, if one missed some sites.
+
+        An invitation to an earlier one may come late, or twice: it would take this site out of the
+        set-up that it has completed since.
+        """
         if self._file.get("place") is not None:  # it has read a broadcast
             raise PeerError("the server asks for a set-up that was made")
+        if push.parts != (self._challenge,) or push.position <= self._attempt:
+            raise PeerError("an invitation to an earlier set-up came late")
+        self._attempt = push.position
         self._file.put({"seed": b""})
         self._client = None
         sent.extend(self._sums.join())

@@ -61,8 +61,11 @@ LONG = [
 
 def main(names: list[str]) -> None:
     """Explore the settings of these names, by default all; stop at the first violation."""
+    settings = (*SHORT, *LONG)
+    if unknown := set(names) - {setting.name for setting in settings}:
+        raise SystemExit(f"no setting is named {', '.join(sorted(unknown))}")
     total = 0
-    for setting in (*SHORT, *LONG):
+    for setting in settings:
         if not names or setting.name in names:
             start = time.process_time()
             found = explore(setting.world(), setting.faults)

@@ -6,8 +6,9 @@ from functools import partial
 
 import pytest
 
-from secure_fd.deployment.envelope import Answer, Push, PushKind
+from secure_fd.deployment.envelope import CHALLENGE_BYTES, Answer, Push, PushKind
 from secure_fd.deployment.roster import Terms
+from secure_fd.deployment.site import Site
 from secure_fd.errors import MissingClientError, PeerError
 from secure_fd.secagg.session import MessageType, Session
 from secure_fd.secagg.setup import ClientSetup
@@ -158,17 +159,39 @@ def test_a_site_that_loses_a_set_up_of_a_later_epoch_is_back_within_two_rounds(
 
 def test_a_site_joins_another_set_up_until_it_begins_and_not_after(world):
     """A set-up in the middle of a run would change the seed of its draws."""
-    site = world.sites[0]
-    for _ in range(2):
-        answer = Answer.decode(site.answer(Push(PushKind.JOIN).encode()))
+    greeting = bytes(CHALLENGE_BYTES)
+
+    def invite(site: Site, attempt: int) -> Answer:
+        site.answer(Push(PushKind.HELLO, (greeting,)).encode())
+        return Answer.decode(site.answer(Push(PushKind.JOIN, (greeting,), attempt).encode()))
+
+    for attempt in (1, 2):
+        answer = invite(world.sites[0], attempt)
         assert not answer.refused
         assert answer.parts[0][2:4] == MessageType.JOIN.to_bytes(2, "big")
     played = world.serve(Courier(world)).run(1)
     next(iter(played))
     for restarted in (False, True):
         process = world.start(0) if restarted else world.sites[0]
-        assert Answer.decode(process.answer(Push(PushKind.JOIN).encode())).refused
+        assert invite(process, 3).refused
         assert world.files[0].get("seed") == world.files[1].get("seed")
+
+
+def test_an_invitation_that_is_late_or_a_copy_takes_no_site_out_of_its_set_up(world):
+    site, first, second = world.sites[0], bytes(CHALLENGE_BYTES), b"\1" * CHALLENGE_BYTES
+
+    def refuses(challenge: bytes, attempt: int) -> bool:
+        invitation = Push(PushKind.JOIN, (challenge,), attempt)
+        return Answer.decode(site.answer(invitation.encode())).refused
+
+    assert refuses(first, 1)  # never greeted
+    site.answer(Push(PushKind.HELLO, (first,)).encode())
+    assert not refuses(first, 1)
+    assert refuses(first, 1)
+    assert not refuses(first, 2)
+    site.answer(Push(PushKind.HELLO, (second,)).encode())
+    assert refuses(first, 3)
+    assert not refuses(second, 1)
 
 
 def test_mutant_that_makes_no_set_up_anew_loses_a_site(world, monkeypatch):
