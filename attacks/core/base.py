@@ -22,20 +22,6 @@ Effort = Literal["quick", "short", "full"]
 POSITIVE: Final = "positive_control"
 """Detail of a result: what the attack reaches where nothing protects clients."""
 
-ScalarT = TypeVar("ScalarT", bound=np.generic)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RocCurve:
-    """A receiver operating characteristic: rates in [0, 1], both rising."""
-
-    fpr: FloatArray
-    tpr: FloatArray
-
-    def sums(self) -> dict[str, float]:
-        """Of either side: not finite where one of its rates is not."""
-        return {"roc.fpr": float(self.fpr.sum()), "roc.tpr": float(self.tpr.sum())}
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttackResult:
@@ -43,7 +29,7 @@ class AttackResult:
 
     figure, control, interval: in `unit`; interval is (low, high) at 95 %. queries: to the
     oracle. n_members, n_non_members: how many private and held-out records scored it.
-    details: further figures by name. roc, images (name -> [n, H, W] in [0, 1]): for plots.
+    details: further figures by name. images (name -> [n, H, W] in [0, 1]): for plots.
     Raises LocalError where a number is not finite.
 
     >>> print(AttackResult("a", "Who was a member", .8, "AUC", "", (.7, .9), .5, "a coin"))
@@ -63,7 +49,6 @@ class AttackResult:
     n_non_members: int = 0
     caveats: tuple[str, ...] = ()
     details: Mapping[str, float] = field(default_factory=dict)
-    roc: RocCurve | None = field(default=None, repr=False)
     images: Mapping[str, ImageArray] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +57,6 @@ class AttackResult:
             "interval": sum(self.interval),
             "control": self.control,
             **self.details,
-            **({} if self.roc is None else self.roc.sums()),
         }
         for name, value in numbers.items():
             if not math.isfinite(value):
@@ -140,19 +124,14 @@ class Images(Estimate):
 class Scores(Estimate):
     """One number a candidate; larger: a member. values: [N], or [R, N] of N candidates in R runs.
 
-    control: [N] the same without access; None stands for a coin. right: whether a candidate got
-    its own label, where labels were seen. chosen: [M] which of M candidates were scored; None for
-    all. threshold: from here on the guess is "member".
+    control: [N] the same without access; None stands for a coin.
 
-    >>> Scores(np.array([0.1, 2.0]), threshold=1.0).taken(np.array([True, False])).values
+    >>> Scores(np.array([0.1, 2.0])).taken(np.array([True, False])).values
     array([0.1])
     """
 
     values: FloatArray = field(repr=False)
     control: FloatArray | None = field(default=None, repr=False, kw_only=True)
-    right: BoolArray | None = field(default=None, repr=False, kw_only=True)
-    chosen: BoolArray | None = field(default=None, repr=False, kw_only=True)
-    threshold: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.values.ndim not in (1, 2) or not self.values.size:
@@ -160,20 +139,10 @@ class Scores(Estimate):
         if not np.isfinite(self.values).all():
             raise LocalError("scores: one is not finite")
 
-    @property
-    def mask(self) -> BoolArray:
-        """[M] which candidates were scored."""
-        every = np.ones(self.values.shape[-1], np.bool_)
-        return every if self.chosen is None else self.chosen
-
     def taken(self, candidates: BoolArray) -> "Scores":
         """About some of the candidates [N] alone; queries stay those of the whole attack."""
-        return replace(
-            self,
-            values=self.values[..., candidates],
-            control=None if self.control is None else self.control[candidates],
-            right=None if self.right is None else self.right[..., candidates],
-        )
+        control = None if self.control is None else self.control[candidates]
+        return replace(self, values=self.values[..., candidates], control=control)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,34 +164,18 @@ class Distributions(Estimate):
 
 
 def pooled(estimates: Sequence[Scores]) -> Scores:
-    """Several runs of one attack, each on a target and candidates of its own, scored as one.
+    """One attack on several targets, each with candidates of its own, scored as one.
 
-    The truths concatenate in the same order. Details are means, caveats those of all runs.
+    The truths concatenate in the same order. Caveats are those that all estimates share.
 
     >>> pooled([Scores(np.array([1.0])), Scores(np.array([2.0]))]).values
     array([1., 2.])
     """
-    first = estimates[0]
-    return replace(
-        first,
-        values=np.concatenate([e.values for e in estimates]),
-        control=_joined([e.control for e in estimates]),
-        right=_joined([e.right for e in estimates]),
-        chosen=np.concatenate([e.mask for e in estimates]),
+    return Scores(
+        np.concatenate([e.values for e in estimates]),
         queries=sum(e.queries for e in estimates),
-        details={name: _weighed(estimates, name) for name in first.details},
-        caveats=tuple(c for c in first.caveats if all(c in e.caveats for e in estimates)),
+        caveats=tuple(c for c in estimates[0].caveats if all(c in e.caveats for e in estimates)),
     )
-
-
-def _weighed(estimates: Sequence[Scores], name: str) -> float:
-    sizes = [e.values.size for e in estimates]
-    return float(np.average([e.details[name] for e in estimates], weights=sizes))
-
-
-def _joined(parts: Sequence[NDArray[ScalarT] | None]) -> NDArray[ScalarT] | None:
-    known = [part for part in parts if part is not None]
-    return np.concatenate(known) if len(known) == len(parts) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,28 +1,22 @@
-"""Rates with intervals, curves, means over seeds, and what differential privacy allows.
+"""Rates with intervals, means over seeds, and what differential privacy allows.
 
-Scores: larger means "more likely a member".
-
-ROC and TPR at a low FPR as asked for by Carlini et al. 2022 ("Membership Inference Attacks From
-First Principles"). Intervals are 95 % percentile bootstraps, or exact where counts allow; over
-seeds they are Student's.
+Intervals are 95 % percentile bootstraps, or exact where counts allow; over seeds they are
+Student's.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import binomtest, norm, t
 
-from attacks.core.base import FloatArray, RocCurve
+from attacks.core.base import FloatArray
 from secure_fd.errors import ConfigurationError, LocalError
 
 Interval = tuple[float, float]
 RESAMPLES = 1000
 LEVEL = 0.95
-GRID = np.geomspace(1e-4, 1, 81)
-"""False-positive rates, twenty a decade, at which curves of several seeds are averaged."""
 _ROUNDING = 1e-9
 """Differences below are of floating point, not of attacks."""
 
@@ -53,91 +47,6 @@ class OverSeeds:
         return int(low > _ROUNDING) - int(high < -_ROUNDING)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ranks:
-    """Members' and non-members' scores as ranks without ties; built by `rank`."""
-
-    members: NDArray[np.int64]
-    non_members: NDArray[np.int64]
-
-
-def rank(members: ArrayLike, non_members: ArrayLike, seed: int) -> Ranks:
-    """Scores [n], [k] as ranks from 0 up; equal scores are ordered at random by `seed`.
-
-    A score with ties would otherwise give an attacker the better, or the worse, of a coin toss.
-    """
-    inside = np.asarray(members, dtype=np.float64)
-    outside = np.asarray(non_members, dtype=np.float64)
-    both = np.concatenate([inside, outside])
-    if not inside.size or not outside.size or not np.isfinite(both).all():
-        raise LocalError(
-            f"scores: {inside.size} members and {outside.size} non-members are not allowed; "
-            "both sides need finite scores"
-        )
-    order = np.lexsort((np.random.default_rng(seed).random(both.size), both))
-    ranks = np.empty(both.size, dtype=np.int64)
-    ranks[order] = np.arange(both.size)
-    return Ranks(ranks[: inside.size], ranks[inside.size :])
-
-
-def roc_curve(scores: Ranks) -> RocCurve:
-    """The curve through every threshold, from (0, 0) to (1, 1)."""
-    ranks = np.concatenate([scores.members, scores.non_members])
-    is_member = np.arange(ranks.size) < scores.members.size
-    falling = is_member[np.argsort(-ranks)]
-    tpr = np.concatenate([[0.0], np.cumsum(falling) / scores.members.size])
-    fpr = np.concatenate([[0.0], np.cumsum(~falling) / scores.non_members.size])
-    return RocCurve(fpr, tpr)
-
-
-def auc(scores: Ranks, seed: int) -> Rate:
-    """Area under the curve: the chance that a member outranks a non-member."""
-    outranked = np.searchsorted(np.sort(scores.non_members), scores.members)
-    value = float(outranked.mean() / scores.non_members.size)
-    inside, outside = _resample(scores, seed)
-    areas = np.array([_area(a, b) for a, b in zip(inside, outside, strict=True)])
-    return Rate(value, _percentiles(areas))
-
-
-def shuffled_auc(scores: Ranks, seed: int) -> FloatArray:
-    """[RESAMPLES] areas with membership shuffled: what chance alone makes of these scores."""
-    ranks = np.tile(np.concatenate([scores.members, scores.non_members]), (RESAMPLES, 1))
-    n = scores.members.size
-    chosen = np.random.default_rng(seed).permuted(ranks, axis=1)[:, :n]
-    # Mann-Whitney: ranks count from 0, so n chosen ones outrank each other n (n - 1) / 2 times.
-    outranked = chosen.sum(axis=1) - n * (n - 1) / 2
-    return np.asarray(outranked / (n * scores.non_members.size))
-
-
-def tpr_at_fpr(scores: Ranks, fpr: float, seed: int) -> Rate | None:
-    """Members found at the strictest threshold with at most `fpr` of non-members flagged.
-
-    None, "not resolvable", where fewer than 1 / fpr non-members exist: then one false positive
-    is already too many and the figure would describe a single record.
-    """
-    allowed = int(np.floor(fpr * scores.non_members.size + 1e-9))
-    if allowed < 1:
-        return None
-    inside, outside = _resample(scores, seed)
-    cut = np.sort(outside, axis=1)[:, -allowed - 1]
-    found = (inside > cut[:, None]).mean(axis=1)
-    threshold = np.sort(scores.non_members)[-allowed - 1]
-    return Rate(float((scores.members > threshold).mean()), _percentiles(found))
-
-
-def advantage(members: ArrayLike, non_members: ArrayLike, threshold: float, seed: int) -> Rate:
-    """TPR - FPR at a threshold chosen beforehand, in [-1, 1]; 0 is a coin.
-
-    The best threshold in hindsight would be above 0 even for a coin (Yeom et al. 2018, def. 4).
-    """
-    inside = np.asarray(members) >= threshold
-    outside = np.asarray(non_members) >= threshold
-    rng = np.random.default_rng(seed)
-    spread = rng.binomial(inside.size, inside.mean(), RESAMPLES) / inside.size
-    spread = spread - rng.binomial(outside.size, outside.mean(), RESAMPLES) / outside.size
-    return Rate(float(inside.mean() - outside.mean()), _percentiles(spread))
-
-
 def mean(values: ArrayLike, seed: int) -> Rate:
     """The mean of [n] values with a bootstrap interval over them.
 
@@ -146,7 +55,7 @@ def mean(values: ArrayLike, seed: int) -> Rate:
     """
     sample = np.asarray(values, dtype=np.float64)
     picks = np.random.default_rng(seed).integers(0, sample.size, (RESAMPLES, sample.size))
-    return Rate(float(sample.mean()), _percentiles(sample[picks].mean(axis=1)))
+    return Rate(float(sample.mean()), percentiles(sample[picks].mean(axis=1)))
 
 
 def proportion(hits: int, trials: int) -> Rate:
@@ -174,11 +83,10 @@ def over_seeds(values: ArrayLike) -> OverSeeds:
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or not sample.size or not np.isfinite(sample).all():
         raise LocalError(f"figures: {sample.tolist()} is not allowed; use a finite one a seed")
-    center = float(sample.mean())
-    if sample.size == 1:
+    center, count = float(sample.mean()), sample.size
+    if count == 1:
         return OverSeeds(center, None)
-    quantile = t.ppf((1 + LEVEL) / 2, sample.size - 1)
-    half = float(quantile * sample.std(ddof=1) / np.sqrt(sample.size))
+    half = float(t.ppf((1 + LEVEL) / 2, count - 1) * sample.std(ddof=1) / np.sqrt(count))
     return OverSeeds(center, (center - half, center + half))
 
 
@@ -223,39 +131,8 @@ def _two_sided(gap: float, error: float, freedom: float) -> float:
     return float(2 * t.sf(abs(gap) / error, freedom)) if error > 0 else 0.0
 
 
-def mean_roc(curves: Sequence[RocCurve]) -> RocCurve:
-    """The mean of TPRs at each rate of GRID: vertical averaging (Fawcett 2006, section 7.1).
-
-    A curve's TPR there is that of its strictest threshold with at most so many false positives.
-    The mean starts at the first rate at which every curve can afford one false positive.
-    """
-    if not curves:
-        raise LocalError("curves: 0 have no mean; use one or more")
-    finest = max(float(curve.fpr[curve.fpr > 0][0]) for curve in curves)
-    grid = GRID[np.searchsorted(GRID, finest * (1 - _ROUNDING)) :]
-    rates = [
-        curve.tpr[np.searchsorted(curve.fpr, grid * (1 + _ROUNDING), side="right") - 1]
-        for curve in curves
-    ]
-    return RocCurve(grid, np.mean(rates, axis=0))
-
-
-def _resample(scores: Ranks, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """[RESAMPLES, n] members and non-members, each drawn with replacement from its own side."""
-    rng = np.random.default_rng(seed)
-    n, k = scores.members.size, scores.non_members.size
-    return (
-        scores.members[rng.integers(0, n, (RESAMPLES, n))],
-        scores.non_members[rng.integers(0, k, (RESAMPLES, k))],
-    )
-
-
-def _area(members: NDArray[np.int64], non_members: NDArray[np.int64]) -> float:
-    """A side's repeats are equal to themselves only: ranks of the two sides never tie."""
-    return float(np.searchsorted(np.sort(non_members), members).mean() / non_members.size)
-
-
-def _percentiles(values: FloatArray) -> Interval:
+def percentiles(values: FloatArray) -> Interval:
+    """The 95 % interval of resampled figures [B]."""
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 

@@ -151,8 +151,6 @@ class LabelOnlyGap(Attack[Scores, BoolArray]):
         right = (answers == self.candidates.labels).numpy()
         return Scores(
             right.astype(np.float64),
-            right=right,
-            threshold=1.0,
             queries=oracle.queries - before,
             caveats=(_CONSTANT,) if len(np.unique(answers.numpy())) == 1 else (),
         )
@@ -246,7 +244,7 @@ class FinalLabels(LabelOnlyGap):
             copies += [noise_robustness(ask, own, sigma, _COPIES, seed) for sigma in SIGMAS]
             scores += np.mean(copies, axis=0)
         values = less_class_mean(scores, own.labels.numpy())
-        return Scores(values, right=right, queries=ask.queries - before)
+        return Scores(values, queries=ask.queries - before)
 
 
 class HeadNetwork(nn.Module):

@@ -221,7 +221,7 @@ class ShadowAttack(Attack[Scores, BoolArray]):
     """An attack on candidates of one client, or of all where it is None."""
 
     figure_name = "AUC"
-    control_name = "AUC of the same scores, membership exchanged at random within pairs of runs"
+    control_name = "AUC of a coin"
 
     candidates: Labelled
     client: int | None = None

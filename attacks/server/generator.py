@@ -15,6 +15,7 @@ from typing import Self
 
 import numpy as np
 import torch
+from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from attacks.core.base import (
@@ -29,7 +30,6 @@ from attacks.core.base import (
 )
 from attacks.core.run import REFERENCES, Attack, Run
 from attacks.core.scoring import score_scores
-from attacks.core.statistics import auc, rank
 from attacks.core.view import Capability, Public, View
 from secure_fd.data import images as data
 from secure_fd.errors import ConfigurationError
@@ -199,14 +199,7 @@ class GeneratorMembership(Attack[Scores, BoolArray]):
         """AUC; in the details that without calibration. truth: [N]."""
         truth = self.truth
         away = self.difficulty - estimate.values
-        plain = rank(-away[truth], -away[~truth], substream(seed, "plain ties"))
-        area = auc(plain, substream(seed, "plain area"))
-        low, high = area.interval
-        details = {
-            "uncalibrated_auc": area.value,
-            "uncalibrated_auc_low": low,
-            "uncalibrated_auc_high": high,
-        }
+        details = {"uncalibrated_auc": float(roc_auc_score(truth, -away))}
         return score_scores(self, estimate, truth, seed, details=details, caveats=_MEMBERSHIP)
 
 

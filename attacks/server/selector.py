@@ -18,7 +18,6 @@ from attacks.core.base import (
 )
 from attacks.core.run import Attack, Run
 from attacks.core.scoring import score_scores
-from attacks.core.statistics import LOW_FPR
 from attacks.core.view import AnswerFunction, Capability, Oracle, Public, View
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
@@ -186,7 +185,7 @@ class FlipRadius(Attack[Scores, BoolArray]):
 
     def score(self, estimate: Scores, seed: int) -> AttackResult:
         """AUC with its interval; truth: [N] which candidates are members."""
-        return score_scores(self, estimate, self.truth, seed, rates=_LOW, caveats=_CAVEATS)
+        return score_scores(self, estimate, self.truth, seed, caveats=_CAVEATS)
 
     def _scores(self, mask: Mask, images: Tensor, rng: np.random.Generator) -> FloatArray:
         """[N] mean squared flip radius."""
@@ -197,7 +196,6 @@ class FlipRadius(Attack[Scores, BoolArray]):
         return np.asarray(values.reshape(len(images), -1).mean(axis=1))
 
 
-_LOW = {"low": LOW_FPR}
 _CAVEATS = (
     "the server must be able to inject proxies: where they are committed to, it cannot",
     "members are the records that the estimator is built from; others only move its threshold",

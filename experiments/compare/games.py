@@ -22,7 +22,7 @@ from attacks.membership.label_only import deployed
 from attacks.membership.label_shadows import QUICK, ShadowedLabels
 from attacks.membership.shadows import LiRA
 from experiments.compare import leakage_rows as small
-from experiments.compare.leakage import NOT_APPLICABLE, NOT_RUN, PLAYED, Attempt, thinned, tried
+from experiments.compare.leakage import NOT_APPLICABLE, NOT_RUN, PLAYED, Attempt, tried
 from experiments.compare.leakage_rows import Drawn, Row
 from experiments.core import runs
 from experiments.core.rows import RowSpec, Terms
@@ -100,11 +100,11 @@ def drawn(terms: Terms, seed: int) -> Drawn:
 def _named(
     found: AttackResult | str, name: str, positive: Mapping[str, float], facts: Mapping[str, float]
 ) -> AttackResult | str:
-    """Add the set-up and the positive control, and keep few points of the curve."""
+    """Add the set-up and the positive control."""
     if isinstance(found, str):
         return found
     known = {POSITIVE: positive[found.name]} if found.name in positive else {}
-    return thinned(replace(found, name=name, details={**found.details, **facts, **known}))
+    return replace(found, name=name, details={**found.details, **facts, **known})
 
 
 def play(

@@ -37,8 +37,8 @@ class AttackFigure:
     """One attack on one row under one seed, beside the same attack without access.
 
     figure, interval, control: in `unit`. n_members, n_non_members: how many private and held-out
-    records scored it. details: further figures by name. roc: {"fpr", "tpr"}, non-decreasing, where
-    the attack ranks records. pictures: names of those that are kept beside the cell.
+    records scored it. details: further figures by name. pictures: names of those that are kept
+    beside the cell.
     """
 
     title: str
@@ -53,25 +53,20 @@ class AttackFigure:
     n_non_members: int = 0
     caveats: list[str] = field(default_factory=list)
     details: dict[str, float] = field(default_factory=dict)
-    roc: dict[str, list[float]] | None = None
     pictures: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.interval[0] > self.interval[1]:
             raise ConfigurationError("interval", self.interval, "use [low, high]")
-        if self.roc is not None:
-            _check_roc(self.roc)
 
     @classmethod
     def of(cls, result: "AttackResult") -> "AttackFigure":
         """An attack's result as it is stored; of its pictures the names."""
-        roc = result.roc
-        same = {f.name for f in fields(cls)} - {"caveats", "details", "roc", "pictures"}
+        same = {f.name for f in fields(cls)} - {"caveats", "details", "pictures"}
         return cls(
             **{name: getattr(result, name) for name in same},
             caveats=list(result.caveats),
             details={name: float(value) for name, value in result.details.items()},
-            roc=None if roc is None else {"fpr": roc.fpr.tolist(), "tpr": roc.tpr.tolist()},
             pictures=sorted(result.images or {}),
         )
 
@@ -121,15 +116,6 @@ def stored(
     return figures, pictures
 
 
-def thinned(result: "AttackResult | str") -> "AttackResult | str":
-    """With the points of its curve alone at which seeds are averaged."""
-    from attacks.core.statistics import mean_roc
-
-    if isinstance(result, str) or result.roc is None:
-        return result
-    return replace(result, roc=mean_roc([result.roc]))
-
-
 Attempt: TypeAlias = "Callable[[], AttackResult | str | tuple[AttackResult, ...]]"
 """Runs an attack: its result, first of several where it has more, or the reason not to run it."""
 
@@ -170,14 +156,6 @@ def check_found(found: Mapping[str, Found]) -> None:
         if isinstance(why, str) and not why.startswith((NOT_APPLICABLE, NOT_RUN)):
             allowed = f"start it with {NOT_APPLICABLE!r} or {NOT_RUN!r}"
             raise ConfigurationError(attack, why, allowed)
-
-
-def _check_roc(roc: dict[str, list[float]]) -> None:
-    if set(roc) != {"fpr", "tpr"} or len(roc["fpr"]) != len(roc["tpr"]):
-        raise ConfigurationError("roc", sorted(roc), "use fpr and tpr, equally long")
-    for name, rates in roc.items():
-        if rates != sorted(rates) or any(not 0 <= rate <= 1 for rate in rates):
-            raise ConfigurationError(f"roc.{name}", rates, "use non-decreasing rates from 0 to 1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attacks import load as load_attack
-from experiments.compare.leakage import stored, thinned, tried
+from experiments.compare.leakage import stored, tried
 from experiments.core.grid import later
 from experiments.core.provenance import PRIVACY_LIBRARIES
 from experiments.core.rows import working_folder
@@ -119,7 +119,7 @@ def measure(_: Path | None, cell: Cell, parts: Mapping[Cell, Any]) -> Result:
     start = time.process_time()
     (made,) = parts.values()
     found = tried(load(cell.scene).attempts(cell, made))
-    figures, pictures = stored({name: thinned(result) for name, result in found.items()})
+    figures, pictures = stored(found)
     seconds = time.process_time() - start
     return Result(cell, {}, seconds, attacks=figures, pictures=pictures)
 

@@ -84,14 +84,8 @@ def test_a_memorising_target_is_caught():
     result = attack().with_truth(challenge().is_member).score(memorised(), 0)
     assert result.figure > 0.9
     assert result.interval[0] > 0.85
-    assert result.details["p_value"] < 0.005
-    assert result.details["gap_attack_accuracy"] > 0.9
-    assert result.details["advantage"] > 0.5
-    assert result.control == pytest.approx(0.5, abs=FOUR_SIGMA)  # it saw no member
     assert (result.n_members, result.n_non_members) == (120, 120)
     assert result.queries == 240
-    assert result.details["queries_per_candidate"] == 1
-    assert result.roc is not None
 
 
 def test_shuffled_membership_is_a_coin():
@@ -100,7 +94,6 @@ def test_shuffled_membership_is_a_coin():
     low, high = result.interval
     assert result.figure == pytest.approx(0.5, abs=FOUR_SIGMA)
     assert low < 0.5 < high
-    assert result.details["shuffled_membership_auc"] == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.parametrize("right", [False, True])
@@ -112,16 +105,13 @@ def test_a_target_that_memorised_other_records_is_a_coin(right):
     assert len(np.unique(estimate.values)) > 1
     result = made.with_truth(posed.is_member).score(estimate, 0)
     assert result.figure == pytest.approx(0.5, abs=FOUR_SIGMA)
-    assert abs(result.details["advantage"]) < 2 * FOUR_SIGMA
 
 
 def test_a_constant_predictor_is_named_and_leaves_a_coin():
     estimate = run(attack(), lambda images: torch.zeros(len(images), dtype=torch.int64))
     result = attack().with_truth(challenge().is_member).score(estimate, 0)
     assert any("constant predictor" in words for words in result.caveats)
-    assert result.details["gap_attack_accuracy"] == 0.5  # classes are matched: exactly chance
-    assert result.details["advantage"] == 0.0
-    assert result.figure == pytest.approx(0.5, abs=FOUR_SIGMA)
+    assert result.figure == 0.5  # classes are matched: exactly chance
 
 
 def test_the_run_stops_at_the_budget():

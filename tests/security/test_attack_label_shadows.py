@@ -47,8 +47,7 @@ def _first(answer: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
 def test_a_memoriser_is_caught_by_labels_alone():
     result = scored(attack(), queried(inside=True))
     assert result.figure > 0.75
-    assert result.details["p_value"] < 0.005
-    assert result.control == pytest.approx(0.5, abs=0.02)
+    assert result.interval[0] > 0.5
     assert result.queries > 0
 
 

@@ -114,9 +114,6 @@ def test_a_memorising_target_is_caught_by_its_canaries(kind):
     result = scored(kind(candidates(), 0), queried(own_records), canaries=True)
     assert result.figure > 0.9
     assert result.interval[0] > 0.8
-    assert result.details["advantage"] > 0.3
-    assert result.details["p_value"] < 0.005
-    assert result.control == pytest.approx(0.5, abs=0.02)
 
 
 @pytest.mark.parametrize("kind", [LiRA, RMIA, LossThreshold])
@@ -125,7 +122,6 @@ def test_a_target_that_saw_other_records_is_a_coin(kind):
     result = scored(kind(candidates(), 0), queried(lambda _: strangers))
     # 400 scores, if independent, have an area of deviation .029; the seeds are fixed.
     assert result.figure == pytest.approx(0.5, abs=0.12)
-    assert result.control == pytest.approx(0.5, abs=0.02)
 
 
 def test_membership_of_another_run_is_a_coin():

@@ -1,11 +1,14 @@
 """Invented findings of attacks: three rows, one to three seeds."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import torch
 
-from attacks.core.base import AttackResult
-from attacks.core.statistics import auc, rank, roc_curve, tpr_at_fpr
+from attacks.core.base import AttackResult, Labelled, Scores
+from attacks.core.scoring import score_scores
+from attacks.membership.label_only import LabelOnlyGap
 from experiments.compare.leakage import Leakage, stored
 
 ROWS = {"fedavg": "FedAvg", "hard": "Selective-FD hard", "masked": "Selective-FD hard + masks"}
@@ -17,28 +20,18 @@ FEW = "TPR at 0.1 % FPR: not resolvable with 200 non-members"
 def membership(shift: float, seed: int, name: str = "label-only", n: int = 200) -> AttackResult:
     """An attack whose members score higher by `shift` deviations; its control is at chance."""
     rng = np.random.default_rng(seed)
-    scores = rank(rng.normal(shift, 1, n), rng.normal(0, 1, n), seed)
-    area, low = auc(scores, seed), tpr_at_fpr(scores, 0.01, seed)
-    details = {"advantage": shift / 3}
-    if low is not None:
-        key = "tpr_at_0.01_fpr"
-        ends = {f"{key}_low": low.interval[0], f"{key}_high": low.interval[1]}
-        details |= {key: low.value, **ends}
-    return AttackResult(
+    values = np.concatenate([rng.normal(shift, 1, n), rng.normal(0, 1, n)])
+    unnamed = LabelOnlyGap(Labelled(torch.zeros(1, 1), torch.zeros(1)))
+    found = score_scores(unnamed, Scores(values), np.arange(2 * n) < n, seed)
+    return replace(
+        found,
         name=name,
         title=f"Membership by {name}",
-        figure=area.value,
-        figure_name="AUC",
-        unit="",
-        interval=area.interval,
         control=0.5 + rng.normal(0, 0.004),
         control_name="a model that saw no member",
         queries=1000 + seed,
-        n_members=n,
-        n_non_members=n,
         caveats=("thresholds come from shadows", FEW),
-        details=details,
-        roc=roc_curve(scores),
+        details={"blocks": shift / 3, **found.details},
     )
 
 

@@ -223,9 +223,7 @@ def test_figures_without_their_pictures_are_refused(tmp_path, harm):
         Store(tmp_path, STUDY)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"), [('"queries"', '"asked"'), ('"roc": null', '"roc": {}'), ("AUC", '", "x')]
-)
+@pytest.mark.parametrize(("old", "new"), [('"queries"', '"asked"'), ("AUC", '", "x')])
 def test_a_damaged_figure_is_refused(tmp_path, old, new):
     store = Store(tmp_path, STUDY)
     store.save(attacked())

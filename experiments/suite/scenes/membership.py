@@ -216,23 +216,15 @@ class Arena:
             base.pooled([a.estimate(self.labels(run, k), self.seed) for k, a in enumerate(attacks)])
             for run in _TARGETS
         ]
-        estimate = base.Scores(
-            np.stack([run.values for run in runs]),
-            right=np.stack([run.right for run in runs if run.right is not None]),
-            threshold=runs[0].threshold,
-            queries=sum(run.queries for run in runs),
-        )
-        return self._scored(attacks[0], estimate, _TARGETS)
+        values = np.stack([run.values for run in runs])
+        queries = sum(run.queries for run in runs)
+        return self._scored(attacks[0], base.Scores(values, queries=queries), _TARGETS)
 
     def _scored(
         self, attack: Attack[base.Scores, base.BoolArray], estimate: base.Scores, runs: list[int]
     ) -> tuple[base.AttackResult, ...]:
-        """Records with their right labels, and for some attacks the canaries by themselves.
-
-        The control is the game's, for all attacks alike.
-        """
+        """Records with their right labels, and for some attacks the canaries by themselves."""
         inside, canaries = self.made.game.inside[runs], self.made.game.pool.mislabelled
-        estimate = replace(estimate, control_name=membership.LiRA.control_name)
         deployed = self.row.labels is not None and attack.name not in _BY_SERVER
         notes = (_DEPLOYED,) * deployed + (_ONE_ANSWER,) * (self.row.noise == "label")
         score = partial(score_scores, attack, details=self.facts, caveats=notes, seed=self.seed)
