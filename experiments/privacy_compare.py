@@ -210,7 +210,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
     if settings.quick:
         steps = replace(steps, warmup_steps=_QUICK_WARMUP)
         rounds = settings.rounds or _QUICK_ROUNDS
-    units = listed("dp_unit", settings.dp_unit, _UNITS) or ()
+    units = listed("dp_unit", settings.dp_unit, _UNITS, ())
     _check_client_unit(settings, units)
     _check_min_voters(settings, units)
     _check_releases(settings, known, rounds * steps.proxies_per_round)

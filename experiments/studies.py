@@ -7,9 +7,9 @@ from secure_fd.cli import dispatch
 _STUDIES = {
     "paper": (
         *("accuracy", "selectors", "thresholds", "communication", "heterogeneity", "alpha"),
-        *("as_published", "dafkd", "dafkd_theory"),
+        *("dafkd", "dafkd_theory"),
     ),
-    "rivals": ("equal_terms", "tuning", "foreign_proxies"),
+    "rivals": ("equal_terms", "foreign_proxies"),
     "privacy": ("dp_utility", "private_rivals"),
 }
 STUDIES = {name: f"experiments.{folder}.{name}" for folder in _STUDIES for name in _STUDIES[folder]}

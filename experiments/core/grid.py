@@ -12,15 +12,18 @@ from typing import Any
 
 from experiments.core import study
 from experiments.core.rows import BY_NETWORK, FIRST_SEED, Cell
-from experiments.core.shared_options import StudyOptions
+from experiments.core.shared_options import TableOptions
 from experiments.report.tables import Table
 from secure_fd.data.image_sets import IMAGE_SETS, image_set
 from secure_fd.data.partition import parse_split
 from secure_fd.errors import ConfigurationError
-from secure_fd.training.recipes import SGD, Recipe, Schedule, ours
+from secure_fd.training.recipes import SGD, Recipe, Schedule, ours, paper
 
 PAPER_SETS = ("mnist", "fashion_mnist", "cifar10_features")
 QUICK_SET = "digits"
+PUBLISHED = "selective-fd-published"
+"""Selective-FD as its authors run it."""
+_PUBLISHED_ROUNDS = 500
 HOSPITALS = "hospitals"
 """The split of chest X-rays, and of nothing else."""
 WARMUP = 200
@@ -140,9 +143,9 @@ def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
     if not cell.schedule.warmup_steps and (cell.selector in BY_NETWORK or divides):
         count = _QUICK_STEPS if quick else WARMUP
         return replace(cell, schedule=replace(cell.schedule, warmup_steps=count))
-    if cell.variant:
-        return cell
-    if cell.method == "selective-fd":
+    if cell.method == PUBLISHED:
+        return _as_published(cell, rounds or (_QUICK_ROUNDS if quick else _PUBLISHED_ROUNDS))
+    if cell.variant or cell.method == "selective-fd":
         return replace(cell, class_by="network") if _networks_name_classes(cell) else cell
     steps = baselines(cell.image_set, cell.split)
     if quick:
@@ -152,20 +155,23 @@ def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
     return replace(cell, schedule=steps, rounds=rounds or baseline_rounds(cell.image_set))
 
 
+def _as_published(cell: Cell, rounds: int) -> Cell:
+    """The cell on the steps of the authors' code."""
+    known = IMAGE_SETS[cell.image_set]
+    steps = paper(known.n_classes, known.proxies, _classes_held(cell.split, known.n_classes))
+    return replace(cell, schedule=steps.schedule, rounds=rounds, every=min(rounds, 25))
+
+
 def _networks_name_classes(cell: Cell) -> bool:
     """Whether networks alone name classes: where all are held, and votes weigh."""
-    weighed = cell.selector == "ratio" and cell.quantile is None
+    weighed = cell.selector == "ratio" and cell.quantile is None and not cell.variant
     return weighed and parse_split(cell.split).kind == "iid"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(StudyOptions):
+class Settings(TableOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
-    splits: str | None = None
-    """Splits, with commas; by default all of the study's."""
-    methods: str | None = None
-    """Methods, with commas; by default all of the study's."""
     rounds: int | None = None
     """Rounds of every cell; by default what the image set needs."""
 
@@ -176,6 +182,7 @@ class Grid:
 
     vary: from a default cell of one place and seed, the study's cells there. repeated: splits that
     are run under three seeds by default. rounds: of every cell, where the recipes have more.
+    on_request: methods that run only if they are named.
     """
 
     image_sets: tuple[str, ...]
@@ -184,6 +191,7 @@ class Grid:
     vary: Callable[[Cell], Iterator[Cell]]
     repeated: tuple[str, ...] = ()
     rounds: int | None = None
+    on_request: tuple[str, ...] = ()
 
     def cells(self, settings: Settings) -> tuple[Cell, ...]:
         """The cells that a command line asks for, each once.
@@ -192,19 +200,21 @@ class Grid:
         """
         study.at_least(1, rounds=settings.rounds)
         quick = settings.quick
-        sets = study.listed("image_sets", settings.image_sets, tuple(IMAGE_SETS))
-        splits = study.listed("splits", settings.splits, self.splits) or self.splits
-        methods = study.listed("methods", settings.methods, self.methods)
-        seeds = None if settings.seeds is None else study.whole_numbers("seeds", settings.seeds)
+        usual = (QUICK_SET,) if quick else self.image_sets
+        sets = study.listed("image_sets", settings.image_sets, tuple(IMAGE_SETS), usual)
+        splits = study.listed("splits", settings.splits, self.splits)
+        usual_methods = [name for name in self.methods if name not in self.on_request]
+        methods = study.listed("rows", settings.rows, self.methods, usual_methods)
+        seeds = study.whole_numbers("seeds", settings.seeds)
         rounds = settings.rounds or (None if quick else self.rounds)
         made = dict.fromkeys(
             on_its_recipe(cell, quick=quick, rounds=rounds)
-            for image_set in sets or ((QUICK_SET,) if quick else self.image_sets)
+            for image_set in sets
             for split in splits
             if (split == HOSPITALS) == (image_set == "chest_xray")
             for seed in seeds or self._seeds(split, quick=quick)
             for cell in self.vary(default_cell(image_set, split, seed, rounds, quick=quick))
-            if methods is None or cell.method in methods
+            if cell.method in methods
         )
         if not made:
             raise ConfigurationError("splits", list(splits), "the image sets have no such cells")

@@ -8,6 +8,7 @@ for the two gains of Fig. 4.
 
 from collections.abc import Iterator, Mapping
 
+from experiments.core.rows import Cell
 from experiments.report.tables import NONE
 from secure_fd.methods.registry import METHODS
 
@@ -70,6 +71,12 @@ ACCURACY: Mapping[tuple[str, str, str, str], Published] = dict(_columns())
 def accuracy(image_set: str, split: str, method: str, labels: str) -> Published | None:
     """The published accuracy, or None where the paper prints none."""
     return ACCURACY.get((image_set, split, method, labels))
+
+
+def of_cell(cell: Cell) -> Published | None:
+    """What the paper prints of a cell's method; nothing of controls."""
+    method = cell.method.removesuffix("-published")
+    return None if cell.variant else accuracy(cell.image_set, cell.split, method, cell.labels)
 
 
 # As tables name methods and show published numbers.

@@ -35,3 +35,13 @@ class StudyOptions(SharedOptions):
     """Seeds of data and training, with commas; by default those of the study."""
     quick: bool = False
     """A minute's look at a bundled set. Figures mean nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions(StudyOptions):
+    """Every cell is saved when it ends, and a rerun does only what is missing."""
+
+    splits: str | None = None
+    """Splits, with commas; by default all of the study's."""
+    rows: str | None = None
+    """Methods, or other rows of the study's tables, with commas; by default those of the study."""

@@ -203,8 +203,10 @@ def load(module: str) -> Study:
 # Values of the command line.
 
 
-def listed(name: str, text: str | None, allowed: Sequence[str]) -> tuple[str, ...] | None:
-    """The values of a comma-separated option, each once; None stays None.
+def listed(
+    name: str, text: str | None, allowed: Sequence[str], default: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """The values of a comma-separated option, each once; without text the default, or all allowed.
 
     Raises ConfigurationError for a value that is not allowed.
 
@@ -212,7 +214,7 @@ def listed(name: str, text: str | None, allowed: Sequence[str]) -> tuple[str, ..
     ('iid', 'strong')
     """
     if text is None:
-        return None
+        return tuple(allowed if default is None else default)
     chosen = tuple(part.strip() for part in text.split(","))
     for part in chosen:
         if part not in allowed:
@@ -220,12 +222,16 @@ def listed(name: str, text: str | None, allowed: Sequence[str]) -> tuple[str, ..
     return tuple(dict.fromkeys(chosen))
 
 
-def whole_numbers(name: str, text: str) -> tuple[int, ...]:
-    """Comma-separated whole numbers, each once. Raises ConfigurationError for anything else.
+def whole_numbers(name: str, text: str | None, default: Sequence[int] = ()) -> tuple[int, ...]:
+    """Comma-separated whole numbers, each once; without text the default.
+
+    Raises ConfigurationError for anything else.
 
     >>> whole_numbers("seeds", "10,11,10")
     (10, 11)
     """
+    if text is None:
+        return tuple(default)
     parts = [part.strip() for part in text.split(",")]
     for part in parts:
         if not (part.isascii() and part.isdecimal()):

@@ -1,30 +1,36 @@
 """Tables 1 and 2, the IID table of the arXiv version, and Fig. 4: test accuracy by method.
 
 python experiments/paper/accuracy.py --image-sets mnist --splits strong
+
+With --rows selective-fd-published, Selective-FD runs as its authors run it, for 500 rounds: method
+and steps are those of the paper's code (`SelectiveFDAsPublished`), and nothing was tuned.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from experiments.core import published
-from experiments.core.grid import HOSPITALS, PAPER_SETS, Grid, paper_study
+from experiments.core.grid import HOSPITALS, PAPER_SETS, PUBLISHED, Grid, paper_study
 from experiments.core.published import GAINS_FIG_4, known_percent, method_title, selector_title
 from experiments.core.rows import Cell, unlabelled
 from experiments.core.study import Result, Results, grouped, main, moments, percent, seeds_of
 from experiments.report import plots
 from experiments.report.plots import Bar
-from experiments.report.tables import Table, new_table
+from experiments.report.tables import NONE, Table, new_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-METHODS = ("independent", "fedmd", "feded", "ds-fl", "fkd", "pls", "fedavg", "selective-fd")
+_BASELINES = ("independent", "fedmd", "feded", "ds-fl", "fkd", "pls")
+"""Methods that the paper compares Selective-FD with."""
+METHODS = (*_BASELINES, "fedavg", "selective-fd", PUBLISHED)
 LABELS = ("hard", "soft")
 SELECTORS = ("kulsif", "ratio")
 """The paper's client selector, and ours."""
-Rows = Mapping[tuple[str, str], Mapping[str, Sequence[Result]]]
-"""By method and client selector, then labels: the seeds' results."""
+Lines = Mapping[str, Mapping[str, Sequence[Result]]]
+"""Results of all seeds, by title of the row and by labels ("" where none are shared)."""
+Value = Callable[[Result], float]
 
 
 def vary(cell: Cell) -> Iterator[Cell]:
@@ -35,81 +41,105 @@ def vary(cell: Cell) -> Iterator[Cell]:
                 yield replace(cell, method=method, labels=labels, selector=selector)
 
 
-def panels(results: Results) -> dict[Cell, Rows]:
+# Our figures beside the paper's, also in `rivals.equal_terms`.
+
+
+def accuracy_of(result: Result) -> float:
+    """Test accuracy after the last round."""
+    return result.accuracy
+
+
+def of_labels(by_labels: Mapping[str, Sequence[Result]], labels: str) -> Sequence[Result]:
+    """Results of a row in a column; a method without labels is the same in both columns."""
+    return by_labels.get(labels, by_labels.get("", ()))
+
+
+def beside_paper(
+    by_labels: Mapping[str, Sequence[Result]], value: Value = accuracy_of
+) -> list[str]:
+    """Ours and the paper's percent, for hard and for soft labels."""
+    columns = [of_labels(by_labels, labels) for labels in LABELS]
+    return [text for of in columns for text in (percent(of, value), known_percent(_known(of)))]
+
+
+def _known(found: Sequence[Result]) -> published.Published | None:
+    return published.of_cell(found[0].cell) if found else None
+
+
+def gains(lines: Lines, value: Value = accuracy_of) -> Iterator[str]:
+    """Points over the best baseline of the paper, as the text on Fig. 4 has them."""
+    for labels in LABELS:
+        columns = [of for by_labels in lines.values() if (of := of_labels(by_labels, labels))]
+        plain = [of for of in columns if not of[0].cell.variant]
+        levels = [moments(of, value)[0] for of in plain if of[0].cell.method in _BASELINES]
+        ours = [of for of in plain if of[0].cell.method == "selective-fd"]
+        points = [
+            f"{100 * (moments(of, value)[0] - max(levels)):+.2f} "
+            f"({selector_title(of[0].cell.selector)})"
+            for of in ours
+            if levels
+        ]
+        shown = ", ".join([*(points or [NONE]), f"{GAINS_FIG_4[labels]:+.2f} (published)"])
+        yield f"Selective-FD over the best baseline of the paper, {labels} labels, points: {shown}"
+
+
+def bars(title: str, lines: Lines, value: Value = accuracy_of) -> plots.Bars:
+    """Bars of every row, as in Fig. 4; hollow marks are the published means."""
+    return plots.Bars(
+        title,
+        "test accuracy",
+        tuple(f"{labels} labels" for labels in LABELS),
+        {
+            name: [_bar(of_labels(by_labels, labels), value) for labels in LABELS]
+            for name, by_labels in lines.items()
+        },
+    )
+
+
+def _bar(found: Sequence[Result], value: Value) -> Bar | None:
+    known = _known(found)
+    return Bar(*moments(found, value), known[0] / 100 if known else None) if found else None
+
+
+# The study.
+
+
+def panels(results: Results) -> dict[Cell, Lines]:
     """Every image set and split, by its first cell, in the order of the results."""
     return {
         found[0].cell: {
-            row: grouped(of_row, lambda cell: cell.labels)
-            for row, of_row in grouped(found, lambda cell: (cell.method, cell.selector)).items()
+            title: grouped(of_row, lambda cell: cell.labels)
+            for title, of_row in grouped(found, _title).items()
         }
         for found in grouped(results.cells, lambda cell: cell.place).values()
     }
 
 
+def _title(cell: Cell) -> str:
+    rounds = f" {cell.rounds} rounds" if cell.method == PUBLISHED else ""
+    return method_title(cell.method, cell.selector) + rounds
+
+
 def tables(results: Results) -> list[Table | str]:
     """One table an image set and split, in the paper's form, with its numbers beside ours."""
-    return [part for at, rows in panels(results).items() for part in _shown(at, rows)]
+    return [part for at, lines in panels(results).items() for part in _shown(at, lines)]
 
 
-def _shown(at: Cell, rows: Rows) -> Iterator[Table | str]:
+def _shown(at: Cell, lines: Lines) -> Iterator[Table | str]:
     title = f"{at.place}: test accuracy, %, last round; published: "
     columns = ("method", "hard", "published", "soft", "published", "seeds")
     table = new_table(title + published.CITATIONS.get(at.split, "nothing"), columns)
-    for (method, selector), by_labels in rows.items():
-        parts = []
-        for labels in LABELS:
-            known = published.accuracy(at.image_set, at.split, method, named(method, labels))
-            parts += [percent(by_labels.get(named(method, labels), [])), known_percent(known)]
-        of_rows = dict.fromkeys(seeds_of(of) for of in by_labels.values())
-        table.add_row(method_title(method, selector), *parts, " and ".join(of_rows))
+    for name, by_labels in lines.items():
+        seeds = dict.fromkeys(seeds_of(of) for of in by_labels.values())
+        table.add_row(name, *beside_paper(by_labels), " and ".join(seeds))
     yield table
     if at.split == HOSPITALS:
-        yield from (_gain(rows, labels) for labels in LABELS)
-
-
-def named(method: str, labels: str) -> str:
-    """The labels of a cell in a column; a method without labels is the same in both."""
-    return "" if unlabelled(method) else labels
-
-
-def _gain(rows: Rows, labels: str) -> str:
-    """Points over the best baseline, as the text on Fig. 4 has it."""
-    level = {
-        row: 100 * moments(by_labels[named(row[0], labels)])[0]
-        for row, by_labels in rows.items()
-        if row[0] != "fedavg" and named(row[0], labels) in by_labels
-    }
-    best = max((a for (method, _), a in level.items() if method != "selective-fd"), default=None)
-    ours = {s: a for (method, s), a in level.items() if method == "selective-fd"}
-    parts = [f"{a - best:+.2f} ({selector_title(s)})" for s, a in ours.items() if best is not None]
-    shown = ", ".join([*parts, f"{GAINS_FIG_4[labels]:+.2f} (published)"])
-    return f"Selective-FD over the best other method but FedAvg, {labels} labels, points: {shown}"
+        yield from gains(lines)
 
 
 def figure(results: Results) -> "Figure":
-    """Bars of every method, as in Fig. 4; hollow marks are the published means."""
-    return plots.drawn(
-        [
-            plots.Bars(
-                at.place,
-                "test accuracy",
-                tuple(f"{labels} labels" for labels in LABELS),
-                {
-                    method_title(*row): [_bar(at, row[0], labels, of) for labels in LABELS]
-                    for row, of in rows.items()
-                },
-            )
-            for at, rows in panels(results).items()
-        ],
-        columns=2,
-    )
-
-
-def _bar(at: Cell, method: str, labels: str, of: Mapping[str, Sequence[Result]]) -> Bar | None:
-    found = of.get(named(method, labels))
-    known = published.accuracy(at.image_set, at.split, method, named(method, labels))
-    mark = None if known is None else known[0] / 100
-    return None if found is None else Bar(*moments(found), mark)
+    """Bars of every method, a panel an image set and split."""
+    return plots.drawn([bars(at.place, lines) for at, lines in panels(results).items()], columns=2)
 
 
 STUDY = paper_study(
@@ -121,6 +151,7 @@ STUDY = paper_study(
         methods=METHODS,
         vary=vary,
         repeated=("strong",),
+        on_request=(PUBLISHED,),
     ),
     tables=tables,
     figure=figure,

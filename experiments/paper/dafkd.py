@@ -21,7 +21,7 @@ from experiments.core.rows import (
     Cell,
     Privacy,
 )
-from experiments.core.shared_options import StudyOptions
+from experiments.core.shared_options import TableOptions
 from experiments.report.plots import Lines, drawn
 from experiments.report.tables import NONE, Table, new_table
 from secure_fd.data.partition import parse_split
@@ -110,30 +110,21 @@ def cell_of(row: Row, image_set: str, split: str, seed: int, clients: int = 10) 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Settings(StudyOptions):
-    """Every cell is saved when it ends, and a rerun does only what is missing."""
+def cells(settings: TableOptions) -> tuple[Cell, ...]:
+    """The cells that a command line asks for; by default without the rows `ON_REQUEST`.
 
-    splits: str | None = None
-    """Splits, with commas."""
-    rows: str | None = None
-    """Rows, with commas; by default all but FedAvg's long run and those with DP-SGD."""
-
-
-def cells(settings: Settings) -> tuple[Cell, ...]:
-    """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
+    Raises ConfigurationError for an unknown name."""
     every = (*ROWS, *SUMS)
-    chosen = study.listed("rows", settings.rows, every) or [n for n in every if n not in ON_REQUEST]
-    seeds = study.whole_numbers("seeds", settings.seeds) if settings.seeds else None
+    chosen = study.listed("rows", settings.rows, every, [n for n in every if n not in ON_REQUEST])
+    seeds = study.whole_numbers("seeds", settings.seeds, _SEEDS)
     if settings.quick:
         rows = [replace(row, rounds=1) for name, row in {**ROWS, **SUMS}.items() if name in chosen]
         found = [cell_of(row, _SMALL, SPLITS[0], _QUICK_SEED, clients=4) for row in rows]
         return tuple(dict.fromkeys(map(_shortened, found)))
-    sets = study.listed("image_sets", settings.image_sets, (*SETS, _SMALL)) or SETS
-    splits = study.listed("splits", settings.splits, SPLITS) or SPLITS
+    sets = study.listed("image_sets", settings.image_sets, (*SETS, _SMALL), SETS)
+    splits = study.listed("splits", settings.splits, SPLITS)
     places = [(image_set, split) for image_set in sets for split in splits]
     rows = [row for name, row in ROWS.items() if name in chosen]
-    seeds = seeds or _SEEDS
     made = [
         cell_of(row, *place, seed)
         for place in places
@@ -273,7 +264,7 @@ def _by_round(found: Sequence[study.Result]) -> dict[float, list[study.Result]]:
 STUDY = image_study(
     name="dafkd",
     about="DaFKD beside FedDF, FedAvg and Selective-FD at equal steps.",
-    settings=Settings,
+    settings=TableOptions,
     cells=cells,
     tables=tables,
     figure=figure,

@@ -47,8 +47,8 @@ class Settings(StudyOptions):
 def cells(settings: Settings) -> tuple[Cell, ...]:
     """Return the cells that a command line asks for. Raises ConfigurationError for a bad value."""
     epsilons = tuple(dict.fromkeys(map(_epsilon, settings.epsilons.split(","))))
-    seeds = study.whole_numbers("seeds", settings.seeds) if settings.seeds else _SEEDS
-    sets = study.listed("image_sets", settings.image_sets, _SETS) or _SETS
+    seeds = study.whole_numbers("seeds", settings.seeds, _SEEDS)
+    sets = study.listed("image_sets", settings.image_sets, _SETS)
     if settings.quick:
         sets = _SETS[1:]
     bases = [_federation(name, seed, quick=settings.quick) for name in sets for seed in seeds]

@@ -82,7 +82,7 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
         if not least <= value <= most:
             raise ConfigurationError(name, value, f"use {least:g} to {most:g}")
     at_least(0, insecure_seed=settings.insecure_seed)
-    made = tuple(_planned(settings, listed("unit", settings.unit, UNITS) or UNITS))
+    made = tuple(_planned(settings, listed("unit", settings.unit, UNITS)))
     if settings.insecure_seed is None:
         return made
     first = settings.insecure_seed << 32  # one stream a cell: each has its own number

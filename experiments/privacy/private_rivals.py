@@ -19,7 +19,7 @@ from experiments.core import study
 from experiments.core.grid import HOSPITALS, image_study, later
 from experiments.core.measures import RIGHT_ONCE, TAUGHT
 from experiments.core.pivots import Show, pivot
-from experiments.core.shared_options import StudyOptions
+from experiments.core.shared_options import TableOptions
 from experiments.core.study import Result, percent
 from experiments.report.tables import NONE, Table
 from secure_fd.data.image_sets import IMAGE_SETS
@@ -102,27 +102,28 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(StudyOptions):
+class Settings(TableOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
-    rows: str | None = None
-    """Rows, with commas; by default all."""
     epsilons: str | None = None
     """Of 0.25, 1, 4 and inf, with commas; by default all."""
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
     """Return the cells that a command line asks for. Raises ConfigurationError for a bad name."""
-    rows = study.listed("rows", settings.rows, tuple(ROWS)) or tuple(ROWS)
-    epsilons = study.listed("epsilons", settings.epsilons, EPSILONS) or EPSILONS
-    sets = study.listed("image_sets", settings.image_sets, tuple(_SPLITS)) or tuple(_SPLITS)
-    seeds = study.whole_numbers("seeds", settings.seeds) if settings.seeds else _SEEDS
+    rows = study.listed("rows", settings.rows, tuple(ROWS))
+    epsilons = study.listed("epsilons", settings.epsilons, EPSILONS)
+    sets = study.listed("image_sets", settings.image_sets, tuple(_SPLITS))
+    seeds = study.whole_numbers("seeds", settings.seeds, _SEEDS)
+    every = tuple(dict.fromkeys(split for of in _SPLITS.values() for split in of))
+    splits = study.listed("splits", settings.splits, every)
     if settings.quick:
         return tuple(Cell("digits", "strong", row, "4", 0) for row in rows)
     return tuple(
         Cell(name, split, row, epsilon, seed)
         for name in sets
         for split in _SPLITS[name]
+        if split in splits
         for row in rows
         if _runs(ROWS[row], name, split)
         for epsilon in epsilons

@@ -2,103 +2,194 @@
 
 python experiments/rivals/equal_terms.py --image-sets mnist --splits strong
 
-Every network takes 200 steps of 128 images through the same views, whoever teaches it; rate and
-rounds of every row are those that `tuning.py` chose on validation records of seed 0. The paper's
-own figures stand beside them: its networks take up to 20,000 rounds of 11 steps.
+Every network takes 200 steps of 128 images through the same views, with Nesterov's momentum and a
+rate that falls to zero; heads take no steps. Rate, rounds and share of steps alone of every row
+stand in `chosen_settings.json`: of four settings a row, the one with the best accuracy on pooled
+validation records of seed 0 at half of the steps, measured at commit 5e07a12. The paper's own
+figures stand beside ours: its networks take up to 20,000 rounds of 11 steps.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.core import published, study
-from experiments.core.grid import HOSPITALS, image_study
+from experiments.core import published, rows, study
+from experiments.core.grid import HOSPITALS, image_study, our_recipe
 from experiments.core.measures import DIVERGED, NETWORK
-from experiments.core.provenance import ROOT
-from experiments.core.published import GAINS_FIG_4, known_percent
 from experiments.core.rows import Cell
-from experiments.core.shared_options import StudyOptions
+from experiments.core.shared_options import TableOptions
+from experiments.paper.accuracy import Lines, bars, beside_paper, gains
 from experiments.report import plots
-from experiments.report.plots import Bar
 from experiments.report.tables import NONE, Table, human_bytes, new_table
-from experiments.rivals import equal_rows, tuning
-from secure_fd.errors import ConfigurationError
+from secure_fd.training.recipes import SGD, Schedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+STEPS = 200
+"""Of every network, in all."""
 MAJORITY = "accuracy of the most common class"
 """Of the test set: what naming it for every image gets."""
-_SEEDS = (20, 21, 22)
-_MORE_SEEDS = (20, 21, 22, 23, 24)
-"""Of chest X-rays, with 200 test images."""
-_LABELS = ("hard", "soft")
+_SEEDS, _CHEST_SEEDS = (20, 21, 22), (20, 21, 22, 23)
+"""Of the strong split, and of chest X-rays with 200 test images; elsewhere the first alone."""
+_VIEWS: Mapping[str, str] = {"mnist": "turn", "mnist5k": "turn", "fashion_mnist": "nudge"}
+"""Views of training images by image set; none for any other."""
+_BATCH, _SUMS = 128, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(StudyOptions):
-    """Every cell is saved when it ends, and a rerun does only what is missing."""
+class Setting:
+    """What was chosen for a row. rounds: among which the steps are divided.
 
-    splits: str | None = None
-    """Splits, with commas; by default all. Chest X-rays are always divided by hospital."""
-    rows: str | None = None
-    """Rows, with commas; by default all."""
-    tuned: Path = ROOT / "docs" / "results" / "tuning.json"
-    """File of `tuning.py`."""
-
-
-def cells(settings: Settings) -> tuple[Cell, ...]:
-    """The cells that a command line asks for.
-
-    Raises ConfigurationError for an unknown name, or a row that was not tuned where it is to run.
+    warm_up: the share of the steps that a client takes alone before the first round.
     """
-    keys = study.listed("rows", settings.rows, tuple(equal_rows.ROWS)) or tuple(equal_rows.ROWS)
-    if settings.quick:
-        first = (
-            equal_rows.cell_of(r, "digits", "strong", 0, _first(r), 20)
-            for r in map(equal_rows.ROWS.get, keys)
-            if r
+
+    rate: float
+    rounds: int
+    warm_up: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table, of one kind of labels.
+
+    sums: of heads. trains: whether networks take steps.
+    """
+
+    title: str
+    method: str
+    labels: str = ""
+    variant: str = ""
+    sums: int = 0
+    trains: bool = True
+
+
+_SHARING = (
+    *("fedmd", "ds-fl", "feded", "fkd", "pls", rows.EDGEFD),
+    *("selective-fd-published", "selective-fd"),
+)
+ROWS: Mapping[str, Row] = {
+    "independent": Row("Independent", "independent"),
+    "fedavg": Row("FedAvg", "fedavg"),
+    **{
+        f"{method.rpartition(':')[2].lower()}-{labels}": Row(
+            rows.KNOWN[method].title, method, labels
         )
-        return tuple(first)
-    seeds = study.whole_numbers("seeds", settings.seeds) if settings.seeds else None
-    sets = study.listed("image_sets", settings.image_sets, equal_rows.SETS) or equal_rows.SETS
-    at = equal_rows.places(
-        sets, study.listed("splits", settings.splits, equal_rows.SPLITS) or equal_rows.SPLITS
-    )
-    chosen = _choices(settings.tuned) if any(equal_rows.ROWS[key].settings for key in keys) else {}
-    found = (
-        equal_rows.cell_of(equal_rows.ROWS[key], *place, seed, _chosen(chosen, key, place))
-        for place in at
-        for seed in seeds or _seeds_at(*place)
+        for method in _SHARING
+        for labels in ("hard", "soft")
+    },
+    "afl": Row("AFL, a head", rows.AFL, sums=1, trains=False),
+    "heads-1": Row("Pooled head, one sum", "heads", sums=1, trains=False),
+    "heads": Row("Pooled head, 3 residual rounds", "heads", sums=_SUMS, trains=False),
+    "heads-taught": Row("Networks that the pooled head teaches", "heads", sums=_SUMS),
+    "truth": Row("True labels of the proxies", "heads", variant=rows.TRUE_LABELS, sums=_SUMS),
+    "centralised": Row("All records at every client", "independent", variant=rows.ALL_RECORDS),
+}
+
+
+def _chosen() -> Mapping[tuple[str, str], Mapping[str, Setting]]:
+    """Settings by image set and split, then by row."""
+    held = json.loads(Path(__file__).with_name("chosen_settings.json").read_text(encoding="utf-8"))
+    return {
+        (image_set, split): {key: Setting(*values) for key, values in by_row.items()}
+        for place, by_row in held.items()
+        for image_set, split in (place.split(),)
+    }
+
+
+CHOSEN = _chosen()
+
+
+def cells(options: TableOptions) -> tuple[Cell, ...]:
+    """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
+    keys = study.listed("rows", options.rows, tuple(ROWS))
+    if options.quick:
+        brief = Setting(0.02, _SUMS)
+        return tuple(cell_of(ROWS[key], "digits", "strong", 0, brief, 20) for key in keys)
+    sets, splits = (tuple(dict.fromkeys(names)) for names in zip(*CHOSEN, strict=True))
+    sets = study.listed("image_sets", options.image_sets, sets)
+    splits = study.listed("splits", options.splits, splits)
+    return tuple(
+        cell_of(ROWS[key], image_set, split, seed, settings.get(key))
+        for (image_set, split), settings in CHOSEN.items()
+        if image_set in sets and split in splits
+        for seed in study.whole_numbers("seeds", options.seeds, _seeds_at(split))
         for key in keys
     )
-    return tuple(dict.fromkeys(found))
 
 
-def _first(row: equal_rows.Row) -> equal_rows.Setting | None:
-    return row.settings[0] if row.settings else None
-
-
-def _seeds_at(image_set: str, split: str) -> tuple[int, ...]:
-    if image_set == "chest_xray":
-        return _MORE_SEEDS
+def _seeds_at(split: str) -> tuple[int, ...]:
+    if split == HOSPITALS:
+        return _CHEST_SEEDS
     return _SEEDS if split == "strong" else _SEEDS[:1]
 
 
-def _choices(path: Path) -> tuning.Choices:
-    if not path.exists():
-        raise ConfigurationError("tuned", path.name, "run experiments/rivals/tuning.py first")
-    return tuning.choices(study.read_results(tuning.STUDY, path))
+def cell_of(
+    row: Row, image_set: str, split: str, seed: int, setting: Setting | None, steps: int = STEPS
+) -> Cell:
+    """One run. setting: None for a head.
+
+    If clients hold all classes, their networks name the class of a vote of Selective-FD, as in its
+    recipe.
+
+    >>> cell_of(ROWS["fedavg"], "mnist", "strong", 0, Setting(0.05, 20)).schedule.local_steps
+    10
+    """
+    schedule = rows.HEADS_ALONE
+    if row.trains and setting is not None:
+        schedule = _schedule(row, image_set, split, setting, steps)
+    rounds = row.sums or (setting.rounds if setting else 1)
+    return Cell(
+        image_set=image_set,
+        split=split,
+        method=row.method,
+        labels=row.labels,
+        selector="ratio" if row.method == "selective-fd" else "",
+        variant=row.variant,
+        seed=seed,
+        rounds=rounds,
+        schedule=schedule,
+        clients=4 if split == HOSPITALS else 10,
+        class_by="network" if (row.method, split) == ("selective-fd", "iid") else "both",
+        every=rounds,
+    )
 
 
-def _chosen(chosen: tuning.Choices, key: str, place: tuple[str, str]) -> equal_rows.Setting | None:
-    if not equal_rows.ROWS[key].settings:
-        return None
-    if (*place, key) not in chosen:
-        wanted = ", ".join((key, *place))
-        raise ConfigurationError("tuned", wanted, "run experiments/rivals/tuning.py for it first")
-    return chosen[(*place, key)]
+def _schedule(row: Row, image_set: str, split: str, setting: Setting, steps: int) -> Schedule:
+    """As many steps for every row: alone, on private records in the rounds, or on proxies."""
+    alone = round(setting.warm_up * steps)
+    sgd = SGD(setting.rate, local_batch=_BATCH, distillation_batch=_BATCH, momentum=0.9)
+    plan = Schedule(
+        warmup_steps=alone,
+        local_steps=0,
+        proxy_steps=0,
+        proxies_per_round=our_recipe(image_set, "strong").schedule.proxies_per_round,
+        anneal_over=setting.rounds,
+        anneal_warmup=True,
+        augment=_VIEWS.get(image_set, "none"),
+        sgd=sgd,
+    )
+    if row.sums:  # one lesson, at the end
+        return replace(plan, proxy_steps=steps, anneal_over=1)
+    each = (steps - alone) // setting.rounds
+    if rows.unlabelled(row.method):
+        return replace(plan, local_steps=each)
+    own = our_recipe(image_set, split).schedule.sgd.own_batch
+    return replace(plan, proxy_steps=each, sgd=replace(sgd, own_batch=own))
+
+
+def row_of(cell: Cell) -> Row:
+    """The row that made a cell."""
+    sums = cell.rounds if cell.method in rows.HEADS else 0
+    trains = cell.schedule.fedavg_steps > 0
+    seen = (cell.method, cell.labels, cell.variant, sums, trains)
+    return next(
+        row
+        for row in ROWS.values()
+        if (row.method, row.labels, row.variant, row.sums, row.trains) == seen
+    )
 
 
 def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> study.Result:
@@ -113,57 +204,7 @@ def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> study
     return replace(found, figures={**found.figures, MAJORITY: majority})
 
 
-# Tables.
-
-Found = Mapping[str, Sequence[study.Result]]
-"""By key of the row: the seeds' results in one place."""
-
-
-def panels(results: study.Results) -> Mapping[tuple[str, str], Found]:
-    """By place."""
-    places_of = study.grouped(results.cells, lambda cell: (cell.image_set, cell.split))
-    return {
-        at: study.grouped(of, lambda cell: equal_rows.row_of(cell).key)
-        for at, of in places_of.items()
-    }
-
-
-def tables(results: study.Results) -> list[Table | str]:
-    """One table a place, with the paper's figures beside ours."""
-    return [part for place, rows in panels(results).items() for part in _shown(*place, rows)]
-
-
-def _shown(image_set: str, split: str, rows: Found) -> Iterator[Table | str]:
-    every = [found for of in rows.values() for found in of]
-    title = f"{every[0].cell.place}: test accuracy, %, last round, "
-    title += f"{equal_rows.STEPS} steps a network; published: "
-    columns = ("method", "hard", "published", "soft", "published", "bytes up", "CPU s", "seeds")
-    table = new_table(title + published.CITATIONS.get(split, "nothing"), columns)
-    majority = {found.figures[MAJORITY] for found in every}
-    shown = " to ".join(f"{100 * share:.1f}" for share in sorted({min(majority), max(majority)}))
-    table.add_row("The most common class", shown, NONE, shown, NONE, NONE, NONE, NONE)
-    for name, kinds in _lines(rows).items():
-        parts = []
-        for labels in _LABELS:
-            of = kinds.get(labels, kinds.get("", []))
-            parts += [_percent(of), _published(image_set, split, of)]
-        of = [found for kind in kinds.values() for found in kind]
-        sent = max(found.curve[-1].up for found in of)
-        seconds = sum(found.seconds for found in of) / len(of)
-        table.add_row(name, *parts, human_bytes(sent), f"{seconds:.0f}", study.seeds_of(of))
-    yield table
-    yield from _said_of_divergence(rows)
-    if split == HOSPITALS:
-        yield from (_gain(rows, labels) for labels in _LABELS)
-
-
-def _lines(rows: Found) -> Mapping[str, Mapping[str, Sequence[study.Result]]]:
-    """By title of the row, by kind of labels."""
-    made: dict[str, dict[str, Sequence[study.Result]]] = {}
-    for key, row in equal_rows.ROWS.items():
-        if key in rows:
-            made.setdefault(row.title, {})[row.labels] = rows[key]
-    return made
+# Tables and figure.
 
 
 def of_network(result: study.Result) -> float:
@@ -171,82 +212,65 @@ def of_network(result: study.Result) -> float:
     return result.figures.get(NETWORK, result.accuracy)
 
 
-def _percent(found: Sequence[study.Result]) -> str:
-    return study.percent(found, of_network) if found else NONE
+def panels(results: study.Results) -> Mapping[Cell, Lines]:
+    """Results of every place, by its first cell: by title, in the order of `ROWS`, and labels."""
+    titles = list(dict.fromkeys(row.title for row in ROWS.values()))
+    made = {}
+    for found in study.grouped(results.cells, lambda cell: cell.place).values():
+        by_row = study.grouped(found, lambda cell: row_of(cell).title)
+        made[found[0].cell] = {
+            title: study.grouped(by_row[title], lambda cell: cell.labels)
+            for title in titles
+            if title in by_row
+        }
+    return made
 
 
-def _published(image_set: str, split: str, found: Sequence[study.Result]) -> str:
-    return known_percent(_known(image_set, split, found))
+def tables(results: study.Results) -> list[Table | str]:
+    """One table a place, with the paper's figures beside ours."""
+    return [part for at, lines in panels(results).items() for part in _shown(at, lines)]
 
 
-def _known(image_set: str, split: str, found: Sequence[study.Result]) -> published.Published | None:
-    """What the paper prints of this row: nothing of controls."""
-    if not found or found[0].cell.variant:
-        return None
-    cell = found[0].cell
-    method = cell.method.removesuffix("-published")
-    return published.accuracy(image_set, split, method, cell.labels)
+def _shown(at: Cell, lines: Lines) -> Iterator[Table | str]:
+    title = f"{at.place}: test accuracy, %, last round, {STEPS} steps a network; published: "
+    columns = ("method", "hard", "published", "soft", "published", "bytes up", "CPU s", "seeds")
+    table = new_table(title + published.CITATIONS.get(at.split, "nothing"), columns)
+    every = [found for by_labels in lines.values() for of in by_labels.values() for found in of]
+    majority = [found.figures[MAJORITY] for found in every]
+    shown = " to ".join(dict.fromkeys(f"{100 * f(majority):.1f}" for f in (min, max)))
+    table.add_row("The most common class", shown, NONE, shown, *[NONE] * 4)
+    for name, by_labels in lines.items():
+        of = [found for kind in by_labels.values() for found in kind]
+        sent = max(found.curve[-1].up for found in of)
+        seconds = sum(found.seconds for found in of) / len(of)
+        percents = beside_paper(by_labels, of_network)
+        table.add_row(name, *percents, human_bytes(sent), f"{seconds:.0f}", study.seeds_of(of))
+    yield table
+    yield from _diverged(every)
+    if at.split == HOSPITALS:
+        yield from gains(lines, of_network)
 
 
-def _said_of_divergence(rows: Found) -> Iterator[str]:
-    for found in (result for of in rows.values() for result in of):
-        rounds = found.figures.get(DIVERGED, 0.0)
+def _diverged(found: Sequence[study.Result]) -> Iterator[str]:
+    for result in found:
+        rounds, cell = result.figures.get(DIVERGED, 0.0), result.cell
         if rounds:
-            row, seed = equal_rows.row_of(found.cell), found.cell.seed
-            name = f"{row.title} {row.labels}".strip()
-            yield f"{name}, seed {seed}: training diverged in {rounds:g} rounds of a client, mean."
+            name = f"{row_of(cell).title} {cell.labels}".strip()
+            often = f"training diverged in {rounds:g} rounds of a client, mean."
+            yield f"{name}, seed {cell.seed}: {often}"
 
 
-def _gain(rows: Found, labels: str) -> str:
-    """Points over the best baseline of the paper, as the text on Fig. 4 has it."""
-    level = {
-        row.method: 100 * study.moments(rows[key], of_network)[0]
-        for key, row in equal_rows.ROWS.items()
-        if key in rows and row.labels in ("", labels) and _in_fig_4(row)
-    }
-    ours = level.pop("selective-fd", None)
-    points = NONE if ours is None or not level else f"{ours - max(level.values()):+.2f}"
-    there = f"{GAINS_FIG_4[labels]:+.2f} (published)"
-    about = f"Selective-FD over the best baseline of the paper, {labels} labels, points"
-    return f"{about}: {points}, {there}"
-
-
-def _in_fig_4(row: equal_rows.Row) -> bool:
-    named = ("independent", "fedmd", "ds-fl", "feded", "fkd", "pls", "selective-fd")
-    return row.method in named and not row.variant
-
-
-def figure(results: study.Results) -> "Figure | None":
+def figure(results: study.Results) -> "Figure":
     """Bars of every method, as in Fig. 4; hollow marks are the published means."""
-    made = [
-        plots.Bars(
-            f"{equal_rows.known(image_set)}, {split}",
-            "test accuracy",
-            tuple(f"{labels} labels" for labels in _LABELS),
-            {
-                name: [
-                    _bar(image_set, split, kinds.get(kind, kinds.get("", []))) for kind in _LABELS
-                ]
-                for name, kinds in _lines(rows).items()
-            },
-        )
-        for (image_set, split), rows in panels(results).items()
-    ]
-    return plots.drawn(made, columns=2) if made else None
-
-
-def _bar(image_set: str, split: str, found: Sequence[study.Result]) -> Bar | None:
-    if not found:
-        return None
-    mark = _known(image_set, split, found)
-    return Bar(*study.moments(found, of_network), None if mark is None else mark[0] / 100)
+    made = [bars(at.place, lines, of_network) for at, lines in panels(results).items()]
+    return plots.drawn(made, columns=2)
 
 
 STUDY = image_study(
     name="equal_terms",
     folder="rivals",
     about="Test accuracy of every method, each tuned, at equal steps.",
-    settings=Settings,
+    settings=TableOptions,
     cells=cells,
     measure=measure,
     tables=tables,

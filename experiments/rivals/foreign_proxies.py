@@ -57,7 +57,7 @@ def cells(settings: Settings) -> list[Cell]:
     """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
     return [
         Cell(image_set, trouble, row, seed)
-        for image_set in study.listed("image_sets", settings.image_sets, tuple(_OTHER)) or ()
+        for image_set in study.listed("image_sets", settings.image_sets, tuple(_OTHER))
         for trouble in TROUBLES
         for seed in study.whole_numbers("seeds", settings.seeds)
         for row in ROWS
