@@ -125,10 +125,11 @@ OTHERS = {
     "--insecure-seed": ["audit --insecure-seed=-1"],
     "--scenes": ["suite --scenes none", "suite --scenes selektor"],
     "--dp-eps": ["suite --dp-eps 0"],
-    "--methods": [f"{TABLE} --methods foo"],
     "--image-sets": [f"{TABLE} --image-sets mnits", "study dafkd --image-sets dafdk"],
     "--splits": [f"{TABLE} --splits dirichlet:1", "study dafkd --splits dafdk"],
-    "--rows": ["study dafkd --rows dafdk", "study private_rivals --rows gdd"],
+    "--rows": [
+        *(f"{TABLE} --rows foo", "study dafkd --rows dafdk", "study private_rivals --rows gdd"),
+    ],
     "--seeds": [
         *(f"{TABLE} --seeds 1,x", f"{TABLE} --seeds ²", "study dp_utility --seeds=-1"),
     ],
