@@ -12,6 +12,7 @@ from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.simulation.simulate import simulate
+from secure_fd.training.recipes import Recipe, Schedule
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,8 @@ WITH_UPLOADS = ("label-distribution", "update-inversion-8", "update-of-run", "la
     ("method", "names"), [("selective-fd", ON_VOTES), ("fedavg", WITH_UPLOADS)]
 )
 def test_a_run_is_attacked_by_name(data, method, names):
-    run = simulate(data, method=method)
+    short = Schedule(warmup_steps=5, local_steps=5, proxy_steps=5)
+    run = simulate(data, method=method, recipe=Recipe(2, short))
     run.transcript.keep_uploads = True
     run.fit(2)
     found = [run.attack(name) for name in names]

@@ -43,10 +43,7 @@ EVERY = list(
     )
 )
 """Units: "" is a run without epsilon."""
-COVERING = [
-    (False, "label,record", "iid"),
-    (True, "label,record", "dirichlet:0.3"),
-]
+COVERING = [(True, "label,record", "dirichlet:0.3")]
 
 
 @pytest.fixture(scope="module")
