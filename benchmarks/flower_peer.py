@@ -1,7 +1,7 @@
 """One round of Flower's SecAgg+: its own client and server code, in this process.
 
 The client side is `secaggplus_mod` and the server side `SecAggPlusWorkflow`, as Flower ships
-them, with the default quantisation and the threshold of the cell. Between the two stands a grid
+them, with the default quantisation and this package's threshold. Between the two stands a grid
 that calls the clients one after the other. What is not SecAgg+ is not counted: training, the
 strategy's averaging, serialisation and transport. Messages are handed over as objects, so the
 times are below those of a deployment. The average that comes out is checked against the
@@ -14,7 +14,7 @@ import copy
 import logging
 import os
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_sums import Cell, Cost, Stopwatch
+from clock import Cost, Stopwatch
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # Read when flwr is imported.
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
@@ -42,6 +42,8 @@ from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECOR
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
+from secure_fd.secagg.graph import threshold
+
 _SERVER: Final = 0
 _WEIGHT: Final = 1000
 """Records of a client: the workflow's default maximum, so that nothing is scaled down."""
@@ -49,26 +51,26 @@ _STEP: Final = 16 / 2**22
 """The workflow's default quantisation: the range [-8, 8] in 2**22 steps."""
 
 
-def flower_round(cell: Cell, dropped: frozenset[int]) -> Cost:
-    """Run one round in which every client sends `cell.words` floats of its own.
+def flower_round(clients: int, values: int, dropped: Set[int]) -> Cost:
+    """Run one round in which every client sends `values` floats and masks with all others.
 
     dropped: clients that share their keys and send no vector. Raises SystemExit where Flower
     halts the round or where its average is not the mean of the survivors' vectors.
     """
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    random.seed(cell.clients)  # The workflow shuffles its ring with the global generator.
+    random.seed(clients)  # The workflow shuffles its ring with the global generator.
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, _SERVER, 1
-    workflow = SecAggPlusWorkflow(cell.shares, cell.threshold)
-    grid, strategy, whole = _Grid(cell, dropped), _Everyone(cell.clients), Stopwatch()
+    workflow = SecAggPlusWorkflow(clients, threshold(clients))
+    grid, strategy, whole = _Grid(clients, values, dropped), _Everyone(clients), Stopwatch()
     context = _server_context(strategy)
     with whole:
         workflow(cast(Grid, grid), context)
-    _check(strategy.average, grid.total / (cell.clients - len(dropped)))
-    staying = [number for number in range(cell.clients) if number not in dropped]
-    clients = sum(grid.meters[number].seconds for number in staying) - grid.training.seconds
+    _check(strategy.average, grid.total / (clients - len(dropped)))
+    staying = [number for number in range(clients) if number not in dropped]
+    spent = sum(grid.meters[number].seconds for number in staying) - grid.training.seconds
     up_bytes = sum(grid.up_bytes[number] for number in staying)
     server = whole.seconds - grid.meter.seconds
-    return Cost(clients / len(staying), server, up_bytes // len(staying))
+    return Cost(spent / len(staying), server, up_bytes / len(staying))
 
 
 class _Everyone:
@@ -90,12 +92,12 @@ class _Everyone:
 class _Grid:
     """Calls the clients in turn, keeps their time apart, and adds up what they really sent."""
 
-    def __init__(self, cell: Cell, dropped: frozenset[int]) -> None:
+    def __init__(self, clients: int, values: int, dropped: Set[int]) -> None:
         self._dropped = dropped
-        self._contexts = [_context(number + 1) for number in range(cell.clients)]
-        self.total = np.zeros(cell.words)
-        self.meters = [Stopwatch() for _ in range(cell.clients)]
-        self.up_bytes = [0] * cell.clients
+        self._contexts = [_context(number + 1) for number in range(clients)]
+        self.total = np.zeros(values)
+        self.meters = [Stopwatch() for _ in range(clients)]
+        self.up_bytes = [0] * clients
         self.meter, self.training = Stopwatch(), Stopwatch()
 
     def send_and_receive(self, messages: Iterable[Message], **_: object) -> list[Message]:

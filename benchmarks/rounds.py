@@ -1,6 +1,6 @@
-"""Client-rounds per CPU second, beside the plain loop and beside the arithmetic.
+"""Client-rounds per CPU second, beside the plain loop.
 
-python benchmarks/run.py rounds > rounds.json
+python benchmarks/rounds.py > rounds.json
 
 A client-round is 512 predictions, one step on 64 private records and ten steps on the proxies, of
 128 records or of all 512. Ten clients take it
@@ -9,10 +9,11 @@ A client-round is 512 predictions, one step on 64 private records and ten steps 
   trainer   one after another with secure_fd's Trainer
 
 on random pixels, on one thread. The two take turns, so that a machine that slows down slows all;
-medians are reported. The limit is the arithmetic of the layers that have weights, forward and
-backward, at the rate of a large matrix product that is timed in the same turns.
+medians are reported.
 """
 
+import argparse
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -20,12 +21,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from clock import medians, seconds
+from experiments.core.provenance import versions
 from secure_fd.data.image_sets import HETEROGENEOUS
 from secure_fd.data.images import Images
 from secure_fd.training.models import SHARED, build
 from secure_fd.training.recipes import SGD
 from secure_fd.training.trainer import Trainer, predict
-from secure_sums import medians, seconds
 
 CPU = torch.device("cpu")
 PROXIES = 512
@@ -41,27 +43,22 @@ Report = dict[str, object]
 
 
 def measure(title: str, batch: int, repeats: int) -> Report:
-    """One row: client-rounds per CPU second of each way, and what the arithmetic would allow."""
+    """Return one row: client-rounds per CPU second of each way."""
     torch.set_num_threads(1)
     names, settings = FEDERATIONS[title], SGD(0.1, LOCAL_BATCH, batch)
     task = _Task(names)
     runners: dict[str, Round] = {
         "plain": plain(task, settings),
         "trainer": trainers(task, settings),
-        "product": product,
     }
     turns = [{name: seconds(run) for name, run in runners.items()} for _ in range(repeats + 1)]
     spent = medians(turns)
-    speed = PRODUCT_FLOP / spent.pop("product")
-    limit = speed * len(names) / sum(round_flop(build(name, 10, 0), batch) for name in names)
     per_second = {name: len(names) / each for name, each in spent.items()}
     return {
         "federation": title,
         "batch": batch,
         "client_rounds_per_s": per_second,
         "trainer_to_plain": per_second["trainer"] / per_second["plain"],
-        "limit_client_rounds_per_s": limit,
-        "matmul_gflop_per_s": speed / 1e9,
     }
 
 
@@ -138,29 +135,15 @@ def trainers(task: _Task, settings: SGD) -> Round:
     return run
 
 
-_SQUARE = torch.ones(1024, 1024)
-PRODUCT_FLOP = 10 * 2 * 1024**3
+def main() -> None:
+    """Measure all federations and batches, and print them as JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=5, choices=range(1, 100), metavar="COUNT")
+    repeats = parser.parse_args().repeats
+    rows = [measure(title, batch, repeats) for title in FEDERATIONS for batch in (128, PROXIES)]
+    found = {"environment": versions(), "repeats": repeats, "rows": rows}
+    print(json.dumps(found, indent=2))
 
 
-def product() -> None:
-    """Ten products of two square matrices that fit the cache: the machine's rate."""
-    for _ in range(10):
-        torch.mm(_SQUARE, _SQUARE)
-
-
-def round_flop(model: nn.Module, batch: int) -> float:
-    """Floating-point operations of a client-round: a product and a sum are two."""
-    forward, first = record_flop(model)
-    step = 3 * forward - first  # weights' and inputs' gradients; nobody asks for the pixels'
-    return PROXIES * forward + (LOCAL_BATCH + PROXY_STEPS * batch) * step
-
-
-def record_flop(model: nn.Module) -> tuple[float, float]:
-    """Of one record's way forward: of all layers, and of the first that has weights."""
-    x, counts = torch.zeros(1, 1, 28, 28), []
-    with torch.no_grad():
-        for layer in model.children():
-            x = layer(x)
-            if isinstance(layer, (nn.Conv2d, nn.Linear)):
-                counts.append(2.0 * x[0].numel() * layer.weight[0].numel())
-    return sum(counts), counts[0]
+if __name__ == "__main__":
+    main()

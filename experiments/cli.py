@@ -1,6 +1,7 @@
 """What the command lines of all scripts have in common."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from secure_fd.errors import ConfigurationError
@@ -40,3 +41,25 @@ def data_folder(asked: Path | None, environment_dir: str | None) -> Path | None:
     if chosen is not None and not chosen.is_dir():
         raise ConfigurationError("data_dir", str(chosen), "it must be an existing folder")
     return chosen
+
+
+def one_of(field: str, value: str, allowed: Sequence[str]) -> str:
+    """Return the value of an option; ConfigurationError, with the nearest name, for an unknown one.
+
+    >>> one_of("dataset", "mnist", ("mnist", "digits"))
+    'mnist'
+    """
+    if value not in allowed:
+        near = get_close_matches(value, allowed, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ConfigurationError(field, value, f"use one of {', '.join(allowed)}{hint}")
+    return value
+
+
+def in_range(field: str, value: float, least: float, most: float, *, also: str = "") -> None:
+    """Raise ConfigurationError unless `least` <= value <= `most`.
+
+    also: what else is allowed, in words.
+    """
+    if not least <= value <= most:
+        raise ConfigurationError(field, value, f"use a number from {least:g} to {most:g}{also}")

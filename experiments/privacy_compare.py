@@ -4,7 +4,6 @@ python experiments/privacy_compare.py --secure-agg --dp-eps 4
 secure-fd compare --secure-agg --dp-eps 4
 """
 
-import difflib
 import math
 import os
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from typing import Annotated, Literal
 import tyro
 
 from attacks import default_names, load, registry
-from experiments.cli import data_folder
+from experiments.cli import data_folder, in_range, one_of
 from experiments.compare.comparison import INVERSION, WARM_UP, Cell, Part, measured, needs, prepared
 from experiments.compare.leakage import PLAYED
 from experiments.core import study
@@ -38,7 +37,7 @@ from experiments.core.rows import (
     method_class,
     working_folder,
 )
-from experiments.core.study import Study, listed
+from experiments.core.study import Study, at_least, listed
 from secure_fd.data.image_sets import ImageSet, check_there, image_set
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
@@ -182,39 +181,33 @@ class Plan:
 def plan(settings: Settings, environment_dir: str | None) -> Plan:
     """Check every setting. Raises ConfigurationError, one sentence, at the first that fails."""
     split, own = parse_split(settings.split), None
-    if split.kind == "own":
-        raise ConfigurationError("split", "own", "folders of clients need no --split")
-    study.at_least(0, seed=settings.seed)
-    _check_own(settings)
+    at_least(0, seed=settings.seed)
+    at_least(1, seeds=settings.seeds, rounds=settings.rounds, releases=settings.releases)
+    units = listed("dp_unit", settings.dp_unit, _UNITS, ())
+    _check_together(settings, split, units)
     if settings.dataset == "own":
         settings, own, split = _with_own(settings, split)
-    known = image_set(settings.dataset) if own else _image_set(settings.dataset)
-    folder = data_folder(settings.data_dir, environment_dir)
+    else:
+        one_of("dataset", settings.dataset, DATASETS)
+    known, folder = image_set(settings.dataset), data_folder(settings.data_dir, environment_dir)
     if own is None:
         check_there(settings.dataset, folder)
     check_clients(split, settings.clients, known.n_classes)
-    if settings.secure_agg and settings.clients < 3:
-        raise ConfigurationError(
-            "clients", settings.clients, "--secure-agg needs 3 or more: a sum of two hides neither"
-        )
+    check_min_voters(settings.min_voters, settings.clients)
+    if settings.vote_budget is not None:
+        check_budget(settings.vote_budget)
     if settings.secure_agg:
         from secure_fd.crypto.keys import check_capsules  # loads cryptography
 
         check_capsules()
-    _check_numbers(settings, known)
     recipe = paper_recipe(settings.dataset, split.kind)
-    steps = recipe.schedule
-    if settings.proxies_per_round is not None:
-        steps = replace(steps, proxies_per_round=settings.proxies_per_round)
-    rounds = settings.rounds or recipe.rounds
+    rounds, steps = settings.rounds or recipe.rounds, recipe.schedule
     if settings.quick:
         steps = replace(steps, warmup_steps=_QUICK_WARMUP)
         rounds = settings.rounds or _QUICK_ROUNDS
-    units = listed("dp_unit", settings.dp_unit, _UNITS, ())
-    _check_client_unit(settings, units)
-    _check_min_voters(settings, units)
-    _check_releases(settings, known, rounds * steps.proxies_per_round)
-    wanted = settings.dp_eps
+    if settings.proxies_per_round is not None:
+        steps = replace(steps, proxies_per_round=settings.proxies_per_round)
+    _check_numbers(settings, known, units, rounds * steps.proxies_per_round)
     terms = Terms(
         dataset=settings.dataset,
         split=split,
@@ -223,7 +216,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         schedule=steps,
         data_dir=folder,
         selector=settings.selector,
-        epsilon=None if wanted is None or math.isinf(wanted) else wanted,
+        epsilon=None if settings.dp_eps == math.inf else settings.dp_eps,
         delta=_MOST_DELTA if settings.dp_delta is None else settings.dp_delta,
         small_fleet=settings.dp_small_fleet,
         drop=settings.drop,
@@ -236,20 +229,76 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
     return Plan(settings, terms, units, _methods(settings.methods), attacks)
 
 
-def _check_own(settings: Settings) -> None:
-    if settings.images is None and settings.proxies is not None:
-        raise ConfigurationError("proxies", str(settings.proxies), "it goes with --images")
-    if settings.images is not None and settings.federation:
-        raise ConfigurationError("federation", settings.federation, "use it or --images")
-    brought = settings.images is not None or bool(settings.federation)
-    if (settings.dataset == "own") != brought:
-        allowed = "leave it out" if brought else "use --images or --federation with it"
-        raise ConfigurationError("dataset", settings.dataset, allowed)
-    if settings.show_private and not brought:
+def _refuse(when: bool, field: str, value: object, allowed: str) -> None:
+    if when:
+        raise ConfigurationError(field, value, allowed)
+
+
+def _check_together(settings: Settings, split: Split, units: Sequence[str]) -> None:
+    """Refuse options that do not go together."""
+    images, masks, sums = settings.images is not None, settings.secure_agg, settings.aggregation
+    _refuse(split.kind == "own", "split", "own", "folders of clients need no --split")
+    if settings.proxies is not None:
+        _refuse(not images, "proxies", str(settings.proxies), "it goes with --images")
+    if settings.federation:
+        _refuse(images, "federation", settings.federation, "use it or --images")
+    brought = images or bool(settings.federation)
+    allowed = "leave it out" if brought else "use --images or --federation with it"
+    _refuse((settings.dataset == "own") != brought, "dataset", settings.dataset, allowed)
+    if settings.show_private:
         allowed = "it goes with --images or --federation: other image sets are public"
-        raise ConfigurationError("show_private", True, allowed)
-    if not 16 <= settings.image_size <= 256:
-        raise ConfigurationError("image_size", settings.image_size, "use 16 to 256")
+        _refuse(not brought, "show_private", True, allowed)
+    if sums != "masks":
+        _refuse(not masks, "aggregation", sums, "use it together with --secure-agg")
+    if settings.vote_budget is not None:
+        _refuse(sums != "prio3", "vote_budget", settings.vote_budget, "add --aggregation prio3")
+    if settings.liars:
+        _refuse(not masks, "liars", True, "they hide in the sum: add --secure-agg")
+    client = "client" in units and settings.dp_eps is not None
+    if client:
+        _refuse(not masks, "dp_unit", "client", "it hides in the sum: add --secure-agg")
+    if settings.min_voters > 1:
+        other = sums == "prio3" or settings.liars or client
+        allowed = "not with --aggregation prio3, --liars or --dp-unit client"
+        _refuse(other, "min_voters", settings.min_voters, allowed)
+    _refuse(
+        not 16 <= settings.image_size <= 256, "image_size", settings.image_size, "use 16 to 256"
+    )
+
+
+def _check_numbers(settings: Settings, known: ImageSet, units: Sequence[str], answers: int) -> None:
+    """Refuse numbers out of range. answers: asked of every client in the whole run."""
+    clients, epsilon, delta = settings.clients, settings.dp_eps, settings.dp_delta
+    if settings.secure_agg:
+        allowed = "--secure-agg needs 3 or more: a sum of two hides neither"
+        _refuse(clients < 3, "clients", clients, allowed)
+    if "client" in units and epsilon is not None and not settings.dp_small_fleet:
+        allowed = (
+            f"the client unit needs {LEAST_CLIENTS} or more for its noise to leave a signal; "
+            f"add --dp-small-fleet to go on all the same"
+        )
+        _refuse(clients < LEAST_CLIENTS, "clients", clients, allowed)
+    allowed = "use a number from 0 to less than 1"
+    _refuse(not 0 <= settings.drop < 1, "drop", settings.drop, allowed)
+    if (asked := settings.proxies_per_round) is not None:
+        allowed = f"{known.title} has {known.proxies:,} proxies: use 1 or more of them"
+        _refuse(not 1 <= asked <= known.proxies, "proxies_per_round", asked, allowed)
+    if epsilon not in (None, math.inf):
+        in_range("dp_eps", epsilon, LEAST_EPSILON, MOST_EPSILON, also=", or inf")
+    if delta is not None:
+        _refuse(not 0 < delta < 1, "dp_delta", delta, "use a number between 0 and 1")
+    allowed = f"use one of {', '.join(map(str, GROUP_SIZES))}"
+    person = settings.images_per_person
+    _refuse(person not in GROUP_SIZES, "images_per_person", person, allowed)
+    if settings.releases is not None:
+        # A client's ledger would end the run; with one release no known proxies are surveyed.
+        survey = answers > known.proxies
+        least = math.ceil(answers / known.proxies) + survey
+        allowed = (
+            f"{answers:,} answers about {known.proxies:,} proxies{' and the survey' * survey} "
+            f"take {least} or more, fewer rounds or fewer --proxies-per-round"
+        )
+        _refuse(settings.releases < least, "releases", settings.releases, allowed)
 
 
 def _with_own(settings: Settings, split: Split) -> tuple[Settings, OwnData, Split]:
@@ -348,88 +397,6 @@ def _own_rows(plan: Plan) -> list[RowSpec]:
     return rows
 
 
-def _image_set(name: str) -> ImageSet:
-    if name not in DATASETS:
-        near = difflib.get_close_matches(name, DATASETS, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise ConfigurationError("dataset", name, f"use one of {', '.join(DATASETS)}{hint}")
-    return image_set(name)
-
-
-def _check_numbers(settings: Settings, known: ImageSet) -> None:
-    study.at_least(1, seeds=settings.seeds, rounds=settings.rounds, releases=settings.releases)
-    if not 0 <= settings.drop < 1:
-        raise ConfigurationError("drop", settings.drop, "use a number from 0 to less than 1")
-    if settings.aggregation != "masks" and not settings.secure_agg:
-        chosen = settings.aggregation
-        raise ConfigurationError("aggregation", chosen, "use it together with --secure-agg")
-    if settings.vote_budget is not None:
-        if settings.aggregation != "prio3":
-            raise ConfigurationError("vote_budget", settings.vote_budget, "add --aggregation prio3")
-        check_budget(settings.vote_budget)
-    if settings.liars and not settings.secure_agg:
-        raise ConfigurationError("liars", True, "they hide in the sum: add --secure-agg")
-    asked = settings.proxies_per_round
-    if asked is not None and not 1 <= asked <= known.proxies:
-        raise ConfigurationError(
-            "proxies_per_round",
-            asked,
-            f"{known.title} has {known.proxies:,} proxies: use 1 or more of them",
-        )
-    epsilon = settings.dp_eps
-    if epsilon is not None and not (
-        LEAST_EPSILON <= epsilon <= MOST_EPSILON or epsilon == math.inf
-    ):
-        allowed = f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, or inf"
-        raise ConfigurationError("dp_eps", epsilon, allowed)
-    if settings.dp_delta is not None and not 0 < settings.dp_delta < 1:
-        raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
-    if settings.images_per_person not in GROUP_SIZES:
-        sizes = ", ".join(map(str, GROUP_SIZES))
-        raise ConfigurationError(
-            "images_per_person", settings.images_per_person, f"use one of {sizes}"
-        )
-
-
-def _check_releases(settings: Settings, known: ImageSet, answers: int) -> None:
-    """Refuse a run whose ledgers would end it: `answers` are asked of every client in all."""
-    if settings.releases is None:
-        return
-    least = math.ceil(answers / known.proxies)
-    survey = least > 1  # with one release none is made
-    least += survey
-    if settings.releases < least:
-        raise ConfigurationError(
-            "releases",
-            settings.releases,
-            f"{answers:,} answers about {known.proxies:,} proxies"
-            f"{' and the survey' * survey} take {least} or more, "
-            f"fewer rounds or fewer --proxies-per-round",
-        )
-
-
-def _check_client_unit(settings: Settings, units: tuple[str, ...]) -> None:
-    if "client" not in units or settings.dp_eps is None:
-        return
-    if not settings.secure_agg:
-        raise ConfigurationError("dp_unit", "client", "it hides in the sum: add --secure-agg")
-    if settings.clients < LEAST_CLIENTS and not settings.dp_small_fleet:
-        raise ConfigurationError(
-            "clients",
-            settings.clients,
-            f"the client unit needs {LEAST_CLIENTS} or more for its noise to leave a signal; "
-            f"add --dp-small-fleet to go on all the same",
-        )
-
-
-def _check_min_voters(settings: Settings, units: tuple[str, ...]) -> None:
-    check_min_voters(settings.min_voters, settings.clients)
-    fleet = "client" in units and settings.dp_eps is not None
-    if settings.min_voters > 1 and (settings.aggregation == "prio3" or settings.liars or fleet):
-        allowed = "not with --aggregation prio3, --liars or --dp-unit client"
-        raise ConfigurationError("min_voters", settings.min_voters, allowed)
-
-
 def _attacks(text: str) -> tuple[str, ...]:
     if text in ("all", "none"):
         return (*default_names(), *PLAYED) if text == "all" else ()
@@ -502,16 +469,14 @@ def _digest(made: Plan) -> str:
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest() if own else ""
 
 
+_SECONDS = {**dict.fromkeys(HEADS, 5.0), "independent": 28.0, "fedavg": 26.0}
+"""CPU seconds of a row by its kind, about."""
+
+
 def _cost(cell: Cell) -> float:
-    """Seconds of a row, about."""
-    kind, unit = cell.row.kind, cell.row.unit
-    if kind in HEADS:
-        return 5.0
-    if kind == "independent":
-        return 28.0
-    if kind == "fedavg":
-        return 70.0 if unit == "record" else 26.0
-    return 42.0
+    """Seconds of a row, about; DP-SGD takes most."""
+    kind = cell.row.kind
+    return 70.0 if kind == "fedavg" and cell.row.unit else _SECONDS.get(kind, 42.0)
 
 
 def _part_cost(part: Part) -> float:

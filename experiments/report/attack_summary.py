@@ -1,14 +1,27 @@
 """Attack figures as tables and sentences, for every report that shows a leakage."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from experiments.compare.leakage import NOT_APPLICABLE, NOT_RUN, Interval, Leakage, Measured
-from experiments.report.page import Pairs, Part
+from experiments.compare.leakage import (
+    BETWEEN,
+    NOT_APPLICABLE,
+    NOT_RUN,
+    Interval,
+    Leakage,
+    Measured,
+    Pictures,
+)
+from experiments.report.page import Pairs
+from experiments.report.plots import Strip
 from experiments.report.tables import MINUS, Table, Toned, counted, new_table, number
 
 _POSITIVE = "positive_control"
+LOW_FPR = "tpr_at_0.01_fpr"
+"""The detail of a result that holds the members found at 1 % false positives."""
+ATTACK, ORIGINALS = "attack", ("originals", "record")
+"""Names of an attack's pictures and of what they show; every other name is a control's."""
 
 
 def precise(value: float) -> str:
@@ -31,11 +44,6 @@ def brackets(interval: Interval | None, show: Callable[[float], str] = precise) 
 def reading(found: Measured) -> str:
     """The figure and its interval."""
     return f"{precise(found.figure)} {brackets(found.interval)}"
-
-
-def starred(found: Measured) -> str:
-    """The figure, * where it tells more than its control, and its interval."""
-    return f"{precise(found.figure)}{'*' if found.leaks else ''} {brackets(found.interval)}"
 
 
 def difference(found: Measured) -> str:
@@ -80,20 +88,26 @@ def samples(found: Measured) -> str:
     return "; ".join([*parts, *([f"{queries:,.0f} queries"] if queries else [])])
 
 
-def overview(leakage: Leakage) -> Table:
-    """A row's figure, interval and control under each attack."""
-    title = "Under each attack: its figure, its 95 % interval, and the control without access"
-    table = new_table(f"{title}; * where it tells more than that", ["protocol", *leakage.attacks])
-    for row, label in leakage.rows.items():
-        cells = (leakage.cell(row, attack) for attack in leakage.attacks)
-        table.add_row(
-            label, *(c.partition(":")[0] if isinstance(c, str) else _short(c) for c in cells)
-        )
+def every_figure(leakage: Leakage, seeds: int) -> Table:
+    """One row for each attack and protocol: figure, control and difference, or why there is none.
+
+    seeds: of the whole run.
+    """
+    title = "Figure, 95 % interval and control without access; * where the figure tells more"
+    table = new_table(title, ["attack", "protocol", "figure", "control", "difference", "notes"], 2)
+    for attack in leakage.attacks:
+        for row, label in leakage.rows.items():
+            found = leakage.cell(row, attack)
+            if isinstance(found, str):
+                table.add_row(attack, label, "", "", "", found)
+                continue
+            figure = f"{precise(found.figure)}{'*' * found.leaks} {brackets(found.interval)}"
+            few = f"{len(found.seeds)} of {seeds} seeds" if len(found.seeds) < seeds else ""
+            rate = found.details.get(LOW_FPR)
+            low = "" if rate is None else f"{100 * rate:.1f} % of members at 1 % false positives"
+            notes = "; ".join(filter(None, [few, samples(found), low]))
+            table.add_row(attack, label, figure, precise(found.control), difference(found), notes)
     return table
-
-
-def _short(found: Measured) -> str:
-    return f"{starred(found)} ({precise(found.control)})"
 
 
 def matrix(leakage: Leakage, names: Sequence[str]) -> Table:
@@ -119,47 +133,50 @@ def _stacked(found: Measured) -> str:
     return Toned(text, "leak" if found.leaks else "quiet")
 
 
-def attack_table(leakage: Leakage, attack: str, seeds: int) -> Table:
-    """Every row's figure of one attack in full, or why there is none."""
-    columns = ["protocol", "figure", "control", "difference", "verdict", "besides"]
-    names = f"{figure_names(leakage, attack)}; control: {control_names(leakage, attack)}"
-    table = new_table(names, columns)
-    for row, label in leakage.rows.items():
-        found = leakage.cell(row, attack)
-        if isinstance(found, str):
-            table.add_row(label, *[""] * 4, found)
-            continue
-        few = f" ({len(found.seeds)} of {seeds} seeds)" if len(found.seeds) < seeds else ""
-        figures = starred(found), precise(found.control), difference(found)
-        table.add_row(label, *figures, found.verdict + few, samples(found))
-    return table
+def further_figures(leakage: Leakage) -> Pairs:
+    """The details of all figures, folded, by attack and row."""
+    known = {
+        f"{attack}, {leakage.rows[row]}": {k: precise(v) for k, v in found.details.items()}
+        for attack in leakage.attacks
+        for row, found in leakage.measured(attack).items()
+        if found.details
+    }
+    return Pairs("Further figures", known, folded=True)
 
 
-def attack_parts(leakage: Leakage, attack: str, seeds: int) -> list[Part]:
-    """The table of one attack, and behind each row's name what else was measured."""
-    measured = leakage.measured(attack)
-    return [
-        attack_table(leakage, attack, seeds),
-        *(
-            Pairs(
-                f"Further figures: {leakage.rows[row]}",
-                {name: precise(value) for name, value in found.details.items()},
-                folded=True,
-            )
-            for row, found in measured.items()
-            if found.details
-        ),
-    ]
+def picture_strips(leakage: Leakage, pictures: Mapping[str, Pictures], attack: str) -> list[Strip]:
+    """Lines of images: the originals, reconstructions and controls of each row.
+
+    Images that an earlier row has too are left out; every line carries its row's name.
+
+    Args:
+        leakage: the figures, which stand beside the reconstructions.
+        pictures: by row key, images by "attack/name".
+        attack: whose images are shown.
+    """
+    lines: list[Strip] = []
+    for row, found in leakage.measured(attack).items():
+        named = {
+            place.removeprefix(attack + BETWEEN): images
+            for place, images in pictures.get(row, {}).items()
+            if place.startswith(attack + BETWEEN)
+        }
+        for name in sorted(named, key=lambda name: (name not in ORIGINALS, name != ATTACK)):
+            if any(np.array_equal(named[name], line.images) for line in lines):
+                continue
+            text = f"{reading(found)} {found.first.unit}" if name == ATTACK else ""
+            lines.append(Strip(f"{leakage.rows[row]}: {name}", named[name], text))
+    return lines
 
 
-def attack_notes(leakage: Leakage, measured_on: Callable[[str], str]) -> Iterator[str]:
+def attack_notes(leakage: Leakage, elsewhere: Mapping[str, str]) -> Iterator[str]:
     """What each attack's figure and controls are, and why rows have none.
 
-    measured_on: of the name of an attack.
+    elsewhere: by attack, what it was measured on, where that is not the run.
     """
     for attack, title in leakage.attacks.items():
         found = list(leakage.measured(attack).values())
-        parts = [title, f"measured on {measured_on(attack)}"]
+        parts = [title, f"measured on {elsewhere.get(attack, 'this run')}"]
         if found:
             parts += [figure_names(leakage, attack), f"control: {control_names(leakage, attack)}"]
             parts.append(samples(found[0]))

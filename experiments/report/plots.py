@@ -1,4 +1,4 @@
-"""Figures from plain data: bars, lines, forests, ROC curves and strips of images.
+"""Figures from plain data: bars, lines and strips of images.
 
 Every function returns a matplotlib Figure that belongs to no window and no global state.
 """
@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,6 @@ SMALL, NORMAL = 8.5, 9.5
 DPI = 180
 GAP = 2
 """White pixels between images."""
-LEFT = 2.9
-"""Inches for the names of rows."""
 PUBLISHED = "published"
 
 # Paul Tol's "muted" scheme, safe for colour-blind readers, ordered so that neighbours contrast.
@@ -38,6 +37,7 @@ _MARKERS = "osD^vPX<>"
 _WIDTH, _HEIGHT = 5.6, 4.4
 """Of a panel, in inches."""
 _BAR = 0.62
+"""Inches of a group of bars."""
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -45,7 +45,7 @@ def new_figure(width: float, height: float) -> "Figure":
     # matplotlib takes most of a second to import: import it only to draw.
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), facecolor=PAPER)
+    return Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
 
 
 def line_style(i: int) -> tuple[str, str]:
@@ -65,43 +65,11 @@ def plain(axes: "Axes", grid: str = "both") -> None:
     axes.set_axisbelow(True)
 
 
-def wrapped(label: str) -> str:
-    """A label in lines short enough for the margins."""
-    return textwrap.fill(label, 46)
-
-
 def titled(axes: "Axes", title: str, x: str = "", y: str = "", pad: float = 10) -> None:
     """A title at the left, so many points above the axes, and axis labels."""
     axes.set_title(title, loc="left", fontsize=NORMAL + 1, color=INK, pad=pad, fontweight="bold")
     axes.set_xlabel(x, fontsize=NORMAL, color=INK)
     axes.set_ylabel(y, fontsize=NORMAL, color=INK)
-
-
-def headed(figure: "Figure", title: str) -> None:
-    """A title flush with the left edge of the figure, for axes that begin far from it."""
-    height = float(figure.get_size_inches()[1])
-    place: dict[str, Any] = {
-        "ha": "left",
-        "va": "top",
-        "fontsize": NORMAL + 1,
-        "fontweight": "bold",
-    }
-    figure.text(0.015, 1 - 0.16 / height, title, color=INK, **place)
-
-
-def margins(figure: "Figure", left: float, right: float) -> tuple[float, float, float, float]:
-    """Axes rectangle with margins in inches, whatever the figure's size."""
-    width, height = map(float, figure.get_size_inches())
-    above = 0.55
-    return left / width, above / height, 1 - (left + right) / width, 1 - 2 * above / height
-
-
-def beside(
-    axes: "Axes", y: float, text: str, *, x: float = 1.015, color: str = INK, ha: str = "left"
-) -> None:
-    """Text at a data height, and at a fraction of the axes' width."""
-    transform = axes.get_yaxis_transform()
-    axes.text(x, y, text, color=color, ha=ha, va="center", fontsize=SMALL, transform=transform)
 
 
 def save(figures: Mapping[str, "Figure | None"], folder: Path, *kinds: str) -> dict[str, Path]:
@@ -140,18 +108,21 @@ def strips(lines: Sequence[Strip], title: str, columns: int = 10) -> "Figure":
         for strip in made
     ]
     scale = 0.5 / (height + GAP)
-    size = (LEFT + 1.6 + scale * width, 0.8 + scale * len(made) * (height + GAP))
-    figure = new_figure(*size)
-    axes = figure.add_axes(margins(figure, left=LEFT, right=1.6))
+    figure = new_figure(4.5 + scale * width, 0.8 + scale * len(made) * (height + GAP))
+    axes = figure.subplots()
     axes.imshow(np.concatenate(wide), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     centres = (height + GAP) * np.arange(len(made)) + (height - 1) / 2
-    axes.set_yticks(centres, [wrapped(line.label) for line in lines])
+    readings = axes.secondary_yaxis("right")
+    for side, texts in (
+        (axes.yaxis, [textwrap.fill(line.label, 46) for line in lines]),
+        (readings.yaxis, [line.reading for line in lines]),
+    ):
+        side.set_ticks(centres, texts)
+        side.set_tick_params(length=0, labelsize=SMALL, labelcolor=INK)
     axes.set_xticks([])
-    axes.tick_params(length=0, labelsize=SMALL, labelcolor=INK)
-    axes.spines[:].set_visible(False)
-    for centre, line in zip(centres, lines, strict=True):
-        beside(axes, centre, line.reading)
-    headed(figure, title)
+    for frame in (axes, readings):
+        frame.spines[:].set_visible(False)
+    titled(axes, title)
     return figure
 
 
@@ -213,13 +184,11 @@ def drawn(panels: Sequence[Bars | Lines], columns: int | None = None) -> "Figure
     down = -(-len(panels) // across)
     groups = max((len(panel.groups) for panel in panels if isinstance(panel, Bars)), default=0)
     made = new_figure(max(_WIDTH, _BAR * groups + 1.4) * across, _HEIGHT * down)
-    for i, panel in enumerate(panels):
-        left, bottom = i % across, down - 1 - i // across
-        width = 0.74 if isinstance(panel, Lines) else 0.82
-        axes = made.add_axes(
-            ((left + 0.14) / across, (bottom + 0.33) / down, width / across, 0.54 / down)
-        )
-        if isinstance(panel, Bars):
+    places = made.subplots(down, across, squeeze=False).ravel()
+    for axes, panel in zip_longest(places, panels):
+        if panel is None:
+            axes.remove()
+        elif isinstance(panel, Bars):
             _bars(axes, panel)
         else:
             _lines(axes, panel)
@@ -228,6 +197,7 @@ def drawn(panels: Sequence[Bars | Lines], columns: int | None = None) -> "Figure
 
 def _bars(axes: "Axes", panel: Bars) -> None:
     wide = 0.8 / len(panel.series)
+    known: list[tuple[float, float]] = []
     for s, name in enumerate(panel.series):
         shift = (s - (len(panel.series) - 1) / 2) * wide
         shown = [(i + shift, bar) for i, row in enumerate(panel.groups.values()) if (bar := row[s])]
@@ -236,12 +206,7 @@ def _bars(axes: "Axes", panel: Bars) -> None:
         colour, _ = line_style(2 * s)
         style: dict[str, Any] = {"color": colour, "error_kw": {"elinewidth": 1.0, "ecolor": INK}}
         axes.bar(x, means, wide, yerr=errors, label=name, **style)
-    known = [
-        (i + (s - (len(panel.series) - 1) / 2) * wide, bar.published)
-        for i, row in enumerate(panel.groups.values())
-        for s, bar in enumerate(row)
-        if bar is not None and bar.published is not None
-    ]
+        known += [(place, bar.published) for place, bar in shown if bar.published is not None]
     _marks(axes, known)
     axes.set_xticks(range(len(panel.groups)), list(panel.groups), rotation=30, ha="right")
     axes.set_ylim(0, 1)

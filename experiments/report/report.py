@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 from experiments.compare.comparison import (
     BYTES_DOWN,
     INVERSION,
-    ORIGINALS,
     SUM_SECONDS,
     SURVIVORS,
     VOID,
 )
-from experiments.compare.leakage import BETWEEN, Pictures
 from experiments.core.measures import ACCURACY, BYTES_UP
-from experiments.core.study import Results, save_arrays
+from experiments.core.study import Results
 from experiments.report import plots, verdict
-from experiments.report.attack_summary import attack_notes, caveats, matrix, reading
+from experiments.report.attack_summary import attack_notes, caveats, matrix, picture_strips
 from experiments.report.page import Pairs, Part, Picture, Section, data_uri, page, png, write_page
 from experiments.report.tables import (
     NONE,
@@ -36,7 +34,6 @@ NOT_SHOWN = (
     "Private images of clients, and reconstructions of them, are in no file of these results; "
     "--show-private adds them."
 )
-_PICTURES = "reconstructions.npz"
 _SEEDED = (
     "Seeds drive data, training and noise, so that every figure can be repeated. Epsilon is that "
     "of each mechanism with fresh noise."
@@ -46,18 +43,16 @@ _KEYS = "Unless an insecure setting of this page says otherwise, keys are fresh 
 
 
 def write_report(results: Results, folder: Path) -> None:
-    """Write the figures, the reconstructions and report.html."""
+    """Write the figures and report.html."""
     made = Comparison.of(results)
-    images = pictures(made)
+    pictures = {row.key: row.first.pictures for row in made.rows}
+    lines = picture_strips(made.leakage, pictures, INVERSION)
+    title = "Reconstructions beside the private originals"
     drawn = {
         "accuracy_bytes": accuracy_bytes(made),
-        "reconstructions": reconstructions(made, images) if images else None,
+        "reconstructions": plots.strips(lines, title) if lines else None,
     }
     plots.save(drawn, folder)
-    if images:
-        save_arrays(folder / _PICTURES, images)
-    else:
-        (folder / _PICTURES).unlink(missing_ok=True)  # one of an earlier run
     write_page(render(made, {name: png(one) for name, one in drawn.items() if one}), folder)
 
 
@@ -108,7 +103,7 @@ def accuracy_bytes(made: Comparison) -> "Figure":
     from matplotlib.ticker import LogLocator  # slow to import
 
     figure = plots.new_figure(6.4, 4.0 + 0.11 * len(made.rows))
-    axes = figure.add_axes((0.11, 0.42, 0.86, 0.52))
+    axes = figure.subplots()
     colours = {row.label: _COLOURS["nothing found"] for row in made.rows}
     for column in verdict.COLUMNS:
         grave = column in (verdict.PICTURE, verdict.PICTURE_WORST)
@@ -133,35 +128,9 @@ def accuracy_bytes(made: Comparison) -> "Figure":
     for kind, colour in _COLOURS.items():
         handles += axes.plot([], [], "s", color=colour)
         labels.append(f"leaks {kind}" if kind != "nothing found" else kind)
-    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (-0.1, -0.26), "ncols": 2}
-    axes.legend(handles, labels, fontsize=plots.SMALL - 1, frameon=False, **place)
+    style: dict[str, Any] = {"fontsize": plots.SMALL - 1, "frameon": False, "ncols": 2}
+    figure.legend(handles, labels, loc="outside lower left", **style)
     return figure
-
-
-def pictures(made: Comparison) -> Pictures:
-    """Inverted images of the first seed by row key, the originals first and the controls last."""
-    originals, attacked, controls = {}, {}, {}
-    for row in made.rows:
-        for place, images in row.first.pictures.items():
-            attack, _, name = place.partition(BETWEEN)
-            if attack == INVERSION and name == ORIGINALS:
-                originals[name] = images
-            elif attack == INVERSION and name == "attack":
-                attacked[row.key] = images
-            elif attack == INVERSION:
-                controls[f"control: {name}"] = images
-    return {**originals, **attacked, **controls}
-
-
-def reconstructions(made: Comparison, images: Pictures) -> "Figure":
-    """Lines of images: the originals, what each method let out, and the controls."""
-    labels, found = made.leakage.rows, made.leakage.measured(INVERSION)
-    readings = {key: f"{reading(one)} {one.first.unit}" for key, one in found.items()}
-    lines = [
-        plots.Strip(labels.get(name, name), shown, readings.get(name, ""))
-        for name, shown in images.items()
-    ]
-    return plots.strips(lines, "Reconstructions beside the private originals")
 
 
 # Sections.
@@ -178,7 +147,7 @@ def _attacks(made: Comparison, drawn: Mapping[str, bytes]) -> Iterator[Part]:
     worst = {name for c in verdict.COLUMNS if c.name.endswith("worst") for name in c.attacks}
     one_step, game = "one local step, not this run", verdict.worst_case(leaks)
     other = {name: one_step if name in verdict.PICTURE_WORST.attacks else game for name in worst}
-    yield list(attack_notes(leaks, lambda attack: other.get(attack, "this run")))
+    yield list(attack_notes(leaks, other))
     if "reconstructions" in drawn:
         words = (
             "Right: the figure of the row. A plausible image is no leak where controls match it."

@@ -3,7 +3,6 @@
 python experiments/suite/attack_suite.py --quick
 """
 
-import difflib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attacks import load as load_attack
+from experiments.cli import in_range, one_of
 from experiments.compare.leakage import stored, tried
 from experiments.core.grid import later
 from experiments.core.provenance import PRIVACY_LIBRARIES
@@ -58,12 +58,10 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
 
     Raises ConfigurationError for the first setting that is not allowed.
     """
-    _known("dataset", settings.dataset, DATASETS)
+    one_of("dataset", settings.dataset, DATASETS)
     at_least(1, seeds=settings.seeds)
     at_least(0, first_seed=settings.first_seed)
-    if not LEAST_EPSILON <= settings.dp_eps <= MOST_EPSILON:
-        allowed = f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}"
-        raise ConfigurationError("dp_eps", settings.dp_eps, allowed)
+    in_range("dp_eps", settings.dp_eps, LEAST_EPSILON, MOST_EPSILON)
     if not 0 < settings.dp_delta < 1:
         raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
     own, scenes = _own(settings.attacks), _scenes(settings.scenes)
@@ -91,17 +89,8 @@ def _own(text: str) -> tuple[str, ...]:
 def _scenes(text: str) -> tuple[str, ...]:
     if text == "all":
         return tuple(name for name in SCENES if name not in OPTIONAL)
-    chosen = [part.strip() for part in text.split(",")]
-    for name in chosen:
-        _known("scenes", name, tuple(SCENES), "all, or ")
+    chosen = {one_of("scenes", part.strip(), ("all", *SCENES)) for part in text.split(",")}
     return tuple(name for name in SCENES if name in chosen)
-
-
-def _known(field: str, value: str, allowed: tuple[str, ...], also: str = "") -> None:
-    if value not in allowed:
-        near = difflib.get_close_matches(value, allowed, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise ConfigurationError(field, value, f"use {also}one of {', '.join(allowed)}{hint}")
 
 
 def needs(cell: Cell) -> tuple[Cell, ...]:

@@ -13,7 +13,7 @@ from experiments.report import attack_summary
 from experiments.report.tables import rendered
 from experiments.suite.attack_suite import STUDY, Cell, Settings, cells, needs
 from experiments.suite.scenes import OPTIONAL, OWN, SCENES
-from experiments.suite.suite_page import named_images, render, seen, tables, write_report
+from experiments.suite.suite_page import render, seen, tables, write_report
 from secure_fd.errors import ConfigurationError
 
 SEEDS = (10, 11, 12)
@@ -47,7 +47,7 @@ def sample(seeds: tuple[int, ...] = SEEDS) -> Results:
     [
         ({"dataset": "mnits"}, "did you mean mnist"),
         ({"scenes": "selektor"}, "did you mean selector"),
-        ({"scenes": "selector,"}, "use all, or one of"),
+        ({"scenes": "selector,"}, "use one of all, "),
         ({"seeds": 0}, "use 1 or more"),
         ({"dp_eps": 0.0}, "from 0.01 to 50"),
         ({"dp_eps": float("inf")}, "from 0.01 to 50"),
@@ -90,9 +90,9 @@ def test_every_figure_is_in_the_terminal_and_on_the_page():
     for attack in scene.leakage.attacks:
         assert attack in page
         for found in scene.leakage.measured(attack).values():
-            assert attack_summary.precise(found.figure) in shown
-            assert attack_summary.precise(found.figure) in page
-            assert attack_summary.precise(found.control) in page
+            for value in (found.figure, found.control):
+                assert attack_summary.precise(value) in shown
+                assert attack_summary.precise(value) in page
 
 
 def test_one_seed_and_seeds_that_lack_a_figure_are_said():
@@ -129,19 +129,16 @@ def test_images_that_differ_between_rows_carry_the_rows_name():
     rows = list(scene.leakage.measured("inversion"))[:2]
     pictures = {
         row: {
-            "inversion/attack": np.full((2, 4, 4), 0.1),
+            "inversion/attack": np.full((2, 4, 4), 0.1 + own),
             "inversion/record": np.full((2, 4, 4), float(own)),
             "inversion/black": np.zeros((2, 4, 4)),
         }
-        for own, row in enumerate(rows)
+        for own, row in enumerate(rows, 1)
     }
-    shown = named_images(replace(scene, pictures=pictures), "inversion/", "inversion")
+    shown = attack_summary.picture_strips(scene.leakage, pictures, "inversion")
     first, second = (scene.leakage.rows[row] for row in rows)
-    labels = [label for label, _, _ in shown]
-    assert labels == [f"{first}: record", first, f"{second}: record", second, "black"]
-
-
-def test_pictures_that_are_no_images_are_refused():
-    odd = {"fedavg": {"inversion/attack": np.zeros((3, 1, 14, 14))}}
-    with pytest.raises(ConfigurationError, match="finite images"):
-        replace(seen(sample())[0], pictures=odd)
+    assert [line.label for line in shown] == [
+        *(f"{first}: {name}" for name in ("record", "attack", "black")),
+        *(f"{second}: {name}" for name in ("record", "attack")),
+    ]
+    assert [bool(line.reading) for line in shown] == [False, True, False, False, True]

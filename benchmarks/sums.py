@@ -1,0 +1,246 @@
+"""Cost of secure sums as one table: masks, proofs, encryption, and Flower's SecAgg+ beside them.
+
+python benchmarks/sums.py > sums.json
+
+A row is a sum, n clients and m values, and has the CPU seconds of a client and of the server, the
+floor of both (floors.py), their ratio, bytes up a client, the most memory that the server takes
+within a round, and the cost of a set-up where there is one. All parties run in this process. Times
+are medians after a warm-up round; every total is checked. Rows of masks are measured with all
+clients, and with one client in ten that drops out. The server gets the messages of a stage once
+all clients have made theirs: it has a machine of its own, and the clients' work between two
+messages would evict its code and data from the caches. Progress goes to standard error.
+"""
+
+import argparse
+import json
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Final
+
+import numpy as np
+
+from clock import Cost, Stopwatch
+from experiments.core.provenance import PRIVACY_LIBRARIES, versions
+from floors import floor
+from secure_fd import MaskedSum
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.secure_sum.base import SecureSum
+from secure_fd.secure_sum.validated import Prio3Sum
+from secure_fd.votes.codec import UnitArray
+from secure_fd.votes.packing import NO_LIMITS, Limits
+
+CLASSES: Final = 10
+VOTE: Final = 3
+"""Two bits a vote, as Selective-FD's hard votes have by default."""
+FLOWER: Final = "secagg+"
+
+
+def _encrypted(n_clients: int) -> SecureSum:
+    from secure_fd.secure_sum.homomorphic import HomomorphicSum
+
+    return HomomorphicSum(n_clients)
+
+
+SUMS: Final[Mapping[str, Callable[[int], SecureSum]]] = {
+    "masks": MaskedSum,
+    "prio3": Prio3Sum,
+    "he": _encrypted,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One size of one sum. wide: values whose total has 32 bits, instead of votes."""
+
+    sum: str
+    clients: int
+    values: int
+    wide: bool = False
+
+    @property
+    def bound(self) -> int:
+        """Return the largest value."""
+        return (2**32 - 1) // self.clients if self.wide else VOTE
+
+    @property
+    def votes(self) -> int:
+        """Return the votes of a client: an equal share and a half."""
+        return -(-3 * self.values // (2 * CLASSES * self.clients))
+
+    def terms(self, index: int) -> RoundTerms:
+        """Return the terms of a round; only a proven sum enforces limits."""
+        limits = Limits(CLASSES, self.votes * VOTE) if self.sum == "prio3" else NO_LIMITS
+        return RoundTerms(index, self.values, self.bound, limits=limits)
+
+    def input(self) -> UnitArray:
+        """Return one client's values [m]: votes for the first class."""
+        values = np.zeros(self.values, dtype=np.uint64)
+        values[: self.votes * CLASSES : CLASSES] = self.bound
+        return values
+
+    def drops(self) -> Iterator[frozenset[int]]:
+        """Yield the clients that drop out: none, and one in ten where masks are restored."""
+        yield frozenset()
+        if self.sum in {"masks", FLOWER}:
+            yield frozenset(range(0, self.clients, 10))
+
+
+CELLS: Final = (
+    *(Cell(name, n, 5_120) for n in (10, 100) for name in SUMS),
+    *(Cell(name, 10, 100_000) for name in SUMS),
+    *(Cell("masks", n, 6_000, wide=True) for n in (10, 100, 300, 1_000)),
+    Cell(FLOWER, 10, 6_000, wide=True),
+)
+
+
+class Memory(Stopwatch):
+    """Bytes that are allocated inside `with`. peak: the most that were held at one time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = self._held = self._before = 0
+
+    def __enter__(self) -> None:
+        tracemalloc.reset_peak()
+        self._before, _ = tracemalloc.get_traced_memory()
+
+    def __exit__(self, *_: object) -> None:
+        now, peak = tracemalloc.get_traced_memory()
+        self.peak = max(self.peak, self._held + peak - self._before)
+        self._held += now - self._before
+
+
+class Parties:
+    """All clients and the server of a cell, and the rounds that they have run."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell, self.sums, self._index = cell, SUMS[cell.sum](cell.clients), 0
+        self._server = self.sums.server()
+        self._clients = {k: self.sums.client(k) for k in range(cell.clients)}
+
+    def set_up(self) -> Cost | None:
+        """Set up again as a new epoch does; None for a sum that has no set-up."""
+        if not isinstance(self.sums, MaskedSum):
+            return None
+        self._begin(Stopwatch())
+        with self._watch:
+            self.sums.server().open_setup()  # type: ignore[attr-defined]
+        sent = {}
+        for k, client in self._clients.items():
+            with self._watches[k]:
+                sent[k] = client.join()  # type: ignore[attr-defined]
+        return self._carry(sent, {}, frozenset())
+
+    def round(self, dropped: Set[int], watch: Stopwatch) -> Cost:
+        """Run one round. dropped: clients that send no input. SystemExit for a wrong sum."""
+        self._begin(watch)
+        terms, values = self.cell.terms(self._index), self.cell.input()
+        self._index += 1
+        with self._watch:
+            relayed = self._server.open(terms)
+        sent = {}
+        for k, client in self._clients.items():
+            with self._watches[k]:
+                sent[k] = client.load(terms, values)
+        cost = self._carry(sent, relayed, dropped)
+        found, staying = self._server.result, self.cell.clients - len(dropped)
+        if found is None or not np.array_equal(found.total, values * np.uint64(staying)):
+            raise SystemExit(f"{self.cell.sum}: the total is not the sum of the survivors' values")
+        return cost
+
+    def _begin(self, watch: Stopwatch) -> None:
+        self._watch, self._up = watch, [0] * self.cell.clients
+        self._watches = [Stopwatch() for _ in self._up]
+
+    def _carry(
+        self, sent: dict[int, list[bytes]], relayed: Mapping[int, bytes], dropped: Set[int]
+    ) -> Cost:
+        """Carry messages until no stage is open."""
+        while True:
+            for k in relayed.keys() - dropped:
+                with self._watches[k]:
+                    answers = self._clients[k].receive(relayed[k])
+                sent[k] = [*sent.get(k, []), *answers]
+            for k, message in ((k, one) for k, messages in sent.items() for one in messages):
+                self._up[k] += len(message)
+                with self._watch:
+                    # The server reads a message into memory of its own.
+                    self._server.receive(k, bytes(bytearray(message)))
+            if not self._server.busy:
+                break
+            sent = {}
+            with self._watch:
+                relayed = self._server.advance()
+        staying = self._clients.keys() - dropped
+        client_s = sum(self._watches[k].seconds for k in staying)
+        up_bytes = sum(self._up[k] for k in staying)
+        return Cost(client_s / len(staying), self._watch.seconds, up_bytes / len(staying))
+
+
+def rows_of(cell: Cell, repeats: int) -> Iterator[dict[str, object]]:
+    """Yield the rows of a cell, one for each set of clients that drop out."""
+    if cell.sum == FLOWER:
+        yield from _flower_rows(cell, repeats)
+        return
+    parties = Parties(cell)
+    set_up = parties.set_up()
+    for dropped in cell.drops():
+        cost = _median([parties.round(dropped, Stopwatch()) for _ in range(repeats + 1)][1:])
+        tracemalloc.start()
+        memory = Memory()
+        parties.round(dropped, memory)
+        tracemalloc.stop()
+        least = floor(parties.sums, cell.terms(0), len(dropped))
+        yield {
+            **_size(cell, dropped),
+            **asdict(cost),
+            "server_memory_bytes": memory.peak,
+            "floor_client_s": least.client,
+            "floor_server_s": least.server,
+            "client_ratio": cost.client_s / least.client,
+            "server_ratio": cost.server_s / least.server,
+            "set_up": None if set_up is None else asdict(set_up),
+        }
+
+
+def _flower_rows(cell: Cell, repeats: int) -> Iterator[dict[str, object]]:
+    from flower_peer import flower_round
+
+    for dropped in cell.drops():
+        runs = [flower_round(cell.clients, cell.values, dropped) for _ in range(repeats + 1)]
+        yield {**_size(cell, dropped), **asdict(_median(runs[1:]))}
+
+
+def _size(cell: Cell, dropped: Set[int]) -> dict[str, object]:
+    return {**asdict(cell), "bound": cell.bound, "dropped": len(dropped)}
+
+
+def _median(costs: list[Cost]) -> Cost:
+    return Cost(
+        median(cost.client_s for cost in costs),
+        median(cost.server_s for cost in costs),
+        costs[-1].up_bytes,
+    )
+
+
+def main() -> None:
+    """Measure the cells that the command line names, and print their rows as JSON."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    names = [*SUMS, FLOWER]
+    parser.add_argument("--sums", choices=names, nargs="+", default=names)
+    parser.add_argument("--clients", type=int, default=1_000, help="leave out rows of more")
+    parser.add_argument("--repeats", type=int, default=5, choices=range(1, 100), metavar="COUNT")
+    asked, rows = parser.parse_args(), []
+    for cell in CELLS:
+        if cell.sum in asked.sums and cell.clients <= asked.clients:
+            print(f"{cell.sum}: {cell.clients} clients, {cell.values} values", file=sys.stderr)
+            rows += rows_of(cell, asked.repeats)
+    found = {"versions": versions(*PRIVACY_LIBRARIES), "repeats": asked.repeats, "rows": rows}
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
