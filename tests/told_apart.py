@@ -10,10 +10,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
-from attacks.audit.setting import replaced
 from attacks.inversion.one_update import Lie, Story
 from secure_fd.crypto.keys import SERVER
 from secure_fd.methods.fedavg import model_bytes, read_model
@@ -76,7 +76,7 @@ def hash_left_out() -> AbstractContextManager[None]:
     def count_only(self: BroadcastChain, digest: bytes) -> None:  # noqa: ARG001 - the fault
         self.count += 1
 
-    return replaced(BroadcastChain, "_take", count_only)
+    return patch.object(BroadcastChain, "_take", count_only)
 
 
 class OverheardSum(MaskedSum):

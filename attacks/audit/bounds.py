@@ -1,24 +1,49 @@
-"""Lower bounds on epsilon from trials of an attack, and the verdict on a claim.
+"""Terms of an audit, exact bounds on probabilities, and the verdict on a claim.
 
-A bound is wrong with probability at most `miss`; nothing here depends on a mechanism. A claim below
-its bound is refuted.
+A bound is wrong with probability at most `MISS`. A claim below its bound is refuted.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import beta, norm
+from scipy.stats import beta
 
 from secure_fd.errors import LocalError
 from secure_fd.privacy.guarantee import Guarantee
+from secure_fd.privacy.samplers import Random
 from secure_fd.votes.codec import FloatArray, IntArray
 
 LARGEST = 100.0
 """Largest bound that is stated: a claim of that size guarantees nothing."""
+MISS = 1e-5
+"""Probability, at most, that the bound of one audit is wrong."""
+UNSEEN = 1e-3
+"""Probability that a loss which an audit states to find is not found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Terms of one audit.
+
+    Attributes:
+        epsilon: requested from the audited mechanism, with `delta`.
+        size: share of the full number of trials.
+        random: source of the mechanism's noise. A seeded one makes the audit repeatable and
+            invalidates printed claims, so claims are always read from a release with noise of the
+            operating system.
+    """
+
+    epsilon: float
+    delta: float = 1e-5
+    size: float = 1.0
+    random: Random = field(default=os.urandom, repr=False)
+
+    def trials(self, full: int) -> int:
+        """Return the number of trials where a full audit makes `full`."""
+        return max(100, round(full * self.size))
 
 
 class Verdict(StrEnum):
@@ -30,22 +55,14 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
-    """A lower bound on epsilon, the bound of a perfect attack on as many trials, and the attack."""
-
-    bound: float
-    ceiling: float
-    attack: str
-    trials: int
-
-
-@dataclass(frozen=True, slots=True)
 class Finding:
     """Outcome of one audit.
 
     Attributes:
-        proof: wrong with probability at most `miss`.
         claimed: epsilon at `delta` as the software prints it.
+        bound: proven lower bound on epsilon.
+        ceiling: bound of a perfect attack on as many trials.
+        attack: what was seen, in words.
         finds: smallest loss of noise that the audit detects, in words, where it is known in
             advance.
 
@@ -53,10 +70,12 @@ class Finding:
         LocalError: the claim is not finite, so there is nothing to audit.
     """
 
-    proof: Proof
     claimed: float
     delta: float
-    miss: float
+    bound: float
+    ceiling: float
+    attack: str
+    trials: int
     finds: str = ""
 
     def __post_init__(self) -> None:
@@ -66,9 +85,9 @@ class Finding:
     @property
     def verdict(self) -> Verdict:
         """REFUTED if more was proved than claimed; no verdict if that was out of reach."""
-        if self.proof.bound > self.claimed:
+        if self.bound > self.claimed:
             return Verdict.REFUTED
-        return Verdict.HOLDS if self.proof.ceiling > self.claimed else Verdict.CANNOT_TELL
+        return Verdict.HOLDS if self.ceiling > self.claimed else Verdict.CANNOT_TELL
 
 
 def printed(guarantee: Guarantee | None) -> float:
@@ -77,6 +96,11 @@ def printed(guarantee: Guarantee | None) -> float:
         why = "no guarantee was made" if guarantee is None else guarantee.sentence()
         raise LocalError(f"there is no epsilon to audit: {why}")
     return guarantee.epsilon
+
+
+def rounded_down(share: float) -> str:
+    """Return a share as text: a little less of what hides the data is found as well."""
+    return f"x{math.floor(1000 * share) / 1000:.3f}"
 
 
 def clopper_pearson(
@@ -95,119 +119,8 @@ def clopper_pearson(
     return low, high
 
 
-# Tests between two worlds, with and without one unit's data.
-
-
-Shape = Callable[[float, float], float]
-"""From the rates of false alarms and misses of a test to the least epsilon that allows it."""
-
-
-def any_shape(delta: float) -> Shape:
-    """Return the bound for every (epsilon, delta) mechanism: no assumption on its noise.
-
-    A test of false-alarm rate a and miss rate b needs 1 - b <= e^eps a + delta, and the same with
-    the worlds swapped (Wasserman and Zhou, 2010).
-    """
-
-    def least(alarm: float, missed: float) -> float:
-        pairs = ((1 - missed, alarm), (1 - alarm, missed))
-        return max(0.0, *(math.log(max(power - delta, error) / error) for power, error in pairs))
-
-    return least
-
-
-def gaussian_shape(delta: float) -> Shape:
-    """Return the bound for Gaussian noise: epsilon at delta of the least mu that allows both rates.
-
-    Sharper than `any_shape`, and a proof only for noise of Gaussian shape (Dong, Roth and Su,
-    2019): a bound above a claim of Gaussian noise refutes the claim, whatever the noise is.
-    """
-    return lambda alarm, missed: gaussian_epsilon(-float(norm.ppf(alarm) + norm.ppf(missed)), delta)
-
-
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return epsilon at delta of mu-Gaussian privacy, exact (Balle and Wang, 2018, theorem 8)."""
-
-    def excess(epsilon: float) -> float:
-        below = float(norm.logcdf(-mu / 2 - epsilon / mu))
-        return float(norm.cdf(mu / 2 - epsilon / mu)) - math.exp(epsilon + below) - delta
-
-    if mu <= 0 or excess(0.0) <= 0:
-        return 0.0
-    return LARGEST if excess(LARGEST) > 0 else float(brentq(excess, 0.0, LARGEST))
-
-
-_PRACTICE = 0.2
-"""Share of the trials on which the attack is chosen; they prove nothing."""
-_HASTE = 1e-4  # strict, since the best of a hundred candidates is taken
-_THRESHOLDS = 64
-
-
-def prove(without: FloatArray, present: FloatArray, shape: Shape, miss: float) -> Proof:
-    """Return the bound of the best attack on the first trials, from the other trials alone.
-
-    An attack says "present" where one statistic is above, or below, a threshold. Choosing it on
-    the trials of the proof would prove too much.
-
-    Args:
-        without: [N, S] statistics of each trial without the unit's data.
-        present: [M, S] the same with it.
-        shape: what the bound assumes of the noise.
-        miss: probability, at most, that the bound is wrong.
-    """
-    first, second = (int(_PRACTICE * len(part)) for part in (without, present))
-    seen, rest = (without[:first], present[:second]), (without[first:], present[second:])
-    spread = np.linspace(0.0, 1.0, _THRESHOLDS)
-    levels = np.quantile(np.concatenate(seen), spread, axis=0)
-    candidates = [
-        (column, sign, float(level))
-        for column in range(without.shape[1])
-        for level in levels[:, column]
-        for sign in (1.0, -1.0)
-    ]
-
-    def promise(attack: tuple[int, float, float]) -> tuple[float, float]:
-        """Return the bound in practice; of equals, the attack with fewer errors."""
-        errors = errors_of(*attack, *seen)
-        rates = errors[0] / len(seen[0]) + errors[1] / len(seen[1])
-        return _bound(errors, seen, shape, _HASTE), -rates
-
-    column, sign, threshold = max(candidates, key=promise)
-    errors = errors_of(column, sign, threshold, *rest)
-    return Proof(
-        bound=_bound(errors, rest, shape, miss),
-        ceiling=_bound((0, 0), rest, shape, miss),
-        attack=f"statistic {column} {'>' if sign > 0 else '<'} {threshold:.3g}",
-        trials=sum(map(len, rest)),
-    )
-
-
-def errors_of(
-    column: int, sign: float, threshold: float, without: FloatArray, present: FloatArray
-) -> tuple[int, int]:
-    """Return false alarms and misses; a statistic on the threshold counts as absent."""
-    alarms, found = (
-        int(np.count_nonzero(sign * part[:, column] > sign * threshold))
-        for part in (without, present)
-    )
-    return alarms, len(present) - found
-
-
-def _bound(
-    errors: tuple[int, int], trials: tuple[FloatArray, FloatArray], shape: Shape, miss: float
-) -> float:
-    """Return the bound by upper bounds on both error rates, which hold together but for `miss`."""
-    alarm, missed = (
-        float(clopper_pearson(count, len(part), miss / 2)[1])
-        for count, part in zip(errors, trials, strict=True)
-    )
-    return shape(alarm, missed)
-
-
-def symbol_bound(
-    first: IntArray, second: IntArray, miss: float
-) -> tuple[float, tuple[int, bool] | None]:
-    """Return the largest log ratio of a symbol's probabilities that the counts of it prove.
+def symbol_bound(first: IntArray, second: IntArray, miss: float) -> float:
+    """Return the largest log ratio of a symbol's probabilities that its counts prove, or 0.
 
     Pure epsilon; every symbol and direction is tested, each with its part of `miss` (Bonferroni).
 
@@ -215,10 +128,6 @@ def symbol_bound(
         first: [A] how often each symbol was seen in one world.
         second: [A] the same in the other.
         miss: probability, at most, that the bound is wrong.
-
-    Returns:
-        The bound; and the symbol with whether the first world has it more often, None where
-        nothing is proven.
     """
     part = miss / (4 * len(first))  # two sides, two directions, each symbol
     (low, high), (other_low, other_high) = (
@@ -226,6 +135,4 @@ def symbol_bound(
     )
     with np.errstate(divide="ignore"):
         ratios = np.log([low / other_high, other_low / high])
-    direction, symbol = np.unravel_index(ratios.argmax(), ratios.shape)
-    bound = float(ratios[direction, symbol])
-    return (bound, (int(symbol), direction == 0)) if bound > 0 else (0.0, None)
+    return max(0.0, float(ratios.max()))

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Final, cast
+from unittest.mock import patch
 
 import numpy as np
 from torch import nn
 
-from attacks.audit.setting import replaced
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.base import Method, Own, Setting
 from secure_fd.methods.votes import VoteClient
@@ -169,8 +169,8 @@ class _Lenient:
 
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
         with (
-            replaced(LaneLayout, "pack", _unchecked),
-            replaced(VoteRows, "check", _unproven),
+            patch.object(LaneLayout, "pack", _unchecked),
+            patch.object(VoteRows, "check", _unproven),
         ):
             return self.inner.load(terms, values)
 

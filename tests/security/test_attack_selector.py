@@ -127,7 +127,7 @@ def test_counted_answers_prove_no_more_than_epsilon(spent, caught):
         votes = unit.parts[0].release(np.arange(trials), lambda _, said=said: said)
         symbol = np.where(votes.weights > 0, votes.predictions.argmax(axis=1), CLASSES)
         counts.append(np.bincount(symbol, minlength=CLASSES + 1))
-    proven, _ = symbol_bound(counts[0], counts[1], 1e-6)
+    proven = symbol_bound(counts[0], counts[1], 1e-6)
     assert (proven > EPSILON) == caught
     assert proven > 0.6 * EPSILON  # the count has the power to see what there is
 

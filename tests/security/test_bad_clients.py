@@ -5,11 +5,11 @@ something bad, so that the same fault ends the run.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from attacks.audit.setting import replaced
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
@@ -141,7 +141,7 @@ class Beyond:
         self.start, self.receive, self.inner = inner.start, inner.receive, inner
 
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
-        with replaced(LaneLayout, "pack", unchecked):
+        with patch.object(LaneLayout, "pack", unchecked):
             return self.inner.load(terms, values - np.uint64(5))
 
 

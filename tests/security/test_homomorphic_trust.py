@@ -8,12 +8,12 @@ import os
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import tenseal
 
-from attacks.audit.setting import replaced
 from secure_fd.crypto.keys import EVERYONE, SERVER, insecure_bytes
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg.session import RoundTerms, encode_set
@@ -41,7 +41,7 @@ class Cohort:
     """Five clients with their inputs; the test is the server. Client 0 opens round 3."""
 
     def __init__(self, terms: RoundTerms = TERMS, seed: int = 1) -> None:
-        with replaced(os, "urandom", insecure_bytes(seed)):
+        with patch.object(os, "urandom", insecure_bytes(seed)):
             self.sums = HomomorphicSum(N)
         self.clients = {k: self.sums.client(k) for k in range(N)}
         self.sent = {k: client.load(terms, VALUES[k])[0] for k, client in self.clients.items()}

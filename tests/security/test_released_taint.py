@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 
-from attacks.audit.setting import replaced
 from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.image_sets import Sizes
@@ -105,7 +105,7 @@ class Held:
                 self.made.append(found)
             return self.made[number]
 
-        with replaced(owner, name, held):
+        with patch.object(owner, name, held):
             yield
 
 
@@ -173,7 +173,7 @@ def masked() -> MaskedSum:
 
 def clear() -> PlainSum:
     """A session of its own would be in every message."""
-    with replaced(os, "urandom", bytes):
+    with patch.object(os, "urandom", bytes):
         return PlainSum(4)
 
 
@@ -269,5 +269,5 @@ def test_a_pooled_unit_beside_a_survey_is_caught(mixed):
     surveying = replace(POOLED, method=lambda: Surveying(1, features=SMALL))
     with pytest.raises(LocalError, match="values must be int64"):
         surveying.both(mixed, masked)
-    with replaced(heads, "SumInput", any_share):
+    with patch.object(heads, "SumInput", any_share):
         assert not surveying.both(mixed, masked)

@@ -9,7 +9,6 @@ from scipy.integrate import quad
 from scipy.stats import norm, t
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from attacks.audit.bounds import gaussian_epsilon
 from attacks.core.base import AttackResult, Labelled, Scores
 from attacks.core.scoring import score_scores
 from attacks.core.statistics import (
@@ -22,6 +21,8 @@ from attacks.core.statistics import (
 )
 from attacks.membership.label_only import LabelOnlyGap
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.privacy.accountants import accountant_for
+from secure_fd.privacy.events import Gaussian
 from secure_fd.privacy.label import RandomizedResponse
 
 NO_ATTACK = LabelOnlyGap(Labelled(torch.zeros(1, 1), torch.zeros(1)))  # names and titles alone
@@ -128,7 +129,8 @@ def test_binary_randomised_response_attains_the_bounds(epsilon):
 def test_gaussian_noise_stays_below_the_bounds_of_its_epsilon(mu):
     rates = np.linspace(0.0, 1.0, 201)
     for delta in (1e-7, 1e-5, 1e-2):
-        epsilon = gaussian_epsilon(mu, delta)
+        noise = Gaussian(1 / mu)
+        epsilon = accountant_for(noise).epsilon(noise, delta)
         assert gaussian_auc(1 / mu) < auc_bound(epsilon, delta)
         slack = [tpr_bound(a, epsilon, delta) - gaussian_tpr(a, 1 / mu) for a in rates]
         assert min(slack) >= -1e-9

@@ -7,12 +7,13 @@ against that mistake.
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from torch import nn
 
-from attacks.audit.mechanisms import PLAN
-from attacks.audit.setting import replaced
 from secure_fd.data.images import Images
 from secure_fd.privacy import client, label, record
 from secure_fd.privacy.client import ClientPlan
@@ -22,7 +23,9 @@ from secure_fd.privacy.samplers import Random, discrete_gaussian, words
 from secure_fd.training.dp_sgd import PrivateGradient
 from secure_fd.votes.codec import FloatArray, IntArray
 
-Mutant = AbstractContextManager[None]
+Mutant = AbstractContextManager[Any]
+HONEST = 6
+"""Clients whose noise an audited sum of the client unit counts on."""
 Sampler = Callable[[float, int, Random], IntArray]
 
 
@@ -36,12 +39,12 @@ def _scaled(share: float) -> Sampler:
 
 def less_client_noise(share: float) -> Mutant:
     """Scale the deviation of every share of the client unit."""
-    return replaced(client, "discrete_gaussian", _scaled(share))
+    return patch.object(client, "discrete_gaussian", _scaled(share))
 
 
 def less_pooled_noise(share: float) -> Mutant:
     """Scale the deviation of every share of the pooled record unit."""
-    return replaced(record, "discrete_gaussian", _scaled(share))
+    return patch.object(record, "discrete_gaussian", _scaled(share))
 
 
 def less_label_noise(share: float) -> Mutant:
@@ -51,7 +54,7 @@ def less_label_noise(share: float) -> Mutant:
     def less(epsilon: float, others: int) -> int:
         return max(1, int(weigh(epsilon, others) * share))
 
-    return replaced(label, "_wrong_weight", less)
+    return patch.object(label, "_wrong_weight", less)
 
 
 def less_training_noise(share: float) -> Mutant:
@@ -61,7 +64,7 @@ def less_training_noise(share: float) -> Mutant:
     def less(self: PrivateBudget, count: int) -> FloatArray:
         return share * noise(self, count)
 
-    return replaced(PrivateBudget, "step_noise", less)
+    return patch.object(PrivateBudget, "step_noise", less)
 
 
 def fixed_batches(share: float) -> Mutant:
@@ -74,7 +77,7 @@ def fixed_batches(share: float) -> Mutant:
         ranks = np.argsort(np.argsort(self._chance.uniform(self._plan.n_records)))
         return np.asarray(ranks < size)
 
-    return replaced(PrivateBudget, "batch", fixed)
+    return patch.object(PrivateBudget, "batch", fixed)
 
 
 # Training.
@@ -88,7 +91,7 @@ def twice_the_rate() -> Mutant:
         first = batch(self)  # q, and (1 - q) q / (1 - q) for those that it left
         return first | (self._chance.uniform(len(first)) < self.rate / (1 - self.rate))
 
-    return replaced(PrivateBudget, "batch", twice)
+    return patch.object(PrivateBudget, "batch", twice)
 
 
 def clipped_too_late() -> Mutant:
@@ -101,7 +104,7 @@ def clipped_too_late() -> Mutant:
         begin(self, model, train, budget)
         self._clipper.max_grad_norm *= 2
 
-    return replaced(PrivateGradient, "__init__", loose)
+    return patch.object(PrivateGradient, "__init__", loose)
 
 
 # Answers.
@@ -116,7 +119,7 @@ def abstention_unprotected() -> Mutant:
         named[symbols == self.alphabet_size - 1] = False
         return named
 
-    return replaced(RandomizedResponse, "respond_rows", leaky)
+    return patch.object(RandomizedResponse, "respond_rows", leaky)
 
 
 def fresh_noise_every_round() -> Mutant:
@@ -127,7 +130,7 @@ def fresh_noise_every_round() -> Mutant:
         self._answered[indices] = False
         return answer(self, indices, symbols)
 
-    return replaced(NoisyLabels, "named", forgetful)
+    return patch.object(NoisyLabels, "named", forgetful)
 
 
 def seed_shared_between_answers() -> Mutant:
@@ -140,7 +143,7 @@ def seed_shared_between_answers() -> Mutant:
         kept[:] = [words(random, count)]
         return kept[0]
 
-    return replaced(label, "words", same)
+    return patch.object(label, "words", same)
 
 
 # Shares of noise in a sum.
@@ -154,7 +157,7 @@ def dropouts_ignored() -> Mutant:
         with less_client_noise(math.sqrt(self.honest / self.clients)):
             return share(self, size, random)
 
-    return replaced(ClientPlan, "share", short)
+    return patch.object(ClientPlan, "share", short)
 
 
 def _repeating(period: int) -> Sampler:
@@ -173,12 +176,19 @@ def _repeating(period: int) -> Sampler:
 
 def seed_shared_between_rounds() -> Mutant:
     """Give the second round of the audited sum the noise of the first."""
-    return replaced(client, "discrete_gaussian", _repeating(PLAN.honest))
+    return patch.object(client, "discrete_gaussian", _repeating(HONEST))
+
+
+def sensitivity_of_half_a_vote() -> Mutant:
+    """Make the noise for votes of half their norm."""
+    right = ClientPlan.l2.fget
+    assert right is not None
+    return patch.object(ClientPlan, "l2", property(lambda plan: right(plan) / 2))
 
 
 def seed_shared_in_a_sum() -> Mutant:
     """Give every second client of a pooled sum the noise of the one before it."""
-    return replaced(record, "discrete_gaussian", _repeating(1))
+    return patch.object(record, "discrete_gaussian", _repeating(1))
 
 
 def two_entries_share() -> Mutant:
@@ -189,4 +199,34 @@ def two_entries_share() -> Mutant:
         made[1] = made[0]
         return made
 
-    return replaced(record, "discrete_gaussian", sample)
+    return patch.object(record, "discrete_gaussian", sample)
+
+
+LESS = {
+    "pooled-noise": less_pooled_noise,
+    "dp-sgd-noise": less_training_noise,
+    "dp-sgd-batches": fixed_batches,
+    "label-noise": less_label_noise,
+    "label": less_label_noise,
+    "client-noise": less_client_noise,
+}
+"""By audit, the mutant with a share of what hides the data."""
+
+MUTATIONS = {
+    "noise x0.95, pooled": ("pooled-noise", partial(less_pooled_noise, 0.95)),
+    "noise x0.95, DP-SGD": ("dp-sgd-noise", partial(less_training_noise, 0.95)),
+    "noise x0.95, label": ("label-noise", partial(less_label_noise, 0.95)),
+    "noise x0.95, client": ("client-noise", partial(less_client_noise, 0.95)),
+    "noise shared by clients": ("pooled-noise", seed_shared_in_a_sum),
+    "two entries, one noise": ("pooled-noise", two_entries_share),
+    "shuffled as Poisson": ("dp-sgd-batches", partial(fixed_batches, 0.0)),
+    "twice the sampling rate": ("dp-sgd-batches", twice_the_rate),
+    "clipped at twice the norm": ("dp-sgd-batches", clipped_too_late),
+    "abstention unprotected": ("label", abstention_unprotected),
+    "fresh noise each round": ("label", fresh_noise_every_round),
+    "seed shared, answers": ("label", seed_shared_between_answers),
+    "seed shared, rounds": ("client-noise", seed_shared_between_rounds),
+    "dropouts ignored": ("client-noise", dropouts_ignored),
+    "sensitivity of half a vote": ("client-noise", sensitivity_of_half_a_vote),
+}
+"""By name, the audit that must catch a mutant, and the mutant."""
