@@ -92,7 +92,13 @@ class ServerMembers(Attack[Scores, BoolArray]):
     @classmethod
     def prepare(cls, public: Public, candidates: Mapping[int, Labelled], k: int = 10) -> Self:
         """Find the k nearest proxies of each candidate."""
-        return cls(candidates, {c: neighbours(public, own, k) for c, own in candidates.items()})
+        images, labels = (
+            torch.cat([getattr(own, side) for own in candidates.values()])
+            for side in ("images", "labels")
+        )
+        found = neighbours(public, Labelled(images, labels), k)  # at once: it maps every proxy
+        each = np.split(found, np.cumsum([len(own) for own in candidates.values()])[:-1])
+        return cls(candidates, dict(zip(candidates, each, strict=True)))
 
     @classmethod
     def for_run(cls, run: Run) -> Attack[Any, Any]:  # type: ignore[override]  # class sums are traced
@@ -105,7 +111,7 @@ class ServerMembers(Attack[Scores, BoolArray]):
         candidates = {k: challenge.candidates for k, challenge in challenges.items()}
         read = read_as(view)
         return replace(
-            cls.prepare(run.public, candidates),
+            _prepared(run.public, candidates, read),
             truth=np.concatenate([each.is_member for each in challenges.values()]),
             positive=overfitted_area(run.data, run.seed, IN_CLEAR.get(read, read)),
         )
@@ -126,6 +132,13 @@ class ServerMembers(Attack[Scores, BoolArray]):
         return score_scores(self, estimate, self.truth, seed)
 
 
+def _prepared(public: Public, candidates: Mapping[int, Labelled], read: str) -> ServerMembers:
+    """Votes are read near a candidate, updates at it."""
+    if read in (UPDATES, SUMMED_UPDATES):
+        return ServerMembers(candidates, {})
+    return ServerMembers.prepare(public, candidates)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _TracedMembers(Tracing):
     """Tracing under the name of this attack."""
@@ -141,7 +154,7 @@ class _TracedMembers(Tracing):
 def overfitted_area(data: FederatedData, seed: int, read: str) -> float:
     """Return the AUC of the same attack on overfitted clients, all in clear."""
     public, posed = public_of(data), overfitted.drawn_from(data, seed)
-    made = ServerMembers.prepare(public, {k: each.candidates for k, each in posed.items()})
+    made = _prepared(public, {k: each.candidates for k, each in posed.items()}, read)
     shown = overfitted.updates if read == UPDATES else overfitted.votes
     inside = np.concatenate([each.is_member for each in posed.values()])
     return attack_view(made.with_truth(inside), shown(public, posed, seed), seed).figure
