@@ -4,30 +4,19 @@ It knows the labels of the public proxies. Of every proxy it says the class afte
 `strength` times the bound.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, ClassVar, Final, cast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
 from unittest.mock import patch
 
 import numpy as np
-from torch import nn
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import Method, Own, Setting
-from secure_fd.methods.votes import VoteClient
 from secure_fd.prio3.votes import VoteRows
-from secure_fd.protocol.messages import (
-    ClientRole,
-    ClientTurn,
-    RoundAborted,
-    ServerRole,
-    SumInput,
-)
+from secure_fd.privacy.base import Answer, NoNoise, NoProtection
 from secure_fd.secagg.session import RoundTerms
-from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer
-from secure_fd.training.trainer import Steps
-from secure_fd.votes.codec import IntArray, UnitArray, WordArray
+from secure_fd.secure_sum.base import SecureSum, SumClient
+from secure_fd.votes.codec import IntArray, Released, UnitArray, WordArray
 from secure_fd.votes.packing import LaneLayout
 
 LIAR: Final = 0
@@ -38,9 +27,7 @@ LIAR: Final = 0
 class Lie:
     """What the liar says of every proxy, in bounds.
 
-    >>> from secure_fd.protocol.messages import SumInput
-    >>> wanted = SumInput(np.zeros(4, dtype=np.uint64), bound=1)
-    >>> Lie(3).votes(np.array([0, 1]), 2, wanted).tolist()
+    >>> Lie(3).votes(np.array([0, 1]), 2, bound=1).tolist()
     [0, 3, 3, 0]
     """
 
@@ -50,121 +37,82 @@ class Lie:
         if self.strength < 1:
             raise ConfigurationError("strength", self.strength, "use 1 or more times the bound")
 
-    def votes(self, right: IntArray, n_classes: int, wanted: SumInput) -> WordArray:
-        """[m * C] signed integers about proxies of these classes [m]; their bits are packed.
-
-        wanted: what the method would have said.
-        """
+    def votes(self, right: IntArray, n_classes: int, bound: int) -> WordArray:
+        """[m * C] signed integers about proxies of these classes [m]; their bits are packed."""
         votes = np.zeros((len(right), n_classes), dtype=np.int64)
-        votes[np.arange(len(right)), (right + 1) % n_classes] = self.strength * wanted.bound
+        votes[np.arange(len(right)), (right + 1) % n_classes] = self.strength * bound
         return votes.reshape(-1).view(np.uint64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Poisoned(Method):
-    """A method of votes in which one client lies; the others, and the server, are as they were.
+class Lying(NoProtection):
+    """No privacy mechanism: one client replaces its votes by a lie.
 
-    method: of votes. truth: [P] labels of the proxies. lie: what it says; beyond the bound it needs
-    a `LenientSum`.
+    What it says before its first vote, of the proxies that it knows, is honest.
+
+    Args:
+        truth: [P] labels of the proxies.
+        lie: what it says; beyond the bound it needs a `lenient` sum.
     """
 
-    method: Method
-    truth: IntArray = field(repr=False)
-    lie: Lie
+    def __init__(self, truth: IntArray, lie: Lie) -> None:
+        super().__init__()
+        self.truth, self.lie = truth, lie
+        self.classes, self.bound = 0, 0
 
-    needs_proxies: ClassVar[bool] = True
+    def levels(self, wanted: int) -> int:
+        """Store the bound of a vote."""
+        self.bound = wanted
+        return wanted
 
-    @property
-    def name(self) -> str:
-        """Of the method."""
-        return self.method.name
+    def agree(self, n_proxies: int, n_classes: int) -> None:
+        """Store the number of classes."""
+        super().agree(n_proxies, n_classes)
+        self.classes = n_classes
 
-    def check(self, setting: Setting, models: Sequence[nn.Module]) -> None:
-        """As the method's."""
-        self.method.check(setting, models)
-
-    def client(self, setting: Setting, own: Own) -> ClientRole:
-        """The method's half, but the liar's."""
-        role = self.method.client(setting, own)
-        if own.number != LIAR:
-            return role
-        lying = _LyingRole(role, setting.n_classes, self.truth, self.lie)
-        return cast(ClientRole, lying)
-
-    def server(self, setting: Setting, initial: nn.Module) -> ServerRole:
-        """The method's."""
-        return self.method.server(setting, initial)
+    def _part(self, number: int) -> NoNoise:
+        return _Liar(self) if number == LIAR else super()._part(number)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _LyingRole:
-    """A half that does what the method does, and votes as the lie says."""
+class _Liar(NoNoise):
+    def __init__(self, known: Lying) -> None:
+        self._known = known
+        self._right = known.truth[:0]
 
-    units: ClassVar[None] = None
-    """The method's votes were not sent."""
-    role: ClientRole
-    classes: int
-    labels: IntArray
-    lie: Lie
+    def release(self, indices: IntArray, answer: Answer) -> Released:
+        self._right = self._known.truth[indices]
+        return super().release(indices, answer)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the half's
-        return getattr(self.role, name)
-
-    def round(self, subject: bytes) -> ClientTurn:
-        """As the method's, with other votes; what it says it knows before the first is honest."""
-        indices = cast(VoteClient, self.role).terms.draws.of(int.from_bytes(subject[:8], "big"))
-        turn = self.role.round(subject)
-        wanted = _next(partial(next, turn))
-        while wanted is not None:
-            if isinstance(wanted, SumInput) and len(wanted.values) == len(indices) * self.classes:
-                votes = self.lie.votes(self.labels[indices], self.classes, wanted)
-                wanted = replace(wanted, values=votes)
-            try:
-                reply = yield wanted
-            except RoundAborted as failed:
-                wanted = _next(partial(turn.throw, failed))
-            else:
-                wanted = _next(partial(turn.send, reply))
+    def perturb(self, units: WordArray) -> UnitArray:  # noqa: ARG002 - its honest votes
+        return self._known.lie.votes(self._right, self._known.classes, self._known.bound)
 
 
-def _next(step: Callable[[], SumInput | Steps]) -> SumInput | Steps | None:
-    try:
-        return step()
-    except StopIteration:
-        return None
-
-
-class LenientSum(SecureSum):
-    """A secure sum whose liar packs whatever it wants; every other party is as it was.
-
-    >>> from secure_fd import PlainSum
-    >>> LenientSum(PlainSum(3)).n_clients
-    3
-    """
-
+class _LenientSum:
     def __init__(self, inner: SecureSum) -> None:
         self._inner = inner
-        self.name, self.n_clients, self.hides = inner.name, inner.n_clients, inner.hides
-        self.guarantee, self.caveats = inner.guarantee, inner.caveats
-        self.corrupt = inner.corrupt
-        self.session, self.seed = inner.session, inner.seed
-        self.setup_traffic = inner.setup_traffic
 
-    def server(self) -> SumServer:
-        """Return the inner sum's."""
-        return self._inner.server()
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the inner one's
+        return getattr(self._inner, name)
 
     def client(self, number: int) -> SumClient:
-        """Its half; the liar's does not check what it packs."""
         role = self._inner.client(number)
         return cast(SumClient, _Lenient(role)) if number == LIAR else role
+
+
+def lenient(sums: SecureSum) -> SecureSum:
+    """Return a secure sum whose liar packs any values; every other party is as it was.
+
+    >>> from secure_fd import PlainSum
+    >>> lenient(PlainSum(3)).n_clients
+    3
+    """
+    return cast(SecureSum, _LenientSum(sums))
 
 
 @dataclass(frozen=True, slots=True)
 class _Lenient:
     inner: SumClient
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the half's
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the inner one's
         return getattr(self.inner, name)
 
     def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
@@ -185,7 +133,7 @@ def _unproven(self: VoteRows, rows: IntArray) -> None:
 
 
 def honest(accuracies: Sequence[float]) -> list[float]:
-    """Of all clients but the liar.
+    """Return those of all clients but the liar.
 
     >>> honest([0.1, 0.9])
     [0.9]

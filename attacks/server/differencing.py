@@ -7,32 +7,18 @@ from typing import Self
 
 import numpy as np
 
-from attacks.core.base import (
-    ABSTAIN,
-    NEVER,
-    AttackResult,
-    BoolArray,
-    Distributions,
-    FloatArray,
-    substream,
-)
+from attacks.core.base import ABSTAIN, NEVER, AttackResult, Distributions, FloatArray, substream
 from attacks.core.run import Attack, Run
-from attacks.core.scoring import right_by_group, score_distributions
+from attacks.core.scoring import score_distributions
 from attacks.core.view import Capability, View
-from attacks.server.votes import (
-    WHOLE,
-    ByClient,
-    Said,
-    allot,
-    named,
-    newest,
-    require_same_rounds,
-    said_in_clear,
-    summed,
-)
+from attacks.server.votes import WHOLE, Said, allot, named, newest, said_in_clear, summed
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.protocol.transcript import ObservedVotes
 from secure_fd.votes.codec import IntArray
+
+NOTHING = "no proxy came up in two sums that differ by one client: nothing to subtract"
+SHOWN = "shown"
+"""What differences alone show: claims [K, P] before the rest of each sum is allotted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +40,8 @@ class Differencing(Attack[Distributions, Sequence[Said]]):
         """Read all sums of the run; the truth is in the uploads, where they are in clear.
 
         Raises:
-            MissingCapabilityError: if masks hide the uploads. Only a run that records them
-                (`attacks.server.votes.Recorder`) can be scored then.
+            MissingCapabilityError: if masks hide the uploads. Only a run whose votes were kept
+                (`attacks.server.votes.record`) can be scored then.
         """
         rounds = [seen for seen in run.transcript.distillation if seen.total is not None]
         if any(seen.uploads is None for seen in rounds):
@@ -66,7 +52,6 @@ class Differencing(Attack[Distributions, Sequence[Said]]):
         """The votes that differences show."""
         view.require_any(*self.needs)
         shape = (view.public.n_clients, len(view.public.proxies))
-        rng = np.random.default_rng(substream(seed, "ties"))
         rounds = summed(view.rounds)
         tally = np.zeros((*shape, view.public.n_classes + 1), dtype=np.int64)
         pairs, differences, dropped = 0, 0, 0
@@ -76,10 +61,7 @@ class Differencing(Attack[Distributions, Sequence[Said]]):
                 continue
             (client,) = alone
             proxies, at_one, at_other = np.intersect1d(
-                one.result.indices,
-                other.result.indices,
-                assume_unique=True,
-                return_indices=True,
+                one.result.indices, other.result.indices, assume_unique=True, return_indices=True
             )
             sign = 1.0 if client in one.survivors else -1.0
             gap = sign * (first[at_one] - second[at_other])
@@ -89,22 +71,23 @@ class Differencing(Attack[Distributions, Sequence[Said]]):
             pairs += 1
             differences += len(fits)
             dropped += int((~fits).sum())
-        shown = _most_frequent(tally, rng)
+        shown = _most_frequent(tally, np.random.default_rng(substream(seed, "ties")))
         stream = substream(seed, "allotment")
         guess = _completed(rounds, np.full(shape, NEVER), stream)
         return Distributions(
             _completed(rounds, shown, stream),
             guess,
-            others={_SHOWN: Distributions(shown, guess)},
+            others={SHOWN: Distributions(shown, guess)},
             details={
                 "shown_votes": float((shown >= 0).sum()),
                 "pairs_of_rounds": float(pairs),
                 "differences": float(differences),
                 "dropped": dropped / max(1, differences),
-                "sums": float(len(rounds)),
             },
-            caveats=_caveats(
-                differences, readable=any(seen.uploads is not None for seen, _ in rounds)
+            caveats=(
+                *(() if differences else (NOTHING,)),
+                "pairs of sums alone were tried: combinations of more sums may find more",
+                "the interval covers clients, not runs",
             ),
         )
 
@@ -113,40 +96,25 @@ class Differencing(Attack[Distributions, Sequence[Said]]):
 
         A client's last vote about a proxy is the truth of the pair.
         """
-        truth = self.truth
-        require_same_rounds(truth, int(estimate.details["sums"]))
-        claims, guess = (rows.astype(np.int64) for rows in (estimate.rows, estimate.guess))
-        shown = estimate.others[_SHOWN].rows.astype(np.int64)
-        shape = (claims.shape[0], claims.shape[1])
-        meant = newest(((heard.indices, heard.meant) for heard in truth), shape)
-        sent = newest(((heard.indices, heard.sent) for heard in truth), shape)
-        return score_distributions(
-            self,
-            estimate,
-            meant,
-            seed,
-            details={
-                "shown_precision": _precision(shown, meant),
-                "shown_recall": float(right_by_group(shown, meant).mean()),
-                "shown_precision_against_uploads": _precision(shown, sent),
-                "shown_recall_against_uploads": float(right_by_group(shown, sent).mean()),
-                "shown_abstentions": _share(shown == ABSTAIN, meant == ABSTAIN),
-                "precision": _precision(claims, meant),
-                "precision_of_control": _precision(guess, meant),
-            },
-        )
-
-
-_SHOWN = "shown"
-"""What differences alone show: claims [K, P] before the rest of each sum is allotted."""
+        shown = estimate.others[SHOWN].rows
+        shape = (shown.shape[0], shown.shape[1])
+        meant = newest(((said.indices, said.meant) for said in self.truth), shape)
+        sent = newest(((said.indices, said.sent) for said in self.truth), shape)
+        named_class = shown >= 0
+        claims = max(1, int(named_class.sum()))
+        details = {
+            "shown_precision": float((named_class & (shown == meant)).sum()) / claims,
+            "shown_precision_against_uploads": float((named_class & (shown == sent)).sum())
+            / claims,
+        }
+        return score_distributions(self, estimate, meant, seed, details=details)
 
 
 def _completed(
     rounds: Sequence[tuple[ObservedVotes, FloatArray]], shown: IntArray, seed: int
 ) -> IntArray:
     """[K, P] what is shown, and where nothing is, a random share of the newest sum's votes."""
-    rng = np.random.default_rng(seed)
-    allotted: list[tuple[IntArray, ByClient]] = []
+    rng, allotted = np.random.default_rng(seed), []
     for seen, votes in rounds:
         known = {k: shown[k, seen.result.indices] for k in seen.survivors}
         allotted.append((seen.result.indices, allot(votes, seen.survivors, rng, known)))
@@ -161,22 +129,3 @@ def _most_frequent(tally: IntArray, rng: np.random.Generator) -> IntArray:
     best = (rows + rng.random(rows.shape)).argmax(axis=1)
     found[some] = np.where(best == tally.shape[2] - 1, ABSTAIN, best)
     return found
-
-
-def _precision(claims: IntArray, truth: IntArray) -> float:
-    return _share(claims == truth, claims >= 0)
-
-
-def _share(hits: BoolArray, among: BoolArray) -> float:
-    return float((hits & among).sum() / max(1, int(among.sum())))
-
-
-def _caveats(differences: int, *, readable: bool) -> tuple[str, ...]:
-    nothing = "no proxy came up in two sums that differ by one client: nothing to subtract"
-    needless = "uploads are readable here, so that nobody needs differences"
-    return (
-        *((nothing,) if not differences else ()),
-        *((needless,) if readable else ()),
-        "pairs of sums alone were tried: combinations of more sums may find more",
-        "the interval covers clients, not runs",
-    )

@@ -4,44 +4,45 @@ A client votes for what it was trained on, so the class totals of its votes are 
 its label histogram. Under masks only the totals over all clients remain, and the best guess is
 the same for every client. A client that sends parameters raises the last bias of the classes that
 it trained on: the gradient is the sum of p - y over its records, with predictions p and one-hot
-labels y. Class sums of public features say it outright.
+labels y. Class sums of public features give it outright.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 from torch import nn
 
-from attacks.core.base import (
-    AttackResult,
-    BoolArray,
-    Distributions,
-    Effort,
-    FloatArray,
-    seeded,
-)
+from attacks.core.base import AttackResult, Distributions, Effort, FloatArray, seeded
 from attacks.core.run import Attack, Run, attack_view, histograms, public_of
 from attacks.core.scoring import score_distributions, shares_of
 from attacks.core.statistics import distribution, distributions, total_variation
 from attacks.core.view import Capability, Public, View, read_unmasked, server_view
 from attacks.inversion.updates import MEAN_UPDATE, Recipe, classes_pulled, readable_updates
-from attacks.server.votes import Debias, summed, undoing
+from attacks.server.class_sums import public_map
+from attacks.server.votes import in_votes
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg
+from secure_fd.privacy.label import RandomizedResponse
 from secure_fd.protocol.transcript import ObservedVotes
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import Schedule
 from secure_fd.votes.codec import UnitArray
 
-UNREADABLE = "no client's share was readable: every client gets the same guess, from the totals"
-_OF_VOTES = "votes measure what a client predicts, not how many records it holds"
-_UNIFORM = "the uniform guess for every client"
+UNREADABLE: Final = (
+    "no client's share was readable: every client gets the same guess, from the totals"
+)
+OF_VOTES: Final = "votes measure what a client predicts, not how many records it holds"
+OF_HEADS: Final = "read off class sums of records, which count them by class"
+OF_BIAS: Final = "read off the last bias, which classes that the model already knows move less"
+
+Totals = tuple[Mapping[int, FloatArray], FloatArray]
+"""Class totals [C] of one sum: by client, as far as they are readable, and of all clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,8 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
     """Class totals of each client's votes over all rounds, or the last bias of its updates.
 
     Payloads are tried too: one that unpacks to possible votes everywhere was not masked, whatever
-    the transcript says of it. debias: undoes a noise whose parameters are public; negative totals
-    then count as zero.
+    the transcript says of it. response: of the label unit, whose public noise is undone; negative
+    totals then count as zero.
     """
 
     name = "label-distribution"
@@ -65,7 +66,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
     )
     default = True
 
-    debias: Debias | None = None
+    response: RandomizedResponse | None = None
 
     @classmethod
     def for_data(
@@ -87,25 +88,34 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
     @classmethod
     def for_run(cls, run: Run) -> Self:
         """Read the whole run; the truth is each client's class counts."""
-        return cls(debias_of(run), truth=run.histograms, positive=run.shared(cls))
+        return cls(run.response, truth=run.histograms, positive=run.shared(cls))
 
-    def estimate(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - counting needs no chance
+    def estimate(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - nothing is drawn
         """A distribution for every client of the view."""
         view.require_any(*self.needs)
-        rounds = (*view.rounds, *view.generated)
-        if not rounds:
-            return _from_heads(view) if view.heads else _from_updates(view)
-        public = view.public
-        votes = np.zeros((public.n_clients, public.n_classes))
-        total = np.zeros(public.n_classes)
-        for seen in rounds:
-            asked = len(seen.result.indices)
-            for client, words in _readable(seen, public).items():
-                votes[client] += self._class_totals(words, seen, asked)
-            if seen.total is not None:
-                total += self._class_totals(seen.total, seen, asked * len(seen.survivors))
-        guess = distribution(total, np.full(public.n_classes, 1.0 / public.n_classes))
-        return _estimate(votes, guess)
+        classes = view.public.n_classes
+        if view.rounds or view.generated:
+            totals, caveat = _of_votes(view, self.response), OF_VOTES
+        elif view.heads:
+            totals, caveat = _of_heads(view), OF_HEADS
+        else:
+            totals, caveat = _of_updates(view), OF_BIAS
+        own, everyone = np.zeros((view.public.n_clients, classes)), np.zeros(classes)
+        for by_client, of_all in totals:
+            everyone += of_all
+            for client, counts in by_client.items():
+                own[client] += counts
+        read = np.asarray((own > 0).any(axis=1))
+        guess = distribution(everyone, np.full(classes, 1.0 / classes))
+        silent = int((~read).sum())
+        partly = f"{silent} clients showed nothing readable and got the guess"
+        return Distributions(
+            distributions(own, guess),
+            guess,
+            read=read,
+            details={"readable_clients": float(read.sum())},
+            caveats=(*((partly,) if silent else ()), caveat) if read.any() else (UNREADABLE,),
+        )
 
     def score(self, estimate: Distributions, seed: int) -> AttackResult:
         """Mean total-variation error over clients; truth: [K, C] label counts."""
@@ -113,123 +123,96 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
         worst = {"worst_client_error": float(errors.max())}
         return score_distributions(self, estimate, self.truth, seed, details=worst)
 
-    def _class_totals(self, words: UnitArray, seen: ObservedVotes, asked: int) -> FloatArray:
-        """[C] votes a class in integers [m * C], free of the bias of known noise."""
-        units = words.reshape(len(seen.result.indices), -1).astype(np.float64).sum(axis=0)
-        votes = np.asarray(units / seen.levels)
-        return votes if self.debias is None else self.debias(votes, asked)
-
-
-def debias_of(run: Run) -> Debias | None:
-    """Return what undoes the label unit's noise in totals of a run; None without noise."""
-    return undoing(run.response) if run.response else None
-
 
 def _linear(inputs: int, n_classes: int, seed: int) -> nn.Module:
     """For records of any form."""
     return seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(inputs, n_classes)), seed)
 
 
-def _estimate(
-    counts: FloatArray, guess: FloatArray, *, from_updates: bool = False
-) -> Distributions:
-    """From class totals [K, C] and a guess [C]."""
-    counts = np.clip(counts, 0.0, None)
-    shares = [distribution(row, guess) for row in counts]
-    read = counts.sum(axis=1) > 0
-    return Distributions(
-        np.stack(shares),
-        guess,
-        read=read,
-        details={"readable_clients": float(read.sum())},
-        caveats=_caveats(read, from_updates=from_updates),
-        control_name=_UNIFORM if from_updates else "",
+def _undone(
+    units: UnitArray, seen: ObservedVotes, clients: int, response: RandomizedResponse | None
+) -> FloatArray:
+    """[C] class totals of so many clients' integers, without the bias of the public noise."""
+    totals = np.asarray(in_votes(units, seen).sum(axis=0))
+    if response is None:
+        return totals
+    answers = clients * len(seen.result.indices)
+    return np.asarray((totals - answers * response.q) / (response.p - response.q))
+
+
+def _of_sum(seen: ObservedVotes, response: RandomizedResponse | None) -> FloatArray:
+    return (
+        np.zeros(1)
+        if seen.total is None
+        else _undone(seen.total, seen, len(seen.survivors), response)
     )
 
 
-def _from_updates(view: View) -> Distributions:
-    """From the last bias of every readable update: summed over rounds, noise cancels.
-
-    Under masks what the cohort's mean update raised is the guess for every client.
-    """
-    if len(view.models) < 2:
-        raise MissingCapabilityError(f"missing two rounds of global parameters ({view.attacker})")
-    public = view.public
-    pulled = np.zeros((public.n_clients, public.n_classes))
-    of_all = np.zeros(public.n_classes)
-    for newest in range(2, len(view.models) + 1):
-        seen = replace(view, models=view.models[:newest])
-        updates = readable_updates(seen, Recipe(batch=1))  # shares do not hang on rate or batch
-        for clients, moved in zip(updates.clients, classes_pulled(public, updates), strict=True):
-            if len(clients) == 1:
-                pulled[clients] += moved
-            else:
-                of_all += moved
-    hidden = not pulled.any()
-    uniform = np.full(public.n_classes, 1.0 / public.n_classes)
-    guess = distribution(np.clip(of_all, 0.0, None), uniform) if hidden else uniform
-    return _estimate(pulled, guess, from_updates=not hidden)
-
-
-def _from_heads(view: View) -> Distributions:
-    """From the first sum of statistics: (H + beta I)^-1 of a client's class sums is its ratios.
-
-    Their means over the proxies are its shares of classes (`class_shares`). Where no upload was
-    readable, the head that all parties hold gives one guess for all.
-    """
-    from attacks.server.class_sums import public_map
-
-    public, first = view.public, view.heads[0]
-    reference = public_map(view)
-    form = (reference.proxy_features.shape[1], public.n_classes)
-    mean = reference.proxy_features.mean(axis=0)
-    uploads = {} if first.uploads is None else first.uploads
-    shares = np.zeros((public.n_clients, public.n_classes))
-    for client, sums in uploads.items():
-        shares[client] = mean @ reference.solver.solve(sums.astype(np.float64).reshape(form))
-    all_of_them = np.clip(mean @ first.result.astype(np.float64).reshape(form), 0.0, None)
-    guess = distribution(all_of_them, np.full(public.n_classes, 1.0 / public.n_classes))
-    return _estimate(shares, guess)
+def _of_votes(view: View, response: RandomizedResponse | None) -> Iterator[Totals]:
+    for seen in (*view.rounds, *view.generated):
+        readable = _readable(seen, view.public).items()
+        own = {client: _undone(units, seen, 1, response) for client, units in readable}
+        yield own, _of_sum(seen, response)
 
 
 def _readable(seen: ObservedVotes, public: Public) -> Mapping[int, UnitArray]:
     """Every client's integers [m * C] that this attacker can read in one round."""
     if seen.uploads is not None:
         return seen.uploads
+    length = len(seen.result.indices) * public.n_classes
     tried = {
-        client: read_unmasked(
-            words, public.n_clients, seen.levels, len(seen.result.indices) * public.n_classes
-        )
+        client: read_unmasked(words, public.n_clients, seen.levels, length)
         for client, words in (seen.payloads or {}).items()
     }
     return {client: values for client, values in tried.items() if values is not None}
 
 
-def _caveats(read: BoolArray, *, from_updates: bool) -> tuple[str, ...]:
-    if from_updates:
-        return ("read off the last bias, which classes that the model already knows move less",)
-    if not read.any():
-        return (UNREADABLE,)
-    silent = int((~read).sum())
-    partly = (f"{silent} clients showed no readable vote and got the guess",) if silent else ()
-    return (*partly, _OF_VOTES)
+def _of_heads(view: View) -> Iterator[Totals]:
+    """From the first sum of statistics: (H + beta I)^-1 of a client's class sums is its ratios.
+
+    Their means over the proxies are its shares of classes (`class_shares`). The head that all
+    parties hold gives those of all clients.
+    """
+    first, reference = view.heads[0], public_map(view)
+    mean = reference.proxy_features.mean(axis=0)
+    form = (len(mean), view.public.n_classes)
+    solved = {
+        client: mean @ reference.solver.solve(sums.astype(np.float64).reshape(form))
+        for client, sums in (first.uploads or {}).items()
+    }
+    yield solved, np.clip(mean @ first.result.astype(np.float64).reshape(form), 0.0, None)
 
 
-LOOKS = (5, 10, 20, 30)
-"""After so many sums the estimate is looked at on the way."""
+def _of_updates(view: View) -> Iterator[Totals]:
+    """From the last bias of every readable update: summed over rounds, noise cancels.
+
+    Under masks, from that of the clients' mean update.
+    """
+    if len(view.models) < 2:
+        raise MissingCapabilityError(f"missing two rounds of global parameters ({view.attacker})")
+    for newest in range(2, len(view.models) + 1):
+        seen = replace(view, models=view.models[:newest])
+        updates = readable_updates(seen, Recipe(batch=1))  # shares depend on no rate or batch
+        pulled = classes_pulled(view.public, updates)
+        sides = zip(updates.clients, pulled, strict=True)
+        yield {k[0]: moved for k, moved in sides if len(k) == 1}, pulled.sum(axis=0)
+
+
+_RIDGE = 0.5
+"""Weight of the mean of all clients in `Participation`, in rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Participation(Attack[Distributions, ArrayLike]):
-    """Class totals of many sums, regressed on who was in them: who took part explains what came.
+    """Class totals of many sums, regressed on the clients that were in them.
 
-    The sums of R rounds are T = A D, but for chance, where A [R, K] says who was in which sum and
+    The sums of R rounds are T = A D, but for chance, where A [R, K] holds who was in which sum and
     D [K, C] is what each client votes a round. Where clients drop out A has rank, and non-negative
     least squares, class by class and drawn to the mean of all clients, give D, masks or not (Lam
     et al., "Gradient Disaggregation", ICML 2021; there A is unknown as well, here the server knows
-    it). Where nobody ever drops out every client gets the same guess.
+    it). Where no client ever drops out every client gets the same guess.
 
-    ridge: the weight of that mean, in rounds. debias: undoes a noise whose parameters are public.
+    response: of the label unit, whose public noise is undone.
     """
 
     name = "participation"
@@ -238,65 +221,50 @@ class Participation(Attack[Distributions, ArrayLike]):
     control_name = "the same guess for every client, from the totals"
     needs = (frozenset({Capability.READ_SUMS}),)
 
-    debias: Debias | None = None
-    ridge: float = 0.5
+    response: RandomizedResponse | None = None
 
     @classmethod
     def for_run(cls, run: Run) -> Self:
         """Read all sums of the run; the truth is each client's class counts."""
-        return cls(debias_of(run), truth=run.histograms)
+        return cls(run.response, truth=run.histograms)
 
-    def estimate(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - least squares need no chance
+    def estimate(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - nothing is drawn
         """A distribution for every client."""
         view.require_any(*self.needs)
-        rounds = [(seen, self._totals(seen, votes)) for seen, votes in summed(view.rounds)]
+        rounds = [seen for seen in view.rounds if seen.total is not None]
         if not rounds:
             raise LocalError("participation: not one sum was seen")
         there = np.zeros((len(rounds), view.public.n_clients))
-        for row, (seen, _) in zip(there, rounds, strict=True):
+        for row, seen in zip(there, rounds, strict=True):
             row[list(seen.survivors)] = 1.0
-        totals = _at_par(np.stack([t for _, t in rounds]), [s for s, _ in rounds], view.public)
-        looks = sorted({*(n for n in LOOKS if n < len(rounds)), len(rounds)})
+        totals = np.stack([_of_sum(seen, self.response) for seen in rounds])
+        totals = _at_par(totals, rounds, view.public)
         guess = distribution(totals.sum(axis=0), np.ones(view.public.n_classes))
-        shares = {n: distributions(self._solve(there[:n], totals[:n]), guess) for n in looks}
-        apart = int(_identified(there).sum())
+        # A client's own part follows from the sums if its unit vector is in the row space of A.
+        projector = np.linalg.pinv(there) @ there
+        apart = int(np.isclose(np.diag(projector), 1.0).sum())
         return Distributions(
-            shares[len(rounds)],
+            distributions(_solved(there, totals), guess),
             guess,
-            others={f"after_{n}_sums": Distributions(rows, guess) for n, rows in shares.items()},
-            details={
-                "clients_told_apart": float(apart),
-                "rank": float(np.linalg.matrix_rank(there)),
-                "sums": float(len(rounds)),
-            },
+            details={"clients_told_apart": float(apart)},
             caveats=(
                 f"{apart} of {len(there.T)} clients are told apart by who took part",
-                "votes measure what a client predicts, not how many records it holds",
+                OF_VOTES,
             ),
         )
 
     def score(self, estimate: Distributions, seed: int) -> AttackResult:
         """Mean total-variation error over clients; truth: [K, C] label counts."""
-        known = shares_of(self.truth, estimate)
-        looks = {
-            f"error_{when}": float(total_variation(shares.rows, known).mean())
-            for when, shares in estimate.others.items()
-        }
-        return score_distributions(self, estimate, self.truth, seed, details=looks)
+        return score_distributions(self, estimate, self.truth, seed)
 
-    def _totals(self, seen: ObservedVotes, votes: FloatArray) -> FloatArray:
-        """[C] votes a class in one sum, free of the bias of known noise."""
-        asked = len(votes) * len(seen.survivors)
-        totals = np.asarray(votes.sum(axis=0))
-        return totals if self.debias is None else self.debias(totals, asked)
 
-    def _solve(self, there: FloatArray, totals: FloatArray) -> FloatArray:
-        """[K, C] non-negative votes a round: min |A d - t|^2 + ridge |d - mean|^2 by class."""
-        clients = there.shape[1]
-        average = np.clip(totals.sum(axis=0), 0.0, None) / max(1.0, there.sum())
-        matrix = np.vstack([there, np.sqrt(self.ridge) * np.eye(clients)])
-        drawn_to = np.sqrt(self.ridge) * np.tile(average, (clients, 1))
-        return np.stack([nnls(matrix, t)[0] for t in np.vstack([totals, drawn_to]).T], axis=1)
+def _solved(there: FloatArray, totals: FloatArray) -> FloatArray:
+    """[K, C] non-negative votes a round: min |A d - t|^2 + ridge |d - mean|^2 by class."""
+    clients = there.shape[1]
+    average = np.clip(totals.sum(axis=0), 0.0, None) / max(1.0, there.sum())
+    matrix = np.vstack([there, np.sqrt(_RIDGE) * np.eye(clients)])
+    drawn_to = np.sqrt(_RIDGE) * np.tile(average, (clients, 1))
+    return np.stack([nnls(matrix, t)[0] for t in np.vstack([totals, drawn_to]).T], axis=1)
 
 
 def _at_par(totals: FloatArray, rounds: Sequence[ObservedVotes], public: Public) -> FloatArray:
@@ -310,9 +278,3 @@ def _at_par(totals: FloatArray, rounds: Sequence[ObservedVotes], public: Public)
         drawn = [labels[seen.result.indices] for seen in rounds]
         asked = np.stack([np.bincount(d, minlength=totals.shape[1]) for d in drawn]).astype(float)
     return np.asarray(totals * asked.mean(axis=0) / np.maximum(1.0, asked))
-
-
-def _identified(there: FloatArray) -> BoolArray:
-    """[K] whether the client's own part follows from the sums: e_k is in the row space of A."""
-    projector = np.linalg.pinv(there) @ there
-    return np.asarray(np.isclose(np.diag(projector), 1.0))

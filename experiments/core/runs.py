@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from attacks.core.run import SumNoise
 from attacks.membership.server_members import evenly
-from attacks.protocol.liars import LIAR, LenientSum, Lie, Poisoned, honest
+from attacks.protocol.liars import LIAR, Lie, Lying, honest, lenient
 from experiments.core import rows
 from experiments.core.features import SPREAD
 from experiments.core.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost, measured
@@ -208,10 +208,11 @@ def federation(
     transcript keeps beside the newest.
     """
     data, parts = made.data, parts_of(cell, made.data, noise_of(cell))
-    method, sums = parts.method, sum_of(cell, data)
+    sums, unit = sum_of(cell, data), protection or parts.protection
     if cell.liar:  # one client, so many times the bound
-        truth, lie = data.proxies.labels.numpy(), Lie(cell.liar)
-        method, sums = Poisoned(method, truth, lie), LenientSum(sums)
+        if not unit.is_identity:
+            raise ConfigurationError("liar", cell.liar, f"use 0 under a {unit.name}")
+        sums, unit = lenient(sums), Lying(data.proxies.labels.numpy(), Lie(cell.liar))
     if parts.method.shares_parameters:  # one fresh network for all clients, from one start
         start = cell.model or simulation.architectures(data.name, 1)[0]
         networks = [models.build(start, data.n_classes, cell.seed) for _ in data.clients]
@@ -221,9 +222,9 @@ def federation(
         networks,
         data.clients,
         data.proxies.pixels,
-        method,
+        parts.method,
         aggregation=cast(SecureSum, TimedSum(sums)),
-        protection=protection or parts.protection,
+        protection=unit,
         schedule=replace(cell.schedule, warmup_steps=0),
         dropouts=Dropouts(cell.drop, cell.seed),
         releases_per_pair=cell.releases,
@@ -612,11 +613,12 @@ def run_row(
     seed: int,
     warm: WarmUp | None,
     chosen: PrivacyMechanism | None = None,
+    on_round: Callable[[Federation], None] = lambda _: None,
 ) -> RowRun:
     """Train one row.
 
     warm: the networks that it goes on from, None for FedAvg, which begins anew. chosen: the
-    protection, where it is not what the terms give the row.
+    protection, where it is not what the terms give the row. on_round: called after each round.
     """
     start, cell = time.process_time(), terms.run(spec, seed)
     if rows.averages(spec.kind):
@@ -624,7 +626,7 @@ def run_row(
     made = Prepared(data_of(terms, seed), () if warm is None else warm.parameters)
     test = made.data.test
     runner = federation(cell, made, chosen, _kept(cell.rounds))
-    accuracies, curve = trained(runner, cell, test, test)
+    accuracies, curve = trained(runner, cell, test, test, lambda: on_round(runner))
     alone, unit, method = spec.kind == "independent", runner.protection, runner.method
     before = 0.0 if warm is None or spec.kind in rows.HEADS else warm.seconds
     claim = None if alone else claimed(runner, made.data)

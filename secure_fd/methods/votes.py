@@ -320,6 +320,8 @@ class VoteClient(ClientRole):
         self._named: IntArray | None = None
         self._policy: VotePolicy | None = None
         self._mechanism: ClientMechanism | None = None
+        self.answered: Contribution | None = None
+        """Its last answer before any noise. For evaluation."""
         self._last_counted = -1
         """The newest round whose votes, or voters, it may have shared: they are shared once."""
 
@@ -455,7 +457,9 @@ class VoteClient(ClientRole):
         self._named = np.asarray(predictions.argmax(axis=1))
         # A guarantee for one answer does not hold if earlier answers steer it.
         trust = 0.0 if self.terms.setting.protection.accounts_per_answer else self._agreement
-        return self.policy.contribution(indices, predictions, self.terms.method.labels, trust)
+        labels = self.terms.method.labels
+        self.answered = self.policy.contribution(indices, predictions, labels, trust)
+        return self.answered
 
 
 class VoteServer(ServerRole):

@@ -7,14 +7,14 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from attacks.protocol.liars import LIAR, LenientSum, Lie, Poisoned, honest
+from attacks.protocol.liars import LIAR, Lie, Lying, honest, lenient
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
+from secure_fd.methods.base import Method
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.protocol.messages import SumInput
 from secure_fd.protocol.transcript import RoundReport
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
@@ -39,9 +39,9 @@ SIZES = Sizes(proxies=20, test=20, held_out=1, local=20)
 class Taking(Lie):
     """A lie that also takes as much from the right class."""
 
-    def votes(self, right: IntArray, n_classes: int, wanted: SumInput) -> WordArray:
-        said = super().votes(right, n_classes, wanted).view(np.int64).reshape(-1, n_classes)
-        said[np.arange(len(right)), right] -= self.strength * wanted.bound
+    def votes(self, right: IntArray, n_classes: int, bound: int) -> WordArray:
+        said = super().votes(right, n_classes, bound).view(np.int64).reshape(-1, n_classes)
+        said[np.arange(len(right)), right] -= self.strength * bound
         return said.reshape(-1).view(np.uint64)
 
 
@@ -50,15 +50,16 @@ class Spending(Lie):
     """A lie that keeps to a budget: over the proxies as drawn, or on one class after the other."""
 
     spend: Literal["spread", "classes"] = "spread"
+    slack: float = 1.5
 
-    def votes(self, right: IntArray, n_classes: int, wanted: SumInput) -> WordArray:
-        said = Lie.votes(self, right, n_classes, wanted).reshape(-1, n_classes)
+    def votes(self, right: IntArray, n_classes: int, bound: int) -> WordArray:
+        said = Lie.votes(self, right, n_classes, bound).reshape(-1, n_classes)
         order = np.arange(len(right))
         if self.spend == "classes":
             order = np.argsort(right, kind="stable")
-        codec = KnowledgeCodec(n_classes, wanted.bound)
-        kept = codec.within(said[order].reshape(-1), wanted.limits.budget, place=0.0)
-        said[order] = kept.reshape(said.shape)
+        codec = KnowledgeCodec(n_classes, bound)
+        budget = codec.budget(self.slack, len(right), CLIENTS)
+        said[order] = codec.within(said[order].reshape(-1), budget, place=0.0).reshape(said.shape)
         return said.reshape(-1)
 
 
@@ -75,26 +76,33 @@ def ten():
     return federate(load("digits"), parse_split("iid"), CLIENTS, seed=20, sizes=SIZES)
 
 
-def taught(
-    data: FederatedData, lie: Lie | None, sums: SecureSum
-) -> tuple[Federation, list[RoundReport]]:
-    method = SelectiveFD("hard")
+def lied(
+    data: FederatedData, lie: Lie | None, sums: SecureSum, method: Method, schedule: Schedule
+) -> tuple[Federation, RoundReport]:
+    """One round with a client that lies."""
+    truth = data.proxies.labels.numpy()
     made = Federation(
         *participants(data),
         data.proxies.pixels,
-        method if lie is None else Poisoned(method, data.proxies.labels.numpy(), lie),
-        aggregation=LenientSum(sums),
-        schedule=LEARNING,
+        method,
+        aggregation=lenient(sums),
+        protection=None if lie is None else Lying(truth, lie),
+        schedule=schedule,
         device=CPU,
     )
-    return made, made.fit(1)
+    [report] = made.fit(1)
+    return made, report
+
+
+def taught(data: FederatedData, lie: Lie | None, sums: SecureSum) -> tuple[Federation, RoundReport]:
+    return lied(data, lie, sums, SelectiveFD("hard"), LEARNING)
 
 
 @pytest.fixture(scope="module")
 def outcomes(ten):
     found = {}
     for name, lie in LIES.items():
-        made, [report] = taught(ten, lie, MaskedSum(CLIENTS, public_seed=0))
+        made, report = taught(ten, lie, MaskedSum(CLIENTS, public_seed=0))
         found[name] = (float(np.mean(honest(made.accuracies(ten.test)))), report)
     return found
 
@@ -117,7 +125,7 @@ def test_a_liar_that_takes_too_much_off_makes_the_round_void(outcomes):
 
 def test_in_clear_a_liar_beyond_the_bound_is_named_and_left_out(ten):
     """The twin of masks: every value is seen."""
-    made, [report] = taught(ten, Lie(3), PlainSum(CLIENTS))
+    made, report = taught(ten, Lie(3), PlainSum(CLIENTS))
     assert [client for client, _ in report.refused] == [LIAR]
     assert report.survivors == tuple(range(1, CLIENTS))
     assert np.mean(honest(made.accuracies(ten.test))) > 0.6
@@ -126,7 +134,7 @@ def test_in_clear_a_liar_beyond_the_bound_is_named_and_left_out(ten):
 @pytest.mark.parametrize("strength", [3, 10])
 def test_among_proven_votes_a_liar_beyond_the_bound_is_named_and_left_out(ten, strength):
     """As in clear, and nobody sees a vote: the twin is the masked sum, above."""
-    made, [report] = taught(ten, Lie(strength), Prio3Sum(CLIENTS))
+    made, report = taught(ten, Lie(strength), Prio3Sum(CLIENTS))
     assert [client for client, _ in report.refused] == [LIAR]
     assert "votes of client 0 are refused" in report.refused[0][1]
     assert report.survivors == tuple(range(1, CLIENTS))
@@ -137,20 +145,11 @@ def test_among_proven_votes_a_liar_beyond_the_bound_is_named_and_left_out(ten, s
 def cast(lie: Lie, slack: float | None) -> tuple[UnitArray, RoundReport]:
     """What the liar casts in the strong split under a budget, in clear."""
     strong = federate(load("digits"), parse_split("strong"), CLIENTS, seed=20, sizes=SIZES)
-    method = Poisoned(
+    method, brief = (
         Unsurveyed("hard", budget=slack),
-        strong.proxies.labels.numpy(),
-        lie,
+        replace(LEARNING, warmup_steps=1, proxy_steps=1),
     )
-    made = Federation(
-        *participants(strong),
-        strong.proxies.pixels,
-        method,
-        aggregation=LenientSum(Prio3Sum(CLIENTS)),
-        schedule=replace(LEARNING, warmup_steps=1, proxy_steps=1),
-        device=CPU,
-    )
-    [report] = made.fit(1)
+    made, report = lied(strong, lie, Prio3Sum(CLIENTS), method, brief)
     return made.transcript.distillation[-1].total.reshape(-1, 10), report
 
 

@@ -111,8 +111,10 @@ def test_a_prior_paints_in_colour_and_refuses_vectors():
 def test_what_needs_pixels_says_so():
     known, own = public("vectors"), records("vectors", 2, 0)
     view = server_view(one_step("vectors")[0], known)
+    oracle = LabelOracle(lambda images: torch.zeros(len(images), dtype=torch.int64), 10)
+    injecting = server_view(Transcript(2), known, {Capability.INJECT_PROXIES: oracle})
     with pytest.raises(MissingCapabilityError, match="these are vectors"):
-        FlipRadius.prepare(known, own.images, 0)
+        FlipRadius(own.images, 0).estimate(injecting, 0)
     with pytest.raises(MissingCapabilityError, match="these are vectors"):
         OptimisedInversion(known, Recipe(batch=1)).estimate(view, 0)
 

@@ -1,28 +1,37 @@
 """A server that injects proxies asks clients' selectors about their raw training images."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from attacks.core.base import AttackResult, draw_challenge, pooled
-from attacks.core.run import public_of
-from attacks.core.view import Capability, Oracle, View, server_view
-from attacks.server.selector import Answers, FlipRadius, Victim, behind
+from attacks.core.run import labelled, public_of
+from attacks.core.view import Capability, Oracle, server_view
+from attacks.server.selector import FlipRadius
 from experiments.compare.leakage import Attempt
 from experiments.suite.scenes import Cell, Scene
 from experiments.suite.scenes.shared import federated, noted
 from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import Images
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse
 from secure_fd.protocol.transcript import Transcript
-from secure_fd.selection.selectors import FittedSelector, KulsifSelector, ProxyRatioSelector
-from secure_fd.votes.codec import Released
+from secure_fd.selection.selectors import (
+    FittedKulsif,
+    FittedSelector,
+    KulsifSelector,
+    ProxyRatioSelector,
+)
+from secure_fd.votes.codec import HARD_LEVELS, KnowledgeCodec, Released
 
 _BUDGET = 1_000_000
 _NOISY = "kulsif-dp-label"
+Answers = Callable[[Tensor], Released]
+"""What one client releases about images [N, C, H, W]."""
 
 
 def _rows(cell: Cell) -> Mapping[str, str]:
@@ -57,39 +66,48 @@ def _released(cell: Cell, method: SelectiveFD, fitted: FittedSelector, classes: 
     return answers
 
 
-def _victims(cell: Cell, data: FederatedData) -> list[Victim]:
-    """One class of each attacked client, and the clients whose votes the server reads."""
+def _votes(cohort: Sequence[Answers], n_classes: int, images: Tensor) -> Tensor:
+    """[N, 1, C] the sum of the cohort's votes about images [N, C, H, W], as the codec sends it."""
+    codec = KnowledgeCodec(n_classes, HARD_LEVELS)
+    sent = [codec.encode(answers(images)) for answers in cohort]
+    total = np.sum(sent, axis=0, dtype=np.float64).reshape(-1, 1, n_classes)
+    return torch.from_numpy(total / codec.levels)
+
+
+def _behind(fitted: FittedSelector, train: Images, column: int) -> Images:
+    """The records of a class that a client's estimator was built from."""
+    own = train[train.labels == column]
+    if not isinstance(fitted, FittedKulsif):
+        return own
+    points = torch.from_numpy(fitted.points(own.pixels))
+    local = torch.from_numpy(fitted.estimators[fitted.classes.index(column)][0].local)
+    return own[torch.cdist(local, points).argmin(dim=1)]
+
+
+def members(cell: Cell, data: FederatedData) -> AttackResult:
+    """Records behind each client's estimator against as many held out of its class.
+
+    The server reads the votes of one client, or of all under masks. Under the label unit also what
+    the answers of one client compose to at record level.
+    """
     kind = ProxyRatioSelector() if cell.row == "proxy-ratio" else KulsifSelector()
     method = SelectiveFD("hard", kind, votes="counted")  # only abstentions vary
     fitted = [kind.fit(client, data.proxies.pixels) for client in data.clients]
     everyone = tuple(_released(cell, method, one, data.n_classes) for one in fitted)
-    found = []
+    estimates, truths = [], []
     for k, client in enumerate(data.clients[: 2 if cell.quick else None]):
         column = client.classes[0]
         cohort = everyone if cell.row == "kulsif-masks" else everyone[k : k + 1]
-        found.append(Victim(column, cohort, behind(fitted[k], client.train, column)))
-    return found
-
-
-def _view(data: FederatedData, victim: Victim) -> View:
-    """The malicious server's, with a fresh budget."""
-    oracle = Oracle(victim.votes(data.n_classes), _BUDGET)
-    run = Transcript(len(data.clients))
-    return server_view(run, public_of(data), {Capability.INJECT_PROXIES: oracle})
-
-
-def _members(cell: Cell, data: FederatedData) -> AttackResult:
-    """Records behind each estimator against as many held out.
-
-    Under the label unit also what the answers of one client compose to at record level.
-    """
-    estimates, truths = [], []
-    for victim in _victims(cell, data):
-        sides = victim.sides(data.held_out, 10 if cell.quick else 20)
-        challenge = draw_challenge(*sides, cell.seed)
-        candidates = challenge.candidates.images
-        attack = FlipRadius.prepare(public_of(data), candidates, victim.column)
-        estimates.append(attack.estimate(_view(data, victim), cell.seed))
+        oracle = Oracle(partial(_votes, cohort, data.n_classes), _BUDGET)
+        seen = Transcript(len(data.clients))
+        view = server_view(seen, public_of(data), {Capability.INJECT_PROXIES: oracle})
+        inside = _behind(fitted[k], client.train, column)
+        outside = data.held_out[data.held_out.labels == column]
+        count = min(len(inside), len(outside), 10 if cell.quick else 20)
+        first = torch.arange(count)
+        challenge = draw_challenge(labelled(inside[first]), labelled(outside[first]), cell.seed)
+        attack = FlipRadius(challenge.candidates.images, column)
+        estimates.append(attack.estimate(view, cell.seed))
         truths.append(challenge.is_member)
     found = attack.with_truth(np.concatenate(truths)).score(pooled(estimates), cell.seed)
     if cell.row != _NOISY:
@@ -103,7 +121,7 @@ def _members(cell: Cell, data: FederatedData) -> AttackResult:
 
 def _attempts(cell: Cell, made: FederatedData) -> Mapping[str, Attempt]:
     """Membership, as far as the server's reading of a row allows."""
-    return {FlipRadius.name: partial(_members, cell, made)}
+    return {FlipRadius.name: partial(members, cell, made)}
 
 
 SCENE = Scene(

@@ -8,12 +8,11 @@ from typing import Any
 
 from attacks import load
 from attacks.core.base import Effort
-from attacks.server import votes
 from attacks.server.differencing import Differencing
+from attacks.server.votes import Said, record
 from experiments.compare.comparison import run_of
 from experiments.compare.leakage import Attempt
 from experiments.core import runs
-from experiments.core.rows import RowSpec, Terms
 from experiments.privacy_compare import Plan, Settings, every_row, plan
 from experiments.suite.scenes import Cell, Scene
 from experiments.suite.scenes.shared import launched
@@ -70,13 +69,6 @@ class Prepared:
     shared: Mapping[str, Any] = field(repr=False)
 
 
-def recorder_for(terms: Terms, spec: RowSpec) -> votes.Recorder:
-    """The row's protection, which keeps the truth for scoring and changes no bit of the run."""
-    if terms.epsilon is None or spec.unit is None:
-        return votes.RecordedClear()
-    return votes.RecordedLabels(terms.epsilon, terms.delta)
-
-
 def _prepare(set_up: _SetUp, cell: Cell, data_dir: Path | None) -> Prepared:
     planned = set_up.plan(cell, data_dir)
     warm = runs.warm_up(planned.terms, cell.seed)
@@ -94,14 +86,14 @@ def _attempts(set_up: _SetUp, cell: Cell, made: Prepared) -> Mapping[str, Attemp
     """Train a row, and attack it as the comparison does; if clients drop out, also all its sums."""
     planned, seed = set_up.plan(cell, made.data_dir), cell.seed
     spec = next(s for s in every_row(planned) if s.key == cell.row.removesuffix(_ONCE))
-    recorder = recorder_for(planned.terms, spec)
     warm = None if spec.kind == "fedavg" else made.warm
-    trained = runs.run_row(planned.terms, spec, seed, warm, recorder)
+    truth: list[Said] = []
+    keep = partial(record, said=truth)
+    trained = runs.run_row(planned.terms, spec, seed, warm, on_round=keep)
     run = replace(run_of(planned.terms, trained), effort=_effort(planned), made=made.shared)
     known: dict[str, Attempt] = {n: partial(run.attack, n) for n in planned.attacks.names}
     if not set_up.drop:
         return known
-    truth = votes.statements(recorder, trained.transcript)
     return {
         **known,
         "differencing": lambda: launched(Differencing(), run.view, truth, seed),
