@@ -66,17 +66,11 @@ HEADS = {"heads": 4, AFL: 1}
 HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
 """Their schedule in the comparison, under noise too: a row has half a minute of CPU, and networks
 trained on their labels have a table of their own (`experiments.privacy.private_rivals`)."""
-SAMPLED = "sampled at 0.25"
-"""Stored cells of fleets that asked a quarter of the clients; every new cell asks all."""
 _ALLOWED = {
     "image_set": tuple(IMAGE_SETS),
     "labels": ("", "soft", "hard"),
     "selector": ("", "ratio", "kulsif", *BY_NETWORK),
-    "variant": (
-        *VARIANTS,
-        ALL_RECORDS,
-        SAMPLED,
-    ),
+    "variant": (*VARIANTS, ALL_RECORDS),
     "class_by": ("both", "network"),
     "secure": ("", "masks", "he", "prio3"),
 }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.core import published, study
+from experiments.core import study
 from experiments.core.grid import image_study, later, paper_recipe
 from experiments.core.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
 from experiments.core.pivots import pivot
@@ -135,11 +135,8 @@ _FLEET_COLUMNS = {
     "released proxies": ("proxies", "{:,.0f}"),
     KEPT_ONCE: ("kept", "{:.2f}"),
     RIGHT_ONCE: ("right", "{:.3f}"),
-    "right labels without noise": ("no noise", "{:.3f}"),
-    "noise multiplier": ("z", "{:.2f}"),
+    "right labels without noise": ("right without noise", "{:.3f}"),
     "deviation of the noise, votes": ("noise", "{:.1f}"),
-    "units in a vote": ("scale", "{:.0f}"),
-    "bits in a lane": ("bits", "{:.0f}"),
 }
 _PLAIN = "no protection"
 
@@ -158,7 +155,7 @@ def _unit(cell: Cell) -> str:
 
 
 def _clients(cell: Cell) -> str:
-    return f"{cell.clients:,} clients{', ' * bool(cell.variant)}{cell.variant}"
+    return f"{cell.clients:,} clients"
 
 
 def _order(cell: Cell) -> float:
@@ -180,7 +177,6 @@ def tables(results: Results) -> list[Table | str]:
         _line,
         lambda cell: (_order(cell), f"ε = {_text(cell)}"),
         percent,
-        [("published", _published)],
     )
     fleets = grouped((r for r in results.cells if r.cell.method == FLEET), _line).values()
     ordered = [result for of in fleets for result in sorted(of, key=lambda r: _order(r.cell))]
@@ -199,13 +195,6 @@ def _fleet_table(fleets: Sequence[Result]) -> Table:
         sent, short = study.measure(of, BYTES_UP, human_bytes), clients.replace(" clients", "")
         table.add_row(place, short, epsilon, percent(of), *figures, sent)
     return table
-
-
-def _published(found: Sequence[Result]) -> str:
-    """Return the paper's Selective-FD with hard labels, in percent, beside its run."""
-    cell = found[0].cell
-    known = published.accuracy(cell.image_set, cell.split, "selective-fd", "hard")
-    return "" if known is None or cell.privacy is not None else f"{known[0]:.1f}"
 
 
 def figure(results: Results) -> "Figure | None":

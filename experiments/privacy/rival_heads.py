@@ -44,14 +44,19 @@ from secure_fd.privacy.record import (
     UNITS,
     Bounded,
     PooledPlan,
-    PooledRecordUnit,
     feature_units,
     rank_for,
 )
-from secure_fd.privacy.samplers import FloatGaussian, Random, SeededRandom, discrete_gaussian
+from secure_fd.privacy.samplers import Random, SeededRandom, discrete_gaussian
 from secure_fd.secagg.graph import corrupt_of, threshold
-from secure_fd.selection.density_ratio import FourierFeatures, Map, ReferenceSettings, SingleArray
-from secure_fd.simulation.build import fresh_networks, pooled_heads, secure_sum
+from secure_fd.selection.density_ratio import FourierFeatures, ReferenceSettings, SingleArray
+from secure_fd.simulation.build import (
+    PublicFacts,
+    fresh_networks,
+    pooled_heads,
+    pooled_unit,
+    secure_sum,
+)
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.training.recipes import distil_once
@@ -61,8 +66,6 @@ from secure_fd.votes.codec import FloatArray, IntArray, one_hot
 ShortArray = NDArray[np.int16]
 _AT_ONCE: Final = 2000
 _MOST_STEPS: Final = 40
-_ALONE: Final = 3
-"""Clients over whose own heads a row of one client is averaged."""
 _FASTEST: Final = 2.0
 """Learning rate of a network, at most."""
 
@@ -120,11 +123,10 @@ class Records:
         """(D, C)."""
         return self.units.shape[1], self.n_classes
 
-    def parts(self, chosen: IntArray | None = None) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Features in units [m, D] and one-hot labels [m, C]; of the chosen records alone."""
-        index = np.arange(len(self)) if chosen is None else chosen
-        for start in range(0, len(index), _AT_ONCE):
-            part = index[start : start + _AT_ONCE]
+    def parts(self) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Features in units [m, D] and one-hot labels [m, C]."""
+        for start in range(0, len(self), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
             yield (self.units[part].astype(np.float64), one_hot(self.labels[part], self.n_classes))
 
     def accuracy(self, head: FloatArray) -> float:
@@ -133,14 +135,14 @@ class Records:
         return float(np.concatenate(right).mean())
 
 
-# The noise of one holder alone, or of clients that share the noise of a masked sum.
+# The noise of clients that share the noise of a masked sum.
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """epsilon, delta: of one record, present or zeroed out, over the whole run.
 
-    clients: that share the noise, 1 for a holder alone. honest: shares that are noise enough.
+    clients: that share the noise. honest: shares that are noise enough.
     """
 
     epsilon: float
@@ -163,17 +165,17 @@ class Budget:
         return plan.noise * math.sqrt(self.clients / self.honest)
 
 
-# DP-GD and DP-SGD of a softmax on the features: no gradient is clipped.
+# DP-GD of a softmax on the features: no gradient is clipped.
 
 
-def gradient_sums(records: Records, head: FloatArray, chosen: IntArray | None = None) -> Bounded:
+def gradient_sums(records: Records, head: FloatArray) -> Bounded:
     """[D C] exact sum of phi (y - softmax(phi^T v))^T / sqrt(2) over records, in units.
 
     |y - p|^2 <= (1 - p_y)^2 + (sum of the others)^2 = 2 (1 - p_y)^2 <= 2, so that a record moves
     the sum by `UNITS` at most, whatever the head, and nothing needs to be clipped.
     """
     total = np.zeros(records.shape, dtype=np.int64)
-    for features, labels in records.parts(chosen):
+    for features, labels in records.parts():
         wrong = (labels - softmax(features @ (head / FEATURE_UNITS), axis=1)) / math.sqrt(2)
         # Products of integers below 2^53 in all: exact in floating point.
         total += (features.T @ rounded(wrong)).astype(np.int64)
@@ -213,34 +215,18 @@ def shares(plan: PooledPlan, random: Random = os.urandom) -> Noise:
     )
 
 
-def descend(
-    records: Records,
-    steps: int,
-    rate: float,
-    noise: Noise,
-    batch: Callable[[], IntArray] | None = None,
-    *,
-    share: float = 1.0,
-) -> FloatArray:
-    """[D, C] after steps from zero, each on a sum of gradients under noise.
+def descend(records: Records, steps: int, rate: float, noise: Noise) -> FloatArray:
+    """[D, C] after accelerated steps (Nesterov, 1983) from zero, on sums of gradients under noise.
 
-    Args:
-        records: of all clients that take part.
-        steps: number of steps.
-        rate: their length.
-        noise: of one sum.
-        batch: draws the records of a step. Without it, steps are whole and accelerated (Nesterov,
-            1983), whose weights need no setting.
-        share: of the records that a batch expects.
+    records: of all clients that take part. noise: of one sum.
     """
     newest = ahead = np.zeros(records.shape)
-    scale = math.sqrt(2) * rate / (UNITS * kept(records.n_classes) * share * len(records))
+    scale = math.sqrt(2) * rate / (UNITS * kept(records.n_classes) * len(records))
     for step in range(steps):
-        sums = gradient_sums(records, ahead, None if batch is None else batch())
+        sums = gradient_sums(records, ahead)
         noisy = (sums.values + noise(sums.values.size)).reshape(records.shape)
         before, newest = newest, ahead + scale * noisy
-        weight = step / (step + 3) if batch is None else 0.0
-        ahead = newest + weight * (newest - before)
+        ahead = newest + step / (step + 3) * (newest - before)
     return newest
 
 
@@ -256,34 +242,6 @@ def full_batch(
     steps = _MOST_STEPS if noise == 0 else round(per_root / math.sqrt(noise))
     plan = budget.sums(entries, min(max(steps, 1), _MOST_STEPS))
     return descend(records, plan.sums, rate, shares(plan, random)), plan
-
-
-def sampled(
-    records: Records,
-    budget: Budget,
-    rate: float,
-    level: float,
-    random: Random = os.urandom,
-    *,
-    steps: int = 40,
-    share: float = 0.25,
-) -> tuple[FloatArray, TrainingPlan]:
-    """DP-SGD on Poisson batches: steps so long that noise moves a score by about `level`.
-
-    rate: the most that a step may be. Pooled, every client samples its own records at the common
-    rate and adds its share; the shares count as continuous noise, in this rival's favour.
-    """
-    plan, chance = budget.training(len(records), share, steps), FloatGaussian(random)
-    noise = budget.noise_of_shares(plan) * UNITS
-    head = descend(
-        records,
-        steps,
-        _step(level, plan, rate),
-        lambda entries: noise * chance.normal(entries),
-        lambda: np.flatnonzero(chance.uniform(len(records)) < plan.sample_rate),
-        share=plan.sample_rate,
-    )
-    return head, plan
 
 
 def shared_steps(
@@ -340,31 +298,23 @@ def measure(data_dir: Path | None, cell: Cell, *_: object) -> Result:
 def figures_of(cell: Cell, data: FederatedData) -> dict[str, float]:
     """Return the figures of a cell on its data."""
     row, random, clients = ROWS[cell.row], SeededRandom(cell.seed), len(data.clients)
-    if row.ours:
+    if row.method in ("heads", "networks"):
         return _ours(cell, row, data, random)
-    budget = Budget(float(cell.epsilon))
-    if row.holder == "masks":
-        honest = threshold(clients) - corrupt_of(clients)
-        budget = replace(budget, clients=clients, honest=honest)
-    trains = [client.train for client in data.clients]
-    held = trains[:_ALONE] if row.holder == "alone" else [concatenate(trains)]
+    honest = threshold(clients) - corrupt_of(clients)
+    budget = Budget(float(cell.epsilon), DELTA, clients, honest)
+    train = concatenate([client.train for client in data.clients])
     if row.method == "fedavg":
-        found = [_network(row, data, held[0], budget, random, cell.seed)]
+        found, plan, entries = _network(row, data, train, budget, random, cell.seed)
     else:
-        public = ReferenceSettings().fit(data.proxies.pixels)
-        found = [_head(row, data, public, train, budget, random) for train in held]
-    _, plan, entries = found[0]
-    figures = {ACCURACY: float(np.mean([one[0] for one in found]))}
-    return figures | _spent(plan, entries, budget.honest, sent=row.holder == "masks")
+        found, plan, entries = _head(row, data, train, budget, random)
+    return {ACCURACY: found} | _spent(plan, entries, honest)
 
 
-def _spent(
-    plan: PooledPlan | TrainingPlan, entries: int, honest: int, *, sent: bool = True
-) -> dict[str, float]:
-    """Return what a plan releases and costs. sent: whether clients send its sums."""
+def _spent(plan: PooledPlan | TrainingPlan, entries: int, honest: int) -> dict[str, float]:
+    """Return what a plan releases and costs."""
     releases = plan.sums if isinstance(plan, PooledPlan) else plan.steps
-    numbers = {rivals.NUMBERS: float(releases * entries)} if sent else {}
-    return numbers | {
+    return {
+        rivals.NUMBERS: float(releases * entries),
         rivals.RELEASES: float(releases),
         rivals.NOISE: plan.noise,
         rivals.SPENT: epsilon(plan, DELTA),
@@ -374,18 +324,9 @@ def _spent(
 
 def _ours(cell: Cell, row: Row, data: FederatedData, random: Random) -> dict[str, float]:
     """Pooled heads through the federation and its masks; networks learn where the row says so."""
-    budget, local = float(cell.epsilon), row.holder == "local"
+    budget, local = float(cell.epsilon), row.local
     method = pooled_heads(budget, local=local)
-    unit = PooledRecordUnit(
-        budget,
-        DELTA,
-        records=[len(client.train) for client in data.clients],
-        n_proxies=len(data.proxies),
-        n_classes=data.n_classes,
-        sums=method.rounds,
-        honest={"masks": None, "all": len(data.clients), "local": 1}[row.holder],
-        random=random,
-    )
+    unit = pooled_unit(PublicFacts.of(data), budget, DELTA, local=local, random=random)
     schedule = distil_once(len(data.proxies), image_set=cell.image_set).schedule
     learns = row.method == "networks"
     run = Federation(
@@ -416,25 +357,19 @@ Found = tuple[float, PooledPlan | TrainingPlan, int]
 """Test accuracy, the plan of the releases, and how many entries one of them has."""
 
 
-def _head(
-    row: Row, data: FederatedData, public: Map, train: Images, budget: Budget, random: Random
-) -> Found:
+def _head(row: Row, data: FederatedData, train: Images, budget: Budget, random: Random) -> Found:
     """A head of these records, on so many ranks of the public map as its noise allows."""
-    features = ReferenceSettings().size(len(data.proxies))
+    settings, proxies = ReferenceSettings(), data.proxies.pixels
+    public, features = settings.fit(proxies), settings.size(len(proxies))
     entries = features * data.n_classes
     rank = rank_for(budget.sums(entries, 1).noise / len(train))
-    centred = CentredFeatures.fit(public(data.proxies.pixels)[:, :rank], features)
+    centred = CentredFeatures.fit(public(proxies)[:, :rank], features)
 
     def seen(images: Images) -> Records:
         units = centred.units(public(images.pixels)[:, :rank])
         return Records(units, images.labels.numpy(), data.n_classes)
 
-    head: FloatArray
-    plan: PooledPlan | TrainingPlan
-    if row.method == "gd":
-        head, plan = full_batch(seen(train), budget, centred.rate, row.setting[0], random)
-    else:
-        head, plan = sampled(seen(train), budget, centred.rate, row.setting[0], random)
+    head, plan = full_batch(seen(train), budget, centred.rate, row.setting[0], random)
     return seen(data.test).accuracy(head), plan, entries
 
 

@@ -1,8 +1,8 @@
 """A fleet of thousands of clients, simulated: where differential privacy at the client unit pays.
 
 A record's way: `deal` gives it to a client, `cast_votes` lets that client answer proxies through
-the public feature map, `released_sums` adds every client's answers and noise, and `train_student`
-trains the network that anyone could train from the noisy sums.
+the public feature map, `released_sums` adds every client's answers and noise, and `measure` trains
+the network that anyone could train from the noisy sums.
 """
 
 import math
@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from experiments.core.measures import ACCURACY, BYTES_UP, KEPT_ONCE, RIGHT_ONCE
 from experiments.core.rows import Cell, Privacy
@@ -48,8 +47,8 @@ CORRUPT = 0.1
 """Share of the clients that give no noise of their own."""
 LEAST_A_CLASS = 10
 """Proxies of a class below which no network learns, however right the labels are."""
-_BLOCK = 2048
-"""Records whose scores are computed at once."""
+RELEASED, DEVIATION = "released proxies", "deviation of the noise, votes"
+RIGHT_IN_CLEAR = "right labels without noise"
 _MARGINS = 4
 """Deviations of noise that fit between a right class's votes and none."""
 _RIDGE_RECORDS = 20
@@ -98,24 +97,17 @@ def cast_votes(
     weights = solver.solve(reference.proxy_features[indices].T).astype(np.float32)
     votes = np.full((n_clients, len(indices)), ABSTAIN, dtype=np.int8)
     order = np.argsort(owners, kind="stable")
-    ends = np.searchsorted(owners[order], np.arange(n_clients + 1))
-    if (np.diff(ends) == 0).any():
-        raise LocalError("a client of the fleet holds no record")
-    block = max(1, _BLOCK * n_clients // len(labels))
-    for first in range(0, n_clients, block):
-        clients = range(first, min(first + block, n_clients))
-        rows = order[ends[first] : ends[clients.stop]]
+    for client, rows in enumerate(np.split(order, np.cumsum(np.bincount(owners))[:-1])):
+        if not len(rows):
+            raise LocalError("a client of the fleet holds no record")
         features = reference.features(records.pixels[torch.from_numpy(rows)])
-        scores = features.astype(np.float32) @ weights
-        for client in clients:
-            own = slice(ends[client] - ends[first], ends[client + 1] - ends[first])
-            held = labels[rows[own]]
-            classes = np.unique(held)
-            # The number of a client's records scales all its ratios alike: sums serve as means.
-            ratios = np.stack([scores[own][held == c].sum(axis=0) for c in classes])
-            count = max(1, round(ACCEPTED * len(classes) / n_classes * len(indices)))
-            accepted = np.argpartition(-ratios.max(axis=0), count - 1)[:count]
-            votes[client, accepted] = classes[ratios[:, accepted].argmax(axis=0)]
+        scores, held = features.astype(np.float32) @ weights, labels[rows]
+        classes = np.unique(held)
+        # The number of a client's records scales all its ratios alike: sums serve as means.
+        ratios = np.stack([scores[held == c].sum(axis=0) for c in classes])
+        count = max(1, round(ACCEPTED * len(classes) / n_classes * len(indices)))
+        accepted = np.argpartition(-ratios.max(axis=0), count - 1)[:count]
+        votes[client, accepted] = classes[ratios[:, accepted].argmax(axis=0)]
     return votes
 
 
@@ -178,84 +170,70 @@ def room_of(unit: ClientUnit | None) -> int:
     return 0 if unit is None else unit.noise_terms.room
 
 
-def train_student(
-    pixels: Tensor, labels: IntArray, n_classes: int, steps: int, seed: int
-) -> nn.Module:
-    """Return the paper's shared network after SGD on proxies [m, ...] and their labels [m].
-
-    Without any label, that is the network as it begins.
-    """
-    model = models.build(models.SHARED, n_classes, seed)
-    if len(labels):
-        lesson = Images(pixels, torch.from_numpy(labels))
-        Trainer(model, lesson, SGD(), seed, default_device()).take_steps(steps)
-    return model
-
-
 # A cell of the study.
 
 
 def measure(data_dir: Path | None, cell: Cell) -> Result:
-    """Release one noisy sum, train the student on it, test it."""
+    """Release one noisy sum, train the paper's shared network on it, test it."""
     if cell.privacy is None:
         raise LocalError("a fleet needs a client unit")
-    start, epsilon, delta = time.process_time(), cell.privacy.epsilon, cell.privacy.delta
-    data, absent = _data(data_dir, cell.image_set, cell.seed), math.floor(cell.drop * cell.clients)
+    start, delta = time.process_time(), cell.privacy.delta
+    data = _data(data_dir, cell.image_set, cell.seed)
     votes, indices = _votes(data_dir, replace(cell, privacy=Privacy("client", None)))
-    corrupt = math.floor(CORRUPT * cell.clients)
+    plan, unit = _plan(cell, cell.privacy, data, len(indices))
+    order = np.random.default_rng([cell.seed, cell.clients, 1]).permutation(cell.clients)
+    present = np.sort(order[plan.absent :])  # as many are missing as the noise provides for
+    labels, kept = released_sums(votes, plan, unit, present)
+    clear, _ = released_sums(votes, plan.with_noise(0.0), None, present)
+    asked = indices[: plan.proxies]
+    student, truth = models.build(models.SHARED, data.n_classes, cell.seed), data.proxies.labels
+    if kept.any():
+        lesson = Images(data.proxies.pixels[asked[kept]], torch.from_numpy(labels[kept]))
+        trainer = Trainer(student, lesson, SGD(), cell.seed, default_device())
+        trainer.take_steps(cell.schedule.proxy_steps)
+    found, right = accuracy(student, data.test), labels == truth.numpy()[asked]
+    layout = LaneLayout(plan.clients, plan.scale, room_of(unit))
+    figures = {
+        ACCURACY: found,
+        RELEASED: float(plan.proxies),
+        KEPT_ONCE: float(kept.mean()),
+        DEVIATION: math.sqrt(plan.sum_variance) / plan.scale,
+        BYTES_UP: 8.0 * layout.words(plan.proxies * plan.classes),
+        RIGHT_IN_CLEAR: float((clear == truth.numpy()[asked]).mean()),
+    }
+    if kept.any():
+        figures[RIGHT_ONCE] = float(right[kept].mean())
+    claim, sentence = None, "No differential privacy: no noise is added."
+    if unit is not None:  # sums are simulated in clear, where no claim holds
+        figures["epsilon under masks"] = price(plan, delta)
+        claim = unit.guarantee()
+        sentence = claim.sentence()
+    privacy = None if claim is None else claim.to_json()
+    notes: dict[str, object] = {"guarantee": sentence, "privacy": privacy}
+    return Result(cell, figures, time.process_time() - start, (found,), notes=notes)
+
+
+def _plan(
+    cell: Cell, privacy: Privacy, data: FederatedData, most: int
+) -> tuple[ClientPlan, ClientUnit | None]:
+    """Return the plan of a fleet's sum, and its unit unless epsilon is infinite."""
     fleet = ClientPlan(
         clients=cell.clients,
         proxies=1,
         rounds=1,
         classes=data.n_classes,
-        absent=absent,
-        corrupt=corrupt,
+        absent=math.floor(cell.drop * cell.clients),
+        corrupt=math.floor(CORRUPT * cell.clients),
     )
-    records = len(_records(data)) / cell.clients
     # An iid client of n records is expected to hold this many of C balanced classes.
+    records = len(_records(data)) / cell.clients
     held = data.n_classes * (1 - (1 - 1 / data.n_classes) ** records)
     held = 1.0 if cell.split == "strong" else held
-    plan = planned(fleet, held, epsilon or math.inf, delta, len(indices))
-    unit = None
-    if epsilon is not None:
-        unit = ClientUnit(epsilon, delta, plan, small_fleet=cell.privacy.small_fleet)
-        plan = unit.plan
-    order = np.random.default_rng([cell.seed, cell.clients, 1]).permutation(cell.clients)
-    present = np.sort(order[absent:])  # as many are missing as the noise provides for
-    labels, kept = released_sums(votes, plan, unit, present)
-    asked = indices[: plan.proxies]
-    student = train_student(
-        data.proxies.pixels[asked[kept]],
-        labels[kept],
-        data.n_classes,
-        cell.schedule.proxy_steps,
-        cell.seed,
-    )
-    found, truth = accuracy(student, data.test), data.proxies.labels.numpy()[asked]
-    layout = LaneLayout(plan.clients, plan.scale, room_of(unit))
-    clear, _ = released_sums(votes, plan.with_noise(0.0), None, present)
-    figures = {
-        ACCURACY: found,
-        "released proxies": float(plan.proxies),
-        KEPT_ONCE: float(kept.mean()),
-        "noise multiplier": plan.noise,
-        "deviation of the noise, votes": math.sqrt(plan.sum_variance) / plan.scale,
-        "units in a vote": float(plan.scale),
-        "bits in a lane": float(layout.bits),
-        BYTES_UP: 8.0 * layout.words(plan.proxies * plan.classes),
-        "right labels without noise": float((clear == truth).mean()),
-    }
-    if kept.any():
-        figures[RIGHT_ONCE] = float((labels == truth)[kept].mean())
-    claim, sentence = None, "No differential privacy: no noise is added."
-    if unit is not None:  # sums are simulated in clear, where no claim holds
-        figures["epsilon under masks"] = price(plan, delta)
-        claim = unit.guarantee()
-    notes: dict[str, object] = {
-        "guarantee": sentence if claim is None else claim.sentence(),
-        "privacy": None if claim is None else claim.to_json(),
-    }
-    return Result(cell, figures, time.process_time() - start, (found,), notes=notes)
+    plan = planned(fleet, held, privacy.epsilon or math.inf, privacy.delta, most)
+    if privacy.epsilon is None:
+        return plan, None
+    unit = ClientUnit(privacy.epsilon, privacy.delta, plan, small_fleet=privacy.small_fleet)
+    return unit.plan, unit
 
 
 @lru_cache(maxsize=1)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.rivals import fleet as release
 from experiments.rivals.fleet import (
     ABSTAIN,
     ACCEPTED,
@@ -61,11 +60,7 @@ def by_hand(
     return made
 
 
-@pytest.mark.parametrize("block", [17, 4096])
-def test_votes_are_those_of_each_client_on_its_own_whatever_the_blocks(
-    records, reference, block, monkeypatch
-):
-    monkeypatch.setattr(release, "_BLOCK", block)
+def test_votes_are_those_of_each_client_on_its_own(records, reference):
     owners = deal(records.labels.numpy(), "iid", 9, 4, np.random.default_rng(1))
     indices = np.random.default_rng(2).permutation(200)[:120]
     made = cast_votes(records, owners, reference, indices)
