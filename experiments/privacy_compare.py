@@ -19,13 +19,11 @@ import tyro
 
 from attacks import default_names, load, registry
 from experiments.cli import data_folder, in_range, one_of
-from experiments.compare.comparison import INVERSION, WARM_UP, Cell, Part, measured, needs, prepared
+from experiments.compare.comparison import Cell, measured, needs, prepared
 from experiments.compare.leakage import PLAYED
 from experiments.core import study
 from experiments.core.grid import later, paper_recipe
-from experiments.core.provenance import PRIVACY_LIBRARIES
 from experiments.core.rows import (
-    HEADS,
     IMAGES_PER_PERSON,
     REPORTED_SEED,
     Attacks,
@@ -469,21 +467,6 @@ def _digest(made: Plan) -> str:
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest() if own else ""
 
 
-_SECONDS = {**dict.fromkeys(HEADS, 5.0), "independent": 28.0, "fedavg": 26.0}
-"""CPU seconds of a row by its kind, about."""
-
-
-def _cost(cell: Cell) -> float:
-    """Seconds of a row, about; DP-SGD takes most."""
-    kind = cell.row.kind
-    return 70.0 if kind == "fedavg" and cell.row.unit else _SECONDS.get(kind, 42.0)
-
-
-def _part_cost(part: Part) -> float:
-    """Seconds of what rows share, about."""
-    return 15.0 if part.name in (WARM_UP, INVERSION) else 3.0
-
-
 STUDY = Study(
     name="privacy_compare",
     folder="",
@@ -495,11 +478,8 @@ STUDY = Study(
     measure=measured,
     shown=later("experiments.report.terminal:shown"),  # plots and pages are slow to import
     image_set=lambda cell: None if cell.terms.own else cell.terms.dataset,
-    cost=_cost,
-    part_cost=_part_cost,
     out=lambda settings: settings.out or _default_out(settings),
     report=later("experiments.report.report:write_report"),
-    libraries=PRIVACY_LIBRARIES,
     needs=needs,
     alone=True,
 )

@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.compare.leakage import NOT_APPLICABLE, PLAYED, Leakage, stored, tried
 from experiments.core.codec import UNLESS_EMPTY
-from experiments.core.measures import ACCURACY, BYTES_UP, LAST_ROUND
+from experiments.core.measures import ACCURACY, BYTES_UP
 from experiments.core.rows import Attacks, RowSpec, Terms, averages, title
 from experiments.core.study import Result, Results, grouped, moments
 from secure_fd.errors import SecureFDError
@@ -189,7 +189,7 @@ def _figures(row: "RowRun") -> dict[str, float]:
         ACCURACY: float(np.mean(row.accuracies)),
         BYTES_UP: float(seen.up.mean()),
         BYTES_DOWN: float(seen.down.mean()),
-        **{LAST_ROUND.get(name, name): value for name, value in row.diagnostics.items()},
+        **row.diagnostics,
     }
     if row.aggregation is not None:
         found[SUM_SECONDS] = row.aggregation_seconds / row.curve[-1].round

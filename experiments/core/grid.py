@@ -226,9 +226,6 @@ class Grid:
 
 # Studies.
 
-STEPS_A_SECOND = 100
-"""Training steps of a core, about."""
-
 
 def later(home: str) -> Callable[..., Any]:
     """A function "module:name", imported when it is first called: --help waits for no library.
@@ -262,7 +259,6 @@ def image_study(
         "needs": later("experiments.core.runs:needs"),
         "prepare": later("experiments.core.runs:prepare"),
         "measure": later("experiments.core.runs:run_cell"),
-        "cost": lambda cell: 1 + cell.steps / STEPS_A_SECOND,
         "out": lambda chosen: chosen.out or Path(f"runs/{name}{'-quick' * chosen.quick}"),
     }
     return study.Study(

@@ -11,35 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.core.results import SINGLE
-from secure_fd.cache import freed_with_owner
 
 if TYPE_CHECKING:
     from experiments.core.rows import Cell
     from experiments.core.runs import Prepared, Runner
     from secure_fd.data.federated import FederatedData
-    from secure_fd.data.images import Images
     from secure_fd.protocol.transcript import ObservedVotes
     from secure_fd.simulation.federation import Federation
     from secure_fd.votes.codec import FloatArray, IntArray
 
 ACCURACY = "accuracy"
 """On the test set after the last round, mean over clients."""
-VALIDATION = "validation accuracy"
-"""On records of all clients that none trained on, mean over clients."""
-NETWORK, HEAD, MEAN = "network accuracy", "head accuracy", "accuracy of network and head"
-"""Of what a client that a head taught could leave with."""
-NETWORK_VALIDATION = "validation accuracy, network alone"
-"""Of such a client's network, on the records of `VALIDATION`."""
+NETWORK = "network accuracy"
+"""Of the networks of clients that a head taught."""
 AUROC_CLASS = "selector AUROC, own classes"
 """Of a selector's scores of all proxies, for the classes that its client holds: mean of clients."""
-AUROC_RIGHT = "selector AUROC, right predictions"
-"""The same, for what the client's network predicts rightly after the warm-up."""
-OVER_CLIENTS = ", deviation over clients"
+OVER_CLIENTS = AUROC_CLASS + ", deviation over clients"
 KEPT_ALL = "kept share, all rounds"
 """Of the proxies asked about in all rounds: the share whose label the server kept."""
 RIGHT_ALL = "right labels among kept, all rounds"
-COVERED = "proxies ever kept"
-"""Of all proxies: the share that the server kept in a round or more."""
 KEPT_LAST = "kept share, last round"
 """Of the proxies in the last round's ensemble, with whatever it remembers."""
 RIGHT_LAST = "right labels among kept, last round"
@@ -68,28 +58,18 @@ BOUND = "sum"
 TAUGHT = "proxies that teach"
 """As a share of all."""
 
-LAST_ROUND = {
-    "kept proxies": KEPT_LAST,
-    "right labels among kept": RIGHT_LAST,
-    "selector AUROC": AUROC_CLASS,
-}
-"""Names of `diagnose`, as the comparison has them, where studies have more exact ones."""
-
 FEATURES = "_features"
 """How the names of image sets end that clients see through a frozen network."""
-_MOST_VALIDATED = 2000
 BoolArray = NDArray[np.bool_]
 
 
 def measured(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, float]:
     """All figures of a run but its accuracy, by name."""
-
-    found = {VALIDATION: float(np.mean(runner.accuracies(_validation(made.data))))}
-    return found | of_method(cell, runner, made) | of_lost(runner)
+    return of_method(cell, runner, made) | of_lost(runner)
 
 
 def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, float]:
-    """What runs of some methods alone have."""
+    """Figures that runs of some methods alone have."""
     from experiments.core.rows import HEADS
     from experiments.paper.fixed_labels import FixedLabels, of_bound
     from secure_fd.methods.votes import VotingMethod
@@ -102,31 +82,9 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
         truth = made.data.proxies.labels.numpy()
         return _labels(runner.transcript.distillation, truth) | _selectors(runner, made, truth)
     if cell.method in HEADS and cell.schedule.proxy_steps:
-        return of_heads(runner, made)
+        each = [client.role.accuracies(made.data.test) for client in runner.clients]
+        return {NETWORK: float(np.mean([one["network"] for one in each]))}
     return {}
-
-
-def of_heads(runner: "Federation", made: "Prepared") -> dict[str, float]:
-    """Test accuracy of all that clients could leave with, and the share of right labels."""
-    from secure_fd.methods.pooled_heads import HeadClient
-    from secure_fd.training.trainer import accuracy
-
-    test, truth = made.data.test, made.data.proxies.labels
-    halves = [client.role for client in runner.clients]
-    each = [half.accuracies(test) for half in halves if isinstance(half, HeadClient)]
-    held_back = _validation(made.data)
-    validated = [
-        accuracy(half.learner.model, held_back) for half in halves if isinstance(half, HeadClient)
-    ]
-    first = next(half for half in halves if isinstance(half, HeadClient))
-    _, targets = first.lesson()
-    right = (targets.argmax(dim=1).cpu() == truth.cpu()[first.known]).double().mean()
-    names = {"network": NETWORK, "head": HEAD, "mean": MEAN}
-    return {
-        **{shown: float(np.mean([one[name] for one in each])) for name, shown in names.items()},
-        NETWORK_VALIDATION: float(np.mean(validated)),
-        RIGHT_OF_ALL: float(right),
-    }
 
 
 def of_divergence(runner: "Runner") -> dict[str, float]:
@@ -178,20 +136,6 @@ def _resnet_bytes(clients: int, n_classes: int) -> tuple[int, int]:
     return layout.pack(codec.encode(0, flat)).nbytes, flat.nbytes
 
 
-@freed_with_owner
-def _validation(data: "FederatedData") -> "Images":
-    """Records of all clients that none trained on, for choices that no test image may make."""
-    import torch
-
-    from secure_fd.data.images import concatenate
-
-    pooled = concatenate([client.validation for client in data.clients])
-    if len(pooled) <= _MOST_VALIDATED:
-        return pooled
-    rng = np.random.default_rng(0)
-    return pooled[torch.from_numpy(rng.permutation(len(pooled))[:_MOST_VALIDATED])]
-
-
 # Distillation: labels and selectors.
 
 
@@ -201,28 +145,26 @@ def _labels(rounds: "Sequence[ObservedVotes]", truth: "IntArray") -> dict[str, f
     kept = np.concatenate([r.result.kept for r in rounds])
     indices = np.concatenate([r.result.indices for r in rounds])
     named = np.concatenate([r.result.predictions.argmax(axis=1) for r in rounds])
-    found = {
-        KEPT_ALL: float(kept.mean()),
-        COVERED: len(np.unique(indices[kept])) / len(truth),
-    }
+    found = {KEPT_ALL: float(kept.mean())}
     if kept.any():
         found[RIGHT_ALL] = float((named == truth[indices])[kept].mean())
     return found
 
 
 def _selectors(runner: "Federation", made: "Prepared", truth: "IntArray") -> dict[str, float]:
+    own = _own_classes(made.data, truth, _scores(runner, made))
+    return {AUROC_CLASS: float(np.mean(own)), OVER_CLIENTS: float(np.std(own))} if own else {}
 
-    right = _warm_predictions(made) == truth
-    own, correct = [], []
-    for k, scores in _scores(runner, made):
-        own += auroc(np.isin(truth, made.data.clients[k].classes), scores)
-        correct += auroc(right[k], scores)
-    found = {}
-    for name, values in ((AUROC_CLASS, own), (AUROC_RIGHT, correct)):
-        if values:
-            found[name] = float(np.mean(values))
-            found[name + OVER_CLIENTS] = float(np.std(values))
-    return found
+
+def _own_classes(
+    data: "FederatedData", truth: "IntArray", scores: "Iterator[tuple[int, FloatArray]]"
+) -> list[float]:
+    """AUROC of every client's scores of all proxies, for the classes that it holds."""
+    return [
+        value
+        for k, of_client in scores
+        for value in auroc(np.isin(truth, data.clients[k].classes), of_client)
+    ]
 
 
 def _scores(
@@ -255,15 +197,6 @@ def auroc(positive: BoolArray, scores: "FloatArray") -> list[float]:
     return [float(roc_auc_score(positive, scores))] if 0 < positive.sum() < len(positive) else []
 
 
-@freed_with_owner
-def _warm_predictions(made: "Prepared") -> "IntArray":
-    """[K, P] the class that each client's network gives each proxy after the warm-up."""
-    from secure_fd.training.trainer import logits
-
-    pixels = made.data.proxies.pixels
-    return np.stack([logits(m, pixels).argmax(dim=1).numpy() for m in made.networks()])
-
-
 def diagnose(runner: "Federation", data: "FederatedData") -> dict[str, float]:
     """Figures of the last round's ensemble, and the selectors' mean AUROC where there are any.
 
@@ -275,15 +208,12 @@ def diagnose(runner: "Federation", data: "FederatedData") -> dict[str, float]:
     truth = data.proxies.labels.numpy()
     last = rounds[-1].result
     kept = last.kept
-    found = {"kept proxies": float(kept.mean())}
+    found = {KEPT_LAST: float(kept.mean())}
     if kept.any() and truth.min() >= 0:
         right = last.predictions[kept].argmax(axis=1) == truth[last.indices[kept]]
-        found["right labels among kept"] = float(right.mean())
+        found[RIGHT_LAST] = float(right.mean())
     found[SINGLE] = runner.single_contributors
     found["most releases of a proxy"] = float(runner.server_role.most_released())
-    own: list[float] = []
-    for k, scores in _scores(runner):
-        own += auroc(np.isin(truth, data.clients[k].classes), scores)
-    if own:
-        found["selector AUROC"] = float(np.mean(own))
+    if own := _own_classes(data, truth, _scores(runner)):
+        found[AUROC_CLASS] = float(np.mean(own))
     return found

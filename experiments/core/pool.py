@@ -1,139 +1,77 @@
-"""Tasks over worker processes, with the time left; workers end when their parent does."""
+"""Tasks over worker processes, with their progress; workers end when their parent does."""
 
 import multiprocessing
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from experiments.report.tables import human_seconds
 
-_TICK = 0.5
-"""Seconds between two looks at the running tasks."""
-_MOST = 0.95
-"""Largest share of a running task that counts as done, however long it takes."""
+Item = TypeVar("Item")
 
 
-@dataclass(slots=True)
-class Task:
-    """A task. cost: seconds, about. then: called with its result, in the parent."""
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Tasks in worker processes; a bar in a terminal, and a line for each finished task."""
 
-    label: str
-    cost: float
-    then: Callable[[Any], None]
-    start: float | None = None
-
-
-@dataclass(slots=True)
-class Board:
-    """Progress on stderr: a bar in a terminal, and a line for each finished task.
-
-    total: cost of all tasks, those that are still to come included.
-    """
-
-    total: float
-    workers: int
+    pool: Executor
     shown: Progress
-    finished: float = 0.0
-    spent: float = 0.0
 
-    @property
-    def pace(self) -> float:
-        """Seconds for a second of cost: the mean of the finished tasks."""
-        return self.spent / self.finished if self.finished else 1.0
+    def each(
+        self,
+        call: Callable[..., Any],
+        calls: Iterable[tuple[Item, tuple[Any, ...]]],
+        label: Callable[[Item], str] = str,
+    ) -> Iterator[tuple[Item, Any]]:
+        """Yield every item with what a worker's call on its arguments returned, as they finish."""
+        with undisturbed():  # a task may start a worker
+            pending = {self.pool.submit(_timed, call, *given): item for item, given in calls}
+        for future in as_completed(pending):
+            item, (seconds, found) = pending[future], future.result()
+            self._finish(label(item), seconds, found)
+            yield item, found
 
-    def far(self, running: list[Task]) -> tuple[float, str]:
-        """Return the cost that is done, and the time left in words."""
-        now, done = time.monotonic(), self.finished
-        for task in running:
-            if task.start is not None:
-                done += min(_MOST * task.cost, (now - task.start) / self.pace)
-        left = (self.total - done) * self.pace / self.workers
-        return done, f"about {human_seconds(max(left, 0.0))} left"
-
-    def tick(self, running: list[Task]) -> None:
-        """Move the bar; the first tasks of the queue are those that run."""
-        for task in running[: self.workers]:
-            task.start = task.start or time.monotonic()
-        done, left = self.far(running)
-        names = ", ".join(task.label for task in running[: self.workers])
-        self.shown.update(self.shown.task_ids[0], completed=done, description=f"{left}  {names}")
-
-    def finish(self, task: Task, running: list[Task], found: object = None) -> None:
-        """Count a finished task, and print a line about it, with the accuracy that it found."""
-        now = time.monotonic()
-        seconds = now - (task.start or now)
-        self.finished, self.spent = self.finished + task.cost, self.spent + seconds
+    def _finish(self, label: str, seconds: float, found: object) -> None:
+        """Print a line about a finished task, with the accuracy that it found."""
+        self.shown.advance(self.shown.task_ids[0])
+        bar = self.shown.tasks[0]
         accuracy = getattr(found, "figures", {}).get("accuracy")
-        score = "" if accuracy is None else f"accuracy {100 * accuracy:.1f} %, "
-        done = f"{100 * self.finished / self.total:3.0f} %"
-        line = f"{done}  {task.label}: {score}{human_seconds(seconds)}"
-        if running or self.finished < self.total:
-            line += f"; {self.far(running)[1]}"
+        score = "" if accuracy is None else f"{100 * accuracy:.1f} %, "
+        line = f"{bar.completed:.0f}/{bar.total:.0f} {label}: {score}{human_seconds(seconds)}"
         self.shown.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-@dataclass(slots=True)
-class Tasks:
-    """Tasks in worker processes; what follows from a result runs in the parent."""
-
-    pool: Executor
-    board: Board
-    pending: dict[Future[Any], Task] = field(default_factory=dict)
-
-    @property
-    def full(self) -> bool:
-        """Whether every worker has work, and more is waiting."""
-        return len(self.pending) > self.board.workers
-
-    def submit(
-        self,
-        then: Callable[[Any], None],
-        label: str,
-        cost: float,
-        call: Callable[..., Any],
-        *given: Any,  # noqa: ANN401 - of the function
-    ) -> None:
-        """Call a function in a worker; `then` receives its result here."""
-        with undisturbed():  # a task may start a worker
-            self.pending[self.pool.submit(call, *given)] = Task(label, cost, then)
-
-    def drain(self) -> None:
-        """Wait until nothing is pending; what `then` submits is waited for as well."""
-        if self.board.shown.disable:
-            self.board.shown.console.print(f"  0 %  {self.board.far([])[1]}", highlight=False)
-        while self.pending:
-            done, _ = wait(self.pending, timeout=_TICK, return_when=FIRST_COMPLETED)
-            for future in [future for future in self.pending if future in done]:
-                task, found = self.pending.pop(future), future.result()
-                self.board.finish(task, list(self.pending.values()), found)
-                task.then(found)
-            self.board.tick(list(self.pending.values()))
+def _timed(call: Callable[..., Any], *given: Any) -> tuple[float, Any]:  # noqa: ANN401 - of the function
+    """Seconds of a call, and what it returned."""
+    start = time.monotonic()
+    found = call(*given)
+    return time.monotonic() - start, found
 
 
 @contextmanager
-def working(workers: int | None, total: float, console: Console | None = None) -> Iterator[Tasks]:
+def working(workers: int | None, total: int, console: Console | None = None) -> Iterator[Tasks]:
     """Start so many processes, one a core by default, and show progress.
 
-    total: cost of all tasks. Whatever ends the block early ends the workers at once.
+    total: number of tasks. Whatever ends the block early ends the workers at once.
     """
     count, console = workers or os.cpu_count() or 1, console or Console(stderr=True)
-    columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}", markup=False))
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    shown.add_task("", total=max(1.0, total))
+    shown.add_task("", total=total)
     context = multiprocessing.get_context("spawn")
     with shown, ProcessPoolExecutor(count, context, _start_worker) as pool:
         try:
-            yield Tasks(pool, Board(max(1.0, total), count, shown))
+            yield Tasks(pool, shown)
         except BaseException:
             _stop(pool)
             raise

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-_LIBRARIES = ("secure-fd", "torch", "numpy", "scipy")
-PRIVACY_LIBRARIES = ("cryptography", "opacus", "pycryptodome", "scikit-learn")
-"""What runs with masks, noise or attacks use besides."""
+_LIBRARIES = (
+    *("secure-fd", "torch", "numpy", "scipy", "scikit-learn"),
+    *("cryptography", "opacus", "pycryptodome"),
+)
+"""Libraries that figures come from."""
 
 ROOT = Path(__file__).parents[2]
 _CODE = ("secure_fd", "attacks", "experiments", "pyproject.toml")
@@ -68,9 +70,9 @@ def created_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def versions(*others: str) -> dict[str, str]:
-    """Of Python and of the libraries that figures come from; others: what these use besides."""
-    libraries = {name: _version(name) for name in (*_LIBRARIES, *others)}
+def versions() -> dict[str, str]:
+    """Versions of Python and of the libraries that figures come from."""
+    libraries = {name: _version(name) for name in _LIBRARIES}
     return {"python": platform.python_version(), **libraries}
 
 

@@ -246,12 +246,6 @@ class Cell:
         return f"{image_set(self.image_set).title}, {self.split}"
 
     @property
-    def steps(self) -> int:
-        """Of all rounds, those of every network counted; heads teach once, after all sums."""
-        lessons = 1 if self.method in HEADS else self.rounds
-        return self.clients * lessons * self.schedule.fedavg_steps
-
-    @property
     def line(self) -> str:
         """What stays the same from seed to seed, apart from the place."""
         parts = [self.method, self.labels, self.selector, self.variant, self.model, self.secure]

@@ -23,7 +23,7 @@ from attacks.membership.server_members import evenly
 from attacks.protocol.liars import LIAR, Lie, Lying, honest, lenient
 from experiments.core import rows
 from experiments.core.features import SPREAD
-from experiments.core.measures import ACCURACY, BYTES_UP, LAST_ROUND, diagnose, lost, measured
+from experiments.core.measures import ACCURACY, BYTES_UP, diagnose, lost, measured
 from experiments.core.own_data import own_federation
 from experiments.core.study import Point, Result
 from experiments.core.timed_sum import TimedSum
@@ -504,10 +504,10 @@ def run_private(data_dir: Path | None, cell: rows.Cell, parts: Mapping[Any, Any]
     start, made = time.process_time(), prepared(data_dir, cell, parts)
     runner, test = federation(cell, made), made.data.test
     accuracies = trained(runner, replace(cell, every=cell.rounds), test, test)[0]
-    claim, last = claimed(runner, made.data), diagnose(runner, made.data)
+    claim = claimed(runner, made.data)
     figures = {
         ACCURACY: _mean(accuracies),
-        **{LAST_ROUND.get(name, name): value for name, value in last.items()},
+        **diagnose(runner, made.data),
         BYTES_UP: _mean(runner.transcript.up),
     }
     notes: dict[str, object] = {

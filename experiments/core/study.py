@@ -38,7 +38,6 @@ from secure_fd.files import write_atomically
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from experiments.core.pool import Tasks
 
 SCHEMA = "secure-fd/study/1"
 CELL_SCHEMA = "secure-fd/cell/2"
@@ -156,10 +155,9 @@ class Study:
     cell, in a worker; given what it needs. needs: of a cell, what it shares with others, by
     hashable parts; prepare: makes a part, once a run, in a worker.
     shown: tables and sentences.
-    image_set: that must be on disk for a cell. cost: seconds of a cell, part_cost: of a part.
-    out: the folder of settings without one. report: writes further files of a finished run into
-    its folder. libraries: besides the common ones, those that figures come from. status: exit
-    status of a finished run. alone: a folder holds one run; otherwise runs share their cells.
+    image_set: that must be on disk for a cell. out: the folder of settings without one. report:
+    writes further files of a finished run into its folder. status: exit status of a finished run.
+    alone: a folder holds one run; otherwise runs share their cells.
     """
 
     name: str
@@ -173,11 +171,8 @@ class Study:
     prepare: Callable[[Path | None, Any], Any] = lambda *_: None
     figure: "Callable[[Results], Figure | None]" = lambda _: None
     image_set: Callable[[Any], str | None] = lambda cell: getattr(cell, "image_set", None)
-    cost: Callable[[Any], float] = lambda _: 60.0
-    part_cost: Callable[[Any], float] = lambda _: 10.0
     out: Callable[[Any], Path] = lambda settings: settings.out
     report: Callable[[Results, Path], None] = lambda _, __: None
-    libraries: tuple[str, ...] = ("scikit-learn",)
     status: Callable[[Results], int] = lambda _: 0
     alone: bool = False
     folder: str = "paper"
@@ -385,52 +380,6 @@ def run_one(job: Job, cell: Any, made: Mapping[Hashable, Any]) -> Result:
     return job.study().measure(job.data_dir, cell, made)
 
 
-@dataclass(slots=True)
-class Schedule:
-    """Cells on their way: a part is prepared once, a cell starts when its parts are made.
-
-    A part is dropped when no waiting cell needs it any more.
-    """
-
-    study: Study
-    job: Job
-    store: Store
-    tasks: "Tasks"
-    waiting: list[Any]
-    made: dict[Hashable, Any] = field(default_factory=dict)
-    asked: set[Hashable] = field(default_factory=set)
-
-    def advance(self) -> None:
-        """Submit what can start, until every worker has work."""
-        study, job = self.study, self.job
-        for cell in list(self.waiting):
-            if self.tasks.full:
-                break
-            needed = tuple(study.needs(cell))
-            for part in needed:
-                if part not in self.asked:
-                    self.asked.add(part)
-                    then = partial(self._ready, part)
-                    self.tasks.submit(
-                        then, str(part), study.part_cost(part), prepare_part, job, part
-                    )
-            if self.made.keys() >= set(needed):
-                self.waiting.remove(cell)
-                parts = {part: self.made[part] for part in needed}
-                cost = study.cost(cell)
-                self.tasks.submit(self._save, cell.label, cost, run_one, job, cell, parts)
-        still = {part for cell in self.waiting for part in study.needs(cell)}
-        self.made = {part: value for part, value in self.made.items() if part in still}
-
-    def _ready(self, part: Hashable, value: Any) -> None:
-        self.made[part] = value
-        self.advance()
-
-    def _save(self, result: Result) -> None:
-        self.store.save(result)
-        self.advance()
-
-
 def run_missing(
     study: Study,
     cells: Sequence[Any],
@@ -448,14 +397,16 @@ def run_missing(
     claim()
     if not waiting:
         return
-    parts = {part for cell in waiting for part in study.needs(cell)}
-    total = sum(map(study.cost, waiting)) + sum(map(study.part_cost, parts))
+    job = Job(study.module, provenance.code(), data_dir)
+    needed = {cell: tuple(study.needs(cell)) for cell in waiting}
+    parts = dict.fromkeys(part for of in needed.values() for part in of)
     from experiments.core.pool import working  # multiprocessing is slow to import
 
-    with working(workers, total) as tasks:
-        job = Job(study.module, provenance.code(), data_dir)
-        Schedule(study, job, store, tasks, waiting).advance()
-        tasks.drain()
+    with working(workers, len(parts) + len(waiting)) as tasks:
+        made = dict(tasks.each(prepare_part, [(part, (job, part)) for part in parts]))
+        calls = [(cell, (job, cell, {p: made[p] for p in of})) for cell, of in needed.items()]
+        for _, result in tasks.each(run_one, calls, lambda cell: str(cell.label)):
+            store.save(result)
 
 
 def _check_data(study: Study, cells: Sequence[Any], data_dir: Path | None) -> None:
@@ -597,7 +548,7 @@ def gathered(
         command=command(study.script, given),
         settings={name: value for name, value in chosen.items() if name not in _OWN},
         seeds=tuple(sorted({r.cell.seed for r in cells if hasattr(r.cell, "seed")})),
-        versions=provenance.versions(*study.libraries),
+        versions=provenance.versions(),
         machine=provenance.machine(),
         cpu_seconds=sum(result.seconds for result in cells),
         cells=cells,

@@ -268,7 +268,6 @@ STUDY = image_study(
     cells=cells,
     tables=tables,
     figure=figure,
-    cost=lambda cell: 1 + cell.steps / (10 if cell.method in ("dafkd", "feddf") else 100),
 )
 
 if __name__ == "__main__":

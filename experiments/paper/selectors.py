@@ -27,7 +27,6 @@ _ROWS = (
     *(("ratio", COUNTED), ("ratio", "")),
 )
 """Client selectors, and how their votes count; the default comes last."""
-_OVER_CLIENTS = AUROC_CLASS + OVER_CLIENTS
 
 
 def vary(cell: Cell) -> Iterator[Cell]:
@@ -67,7 +66,7 @@ def tables(results: Results) -> list[Table | str]:
     table = new_table(title, columns, left=2)
     for image_set, by_selector in _sets(results).items():
         for selector, found in by_selector.items():
-            shown = [measure(found, name) for name in (AUROC_CLASS, _OVER_CLIENTS)]
+            shown = [measure(found, name) for name in (AUROC_CLASS, OVER_CLIENTS)]
             known = known_percent(_known(found[0].cell))
             table.add_row(image_set, selector, *shown, percent(found), known)
     note = (
@@ -98,7 +97,7 @@ def _auroc(found: Sequence[Result]) -> Bar | None:
     having = [result.figures for result in found if AUROC_CLASS in result.figures]
     if not having:
         return None
-    return Bar(*(float(np.mean([f[n] for f in having])) for n in (AUROC_CLASS, _OVER_CLIENTS)))
+    return Bar(*(float(np.mean([f[n] for f in having])) for n in (AUROC_CLASS, OVER_CLIENTS)))
 
 
 def _accuracy(found: Sequence[Result]) -> Bar | None:

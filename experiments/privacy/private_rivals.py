@@ -185,8 +185,6 @@ STUDY = image_study(
     needs=lambda _: (),
     measure=later("experiments.privacy.rival_heads:measure"),
     tables=tables,
-    cost=lambda cell: 300 if ROWS[cell.row].method in ("networks", "fedavg") else 30,
-    libraries=("scikit-learn", "opacus"),
 )
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from attacks import load as load_attack
 from experiments.cli import in_range, one_of
 from experiments.compare.leakage import stored, tried
 from experiments.core.grid import later
-from experiments.core.provenance import PRIVACY_LIBRARIES
 from experiments.core.rows import working_folder
 from experiments.core.shared_options import SharedOptions
 from experiments.core.study import Result, Study, at_least, main
@@ -23,8 +22,6 @@ from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
 
 DATASETS = ("mnist5k", "mnist", "fashion_mnist")
 _SEEDS = 3
-_DEAR = {"figure8": 900, "figure8-published": 9000, "membership": 350, "extraction": 250}
-"""CPU seconds of a row, about: the longest scenes begin first, so workers end together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +123,7 @@ STUDY = Study(
     measure=measure,
     shown=later("experiments.suite.suite_page:tables"),
     image_set=lambda cell: cell.dataset,
-    cost=lambda cell: _DEAR.get(cell.scene, 100),
     report=later("experiments.suite.suite_page:write_report"),
-    libraries=PRIVACY_LIBRARIES,
 )
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from experiments.compare.comparison import (
 )
 from experiments.compare.leakage import AttackFigure
 from experiments.core import runs
-from experiments.core.measures import diagnose
+from experiments.core.measures import AUROC_CLASS, KEPT_LAST, RIGHT_LAST, diagnose
 from experiments.core.rows import SEEDED_NOISE, Attacks, RowSpec, Terms
 from experiments.core.runs import RowRun
 from experiments.core.study import Result
@@ -302,10 +302,10 @@ def test_held_out_records_are_dealt_once_each_to_clients_that_hold_the_class():
 def test_diagnostics_use_the_truth_only_to_judge(digits):
     made = run_all(federation(digits), rounds=1)
     found = diagnose(made, digits)
-    assert 0 < found["kept proxies"] < 1
+    assert 0 < found[KEPT_LAST] < 1
     assert found["single-contributor proxies"] == made.single_contributors
-    assert found["selector AUROC"] > 0.7
-    assert 0 <= found["right labels among kept"] <= 1
+    assert found[AUROC_CLASS] > 0.7
+    assert 0 <= found[RIGHT_LAST] <= 1
 
 
 def test_an_attack_of_ones_own_is_one_file(trained):

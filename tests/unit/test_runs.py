@@ -10,14 +10,12 @@ from experiments.core import runs
 from experiments.core.grid import default_cell
 from experiments.core.measures import (
     AUROC_CLASS,
-    AUROC_RIGHT,
     BOUND,
     DIVERGED,
     KEPT_ALL,
     RIGHT_ALL,
     TERMS,
     TEST_LOSS,
-    VALIDATION,
 )
 from experiments.core.rows import Cell, unlabelled
 from experiments.core.runs import Prepared, group_data, needs, prepare, run_cell, runner_of
@@ -74,11 +72,10 @@ def test_every_method_and_selector_runs_and_says_what_it_moved(made, cell):
     assert found.accuracy == np.mean(found.per_client) == found.curve[-1].accuracy
     assert [point.round for point in found.curve] == [1, 2]
     assert (found.curve[-1].up > found.curve[0].up) == (cell.method != "independent")
-    assert 0 <= found.figures[VALIDATION] <= 1
     voting = cell.method in ("fedmd", "feded", "ds-fl", "selective-fd")
     assert (KEPT_ALL in found.figures) == voting
     if cell.selector:
-        assert {AUROC_CLASS, AUROC_RIGHT} <= found.figures.keys()
+        assert AUROC_CLASS in found.figures
 
 
 def test_cells_of_a_group_start_from_the_same_networks_and_leave_them(made, usual):

@@ -129,24 +129,15 @@ def test_rates_part_the_warm_up_of_cells_where_there_is_one():
 
 
 class Here:
-    """Runs tasks at once, in this process."""
+    """Runs tasks in this process."""
 
     def __init__(self):
-        self.waiting = []
         self.begun = []
 
-    @property
-    def full(self):
-        return len(self.waiting) > 1
-
-    def submit(self, then, label, cost, call, *given):  # noqa: ARG002 - as `Tasks`
-        self.waiting.append((then, label, call, given))
-
-    def drain(self):
-        while self.waiting:
-            then, label, call, given = self.waiting.pop(0)
-            self.begun.append(label)
-            then(call(*given))
+    def each(self, call, calls, label=str):
+        for item, given in calls:
+            self.begun.append(label(item))
+            yield item, call(*given)
 
 
 def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(tmp_path, monkeypatch):
@@ -169,7 +160,6 @@ def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(tmp_path, m
     monkeypatch.setattr("experiments.core.pool.working", lambda *_: nullcontext(tasks))
     with pytest.raises(KeyboardInterrupt):
         run_missing(study, cells, Store(tmp_path, study), None, 1)
-    tasks.waiting.clear()
     store = Store(tmp_path, study)
     run_missing(study, cells, store, None, 1)
     assert (begun, prepared) == ([*cells, cells[2]], ["part", "part"])
@@ -230,7 +220,7 @@ def test_without_a_repository_the_version_is_that_of_the_package(tmp_path):
 
 
 def test_a_library_that_is_not_installed_stops_no_study():
-    assert provenance.versions("no-such-library")["no-such-library"] == "not installed"
+    assert provenance._version("no-such-library") == "not installed"
 
 
 def test_a_folder_resumes_with_the_same_code_only(tmp_path):
