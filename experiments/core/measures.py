@@ -4,7 +4,6 @@ Libraries are imported where a measure needs them: tables and command lines use 
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,8 +40,6 @@ BYTES_UP = "bytes up a client"
 """In all rounds."""
 DIVERGED = "diverged rounds"
 """Rounds in which a client's training left what can be shared, mean over clients."""
-RESNET_UP, RESNET_DOWN = "ResNet-18, bytes up a round", "ResNet-18, bytes down a round"
-"""Of FedAvg's cells on frozen features: what its real messages would weigh."""
 TERMS = {
     "empirical": "empirical risk",
     "numerical": "numerical constraint",
@@ -51,15 +48,13 @@ TERMS = {
     "misleading": "misleading knowledge",
     "ambiguous": "ambiguous knowledge",
 }
-"""Theorem 2's terms as they are added up, by the field of `Terms`: means over clients."""
+"""Theorem 2's terms as they are added up, by a short name: means over clients."""
 TEST_LOSS = "l1 test loss"
 BOUND = "sum"
 """Of all terms: as its distances are estimated from below, so is the bound."""
 TAUGHT = "proxies that teach"
 """As a share of all."""
 
-FEATURES = "_features"
-"""How the names of image sets end that clients see through a frozen network."""
 BoolArray = NDArray[np.bool_]
 
 
@@ -75,7 +70,7 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
     from secure_fd.methods.votes import VotingMethod
 
     if cell.method == "fedavg":
-        return {**of_messages(made.data), **of_divergence(runner)}
+        return of_divergence(runner)
     if isinstance(runner, FixedLabels):
         return of_bound(runner, made.data)
     if isinstance(runner.method, VotingMethod):
@@ -99,14 +94,6 @@ def of_divergence(runner: "Runner") -> dict[str, float]:
     return {DIVERGED: float(np.mean(counts))}
 
 
-def of_messages(data: "FederatedData") -> dict[str, float]:
-    """Bytes of FedAvg on ResNet-18, where clients train a head on frozen features."""
-    if not data.name.endswith(FEATURES):
-        return {}
-    up, down = _resnet_bytes(len(data.clients), data.n_classes)
-    return {RESNET_UP: float(up), RESNET_DOWN: float(down)}
-
-
 def lost(runner: "Runner") -> set[int]:
     """Clients whose networks ended outside the finite numbers: from then on they are silent."""
     from secure_fd.training.models import flatten
@@ -120,20 +107,6 @@ def of_lost(runner: "Runner") -> dict[str, float]:
     gone, missing = lost(runner), runner.transcript.missing
     rounds = len(gone) + sum(many for (client, _), many in missing.items() if client in gone)
     return {DIVERGED: rounds / len(runner.models)} if gone else {}
-
-
-@lru_cache(maxsize=1)
-def _resnet_bytes(clients: int, n_classes: int) -> tuple[int, int]:
-    """Of a client and round: packed up, as float32 down; nothing is trained."""
-    from secure_fd.data.vision import torchvision
-    from secure_fd.methods.fedavg import parameter_codec
-    from secure_fd.training.models import flatten
-    from secure_fd.votes.packing import LaneLayout
-
-    flat = flatten(torchvision().models.resnet18(num_classes=n_classes)).numpy()
-    codec = parameter_codec((1.0,) * clients)
-    layout = LaneLayout(clients, codec.levels, 0)
-    return layout.pack(codec.encode(0, flat)).nbytes, flat.nbytes
 
 
 # Distillation: labels and selectors.

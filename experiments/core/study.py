@@ -614,3 +614,11 @@ def over(
     ordered = sorted(found.items())
     means, deviations = zip(*(moments(results, value) for _, results in ordered), strict=True)
     return Line(tuple(x for x, _ in ordered), means, deviations, second)
+
+
+def curve(found: Sequence[Result], value: Callable[[Point], float] = lambda p: p.accuracy) -> Line:
+    """A line over the rounds of the points, which all seeds share."""
+    rounds = tuple(float(point.round) for point in found[0].curve)
+    table = np.array([[value(point) for point in result.curve] for result in found])
+    deviation = table.std(axis=0, ddof=1) if len(table) > 1 else np.zeros(len(rounds))
+    return Line(rounds, tuple(table.mean(axis=0)), tuple(deviation))

@@ -4,26 +4,29 @@ python experiments/paper/communication.py --quick
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from experiments.core.grid import PAPER_SETS, Grid, paper_study
-from experiments.core.measures import RESNET_DOWN, RESNET_UP
 from experiments.core.published import method_title
 from experiments.core.rows import Cell
-from experiments.core.study import Point, Result, Results, grouped, main, moments, percent
-from experiments.report.plots import Line, Lines, drawn
+from experiments.core.study import Point, Result, Results, curve, grouped, main, moments, percent
+from experiments.report.plots import Lines, drawn
 from experiments.report.tables import NONE, Table, human_bytes, new_table
 from secure_fd.data.image_sets import IMAGE_SETS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_NOTE = (
+    "Fig. 7 prints no numbers, the text says up to 900 times less (Shao, Wu and Zhang, arXiv, "
+    "2023); its proxies are PNG and its models RAR, ours are zlib and fixed point. Proxies, the "
+    "masks' set-up and FedAvg's first model are sent once: they are in all, not in a round. "
+    "Accuracies before the last round are those of 2,000 test images. On CIFAR-10 FedAvg trains a "
+    "small head on frozen features and sends that; the paper's sends a ResNet-18."
+)
 EVERY = 5
 """Rounds between two points."""
 PAPER_MODEL = "mlp-1024-1024"
@@ -43,8 +46,7 @@ def vary(cell: Cell) -> Iterator[Cell]:
 class Way:
     """One method on one image set, over seeds. up, down: bytes a client and round, on average.
 
-    resnet: whether they are ResNet-18's. total: bytes both ways to the end, with whatever is sent
-    once.
+    total: bytes both ways to the end, with those that are sent once.
     """
 
     name: str
@@ -52,18 +54,11 @@ class Way:
     up: float
     down: float
     total: float
-    resnet: bool = False
 
     @property
     def rate(self) -> float:
         """Bytes both ways, a client and round."""
         return self.up + self.down
-
-    def moved(self, point: Point) -> float:
-        """Bytes both ways until a point of the curve."""
-        if self.resnet:
-            return self.rate * point.round + self.down  # the first model is sent before round one
-        return point.up + point.down
 
     def until(self, rival: "Way") -> float | None:
         """Bytes until the first point at the rival's last accuracy of the seed: mean, or None."""
@@ -71,11 +66,16 @@ class Way:
         reached = []
         for result in self.found:
             wanted = last.get(result.cell.seed, math.inf)
-            enough = [self.moved(p) for p in result.curve if p.accuracy >= wanted]
+            enough = [moved(p) for p in result.curve if p.accuracy >= wanted]
             if not enough:
                 return None
             reached.append(enough[0])
         return sum(reached) / len(reached)
+
+
+def moved(point: Point) -> float:
+    """Bytes both ways until a point of the curve."""
+    return point.up + point.down
 
 
 def ways(results: Results) -> Mapping[str, list[Way]]:
@@ -88,14 +88,10 @@ def ways(results: Results) -> Mapping[str, list[Way]]:
 
 
 def _way(found: Sequence[Result]) -> Way:
-    cell, figures = found[0].cell, found[0].figures
+    cell = found[0].cell
     name = f"{method_title(cell.method)} {cell.labels}".strip() + (", masks" if cell.secure else "")
-    if RESNET_UP in figures:
-        up, down = figures[RESNET_UP], figures[RESNET_DOWN]
-        total = (up + down) * cell.rounds + down
-        return Way(f"{name}, ResNet-18", found, up, down, total, resnet=True)
     up, down = (moments(found, partial(_rate, way=way))[0] for way in ("up", "down"))
-    total = moments(found, lambda r: r.curve[-1].up + r.curve[-1].down)[0]
+    total = moments(found, lambda r: moved(r.curve[-1]))[0]
     return Way(name, found, up, down, total)
 
 
@@ -131,23 +127,7 @@ def tables(results: Results) -> list[Table | str]:
                 "not reached" if until is None else human_bytes(until),
             )
         made.append(table)
-    return [*made, *_notes(results)]
-
-
-def _notes(results: Results) -> Iterator[str]:
-    yield (
-        "Fig. 7 prints no numbers, the text says up to 900 times less (Shao, Wu and Zhang, arXiv, "
-        "2023); its proxies are PNG and its models RAR, ours are zlib and fixed point. Proxies, "
-        "the masks' set-up and FedAvg's first model are sent once: they are in all, not in a "
-        "round. Accuracies before the last round are those of 2,000 test images."
-    )
-    if any(RESNET_UP in result.figures for result in results.cells):
-        yield (
-            "CIFAR-10: FedAvg's bytes are those of an encoded ResNet-18, as in the paper; its "
-            "accuracy is that of FedAvg on frozen features, where only a small head is trained: "
-            "sending that head alone, it would move about a sixtieth of these bytes. The frozen "
-            "network's public weights are counted for neither side."
-        )
+    return [*made, _NOTE]
 
 
 def figure(results: Results) -> "Figure":
@@ -155,28 +135,20 @@ def figure(results: Results) -> "Figure":
     panels = []
     for image_set, found in ways(results).items():
         title = IMAGE_SETS[image_set].title
-        accuracy = {way.name: _curve(way, attrgetter("accuracy")) for way in found}
-        moved = {way.name: _curve(way, way.moved) for way in found}
+        accuracy = {way.name: curve(way.found) for way in found}
+        both_ways = {way.name: curve(way.found, moved) for way in found}
         panels += [
             Lines(f"{title}, strong", "round", "test accuracy", accuracy),
             Lines(
                 f"{title}, strong",
                 "round",
                 "bytes of a client, both ways",
-                moved,
+                both_ways,
                 share=False,
                 scales=("linear", "log"),
             ),
         ]
     return drawn(panels, columns=2)
-
-
-def _curve(way: Way, value: Callable[[Point], float]) -> Line:
-    """Over the rounds that all seeds have a point at."""
-    rounds = tuple(point.round for point in way.found[0].curve)
-    table = np.array([[value(point) for point in result.curve] for result in way.found])
-    deviation = table.std(axis=0, ddof=1) if len(table) > 1 else np.zeros(len(rounds))
-    return Line(tuple(map(float, rounds)), tuple(table.mean(axis=0)), tuple(deviation))
 
 
 STUDY = paper_study(

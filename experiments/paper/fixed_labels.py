@@ -68,82 +68,58 @@ class FixedLabels:
     ) -> None:
         if not 0 <= alpha <= 1:
             raise LocalError(f"alpha is a weight from 0 to 1, not {alpha}")
-        self.lesson = lesson
-        self.alpha = alpha
-        self.models = list(networks)
+        self.lesson, self.alpha = lesson, alpha
+        self.models = [network.to(default_device()) for network in networks]
         """Every client's own network."""
-        self._device = default_device()
-        self._steps = schedule.fedavg_steps
-        self._students = [
-            _Student(network, own.train, lesson, alpha, schedule.sgd, 1000 * seed + k)
-            for k, (network, own) in enumerate(zip(networks, clients, strict=True))
+        self._train = [client.train for client in clients]
+        self._schedule = schedule
+        self._optimisers = [
+            torch.optim.SGD(model.parameters(), lr=schedule.sgd.learning_rate)
+            for model in self.models
+        ]
+        self._draws = [
+            torch.Generator().manual_seed(1000 * seed + k) for k in range(len(self.models))
         ]
         self.transcript = Transcript(len(clients))
 
     def accuracies(self, test: Images) -> list[float]:
         """Every client's accuracy."""
-        held = test.to(self._device)
+        held = test.to(default_device())
         return [accuracy(model, held) for model in self.models]
 
     def rounds(self, count: int) -> Iterator[int]:
         """Run rounds."""
         for index in range(count):
-            for student in self._students:
-                for _ in range(self._steps):
-                    student.step()
+            for client in range(len(self.models)):
+                for _ in range(self._schedule.fedavg_steps):
+                    self._step(client)
             yield index
 
-
-class _Student:
-    def __init__(
-        self, network: nn.Module, train: Images, lesson: Lesson, alpha: float, sgd: SGD, seed: int
-    ) -> None:
-        self._model = network.to(default_device())
-        self._train = train
-        self._lesson = lesson
-        self._alpha = alpha
-        self._sgd = sgd
-        self._optimiser = torch.optim.SGD(self._model.parameters(), lr=sgd.learning_rate)
-        self._generator = torch.Generator().manual_seed(seed)
-
-    def step(self) -> None:
+    def _step(self, client: int) -> None:
         """One step on a batch of each kind; a weight of zero asks for no batch."""
-        self._optimiser.zero_grad(set_to_none=True)
-        local = self._draw(len(self._train), self._sgd.local_batch)
-        public = self._draw(len(self._lesson.pixels), self._sgd.distillation_batch)
+        self._optimisers[client].zero_grad(set_to_none=True)
+        train, lesson, sgd = self._train[client], self.lesson, self._schedule.sgd
+        local = self._draw(client, len(train), sgd.local_batch)
+        public = self._draw(client, len(lesson.pixels), sgd.distillation_batch)
         loss = torch.zeros((), device=default_device())
-        if self._alpha > 0:
-            own = self._train[local].to(default_device())
-            loss = self._alpha * self._loss(own.pixels, own.labels)
-        if self._alpha < 1:
-            taught = self._loss(self._lesson.pixels[public], self._lesson.targets[public])
-            loss = loss + (1 - self._alpha) * taught
+        if self.alpha > 0:
+            own = train[local]
+            loss = self.alpha * self._loss(client, own.pixels, own.labels)
+        if self.alpha < 1:
+            taught = self._loss(client, lesson.pixels[public], lesson.targets[public])
+            loss = loss + (1 - self.alpha) * taught
         loss.backward()  # type: ignore[no-untyped-call]
-        self._optimiser.step()
+        self._optimisers[client].step()
 
-    def _loss(self, pixels: Tensor, targets: Tensor) -> Tensor:
-        there = pixels.to(default_device()), targets.to(default_device())
-        return functional.cross_entropy(self._model(there[0]), there[1])
+    def _loss(self, client: int, pixels: Tensor, targets: Tensor) -> Tensor:
+        device = default_device()
+        return functional.cross_entropy(self.models[client](pixels.to(device)), targets.to(device))
 
-    def _draw(self, population: int, size: int) -> Tensor:
-        return torch.randint(population, (size,), generator=self._generator)
+    def _draw(self, client: int, population: int, size: int) -> Tensor:
+        return torch.randint(population, (size,), generator=self._draws[client])
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """The bound is their sum, with alpha and 1 - alpha already multiplied in."""
-
-    empirical: float
-    numerical: float
-    local_distance: float
-    proxy_distance: float
-    misleading: float
-    ambiguous: float
-
-    @property
-    def bound(self) -> float:
-        """The right-hand side; above 2 it says nothing, as no l1 distance is larger."""
-        return float(sum(getattr(self, term) for term in TERMS))
+# The terms of Theorem 2.
 
 
 def numerical(alpha: float, m_local: int, m_proxy: int, delta: float = DELTA) -> float:
@@ -202,32 +178,33 @@ def _halves(sample: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]
 
 
 def of_bound(run: FixedLabels, data: FederatedData) -> dict[str, float]:
-    """Every term, their sum and the loss that the sum bounds, all as l1 distances up to 2."""
+    """Every term, their sum and the loss that the sum bounds, all as l1 distances up to 2.
+
+    Above 2 the sum says nothing, as no l1 distance is larger.
+    """
     every = [_terms(run, data, k) for k in range(len(data.clients))]
-    found = {
-        name: float(np.mean([getattr(terms, term) for terms in every]))
-        for term, name in TERMS.items()
-    }
-    found[BOUND] = float(np.mean([terms.bound for terms in every]))
+    found = {name: float(np.mean([terms[term] for terms in every])) for term, name in TERMS.items()}
+    found[BOUND] = float(np.mean([sum(terms.values()) for terms in every]))
     found[TEST_LOSS] = 2 * (1 - float(np.mean(run.accuracies(data.test))))
     found[TAUGHT] = len(run.lesson.truth) / len(data.proxies)
     return found
 
 
-def _terms(run: FixedLabels, data: FederatedData, client: int) -> Terms:
+def _terms(run: FixedLabels, data: FederatedData, client: int) -> dict[str, float]:
+    """By the names in `TERMS`, with alpha and 1 - alpha already multiplied in."""
     alpha, lesson, train = run.alpha, run.lesson, data.clients[client].train
     taught = lesson.targets.double().numpy()
     misleading, ambiguous = knowledge_losses(taught, lesson.truth.numpy())
     name = architectures(data.name, client + 1)[client]
     apart = partial(_distance, data, architecture=name)
-    return Terms(
-        empirical=empirical_risk(run.models[client], train, lesson.pixels, taught, alpha),
-        numerical=numerical(alpha, len(train), len(lesson.truth)),
-        local_distance=alpha * apart(train.pixels),
-        proxy_distance=(1 - alpha) * apart(lesson.pixels),
-        misleading=(1 - alpha) * misleading,
-        ambiguous=(1 - alpha) * ambiguous,
-    )
+    return {
+        "empirical": empirical_risk(run.models[client], train, lesson.pixels, taught, alpha),
+        "numerical": numerical(alpha, len(train), len(lesson.truth)),
+        "local_distance": alpha * apart(train.pixels),
+        "proxy_distance": (1 - alpha) * apart(lesson.pixels),
+        "misleading": (1 - alpha) * misleading,
+        "ambiguous": (1 - alpha) * ambiguous,
+    }
 
 
 @freed_with_owner
