@@ -67,6 +67,7 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
     """Figures that runs of some methods alone have."""
     from experiments.core.rows import HEADS
     from experiments.paper.fixed_labels import FixedLabels, of_bound
+    from secure_fd.methods.pooled_heads import HeadClient
     from secure_fd.methods.votes import VotingMethod
 
     if cell.method == "fedavg":
@@ -77,8 +78,10 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
         truth = made.data.proxies.labels.numpy()
         return _labels(runner.transcript.distillation, truth) | _selectors(runner, made, truth)
     if cell.method in HEADS and cell.schedule.proxy_steps:
-        each = [client.role.accuracies(made.data.test) for client in runner.clients]
-        return {NETWORK: float(np.mean([one["network"] for one in each]))}
+        roles = [client.role for client in runner.clients]
+        heads = [role for role in roles if isinstance(role, HeadClient)]
+        each = [head.accuracies(made.data.test)["network"] for head in heads]
+        return {NETWORK: float(np.mean(each))}
     return {}
 
 

@@ -5,16 +5,14 @@ Names and numbers only: nothing here imports tensors. `experiments.core.runs` ma
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from experiments.core.codec import NEVER, UNLESS_EMPTY
 from secure_fd.data.image_sets import (
-    IMAGE_SETS,
     image_set,
-    own_shape,
 )
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
@@ -59,6 +57,8 @@ ALL_RECORDS = "all records"
 """Of Independent: every client holds the records of all, which no federation can have."""
 TRUE_LABELS = "true labels"
 """Of networks that are taught: the truth in the place of what a head or votes say."""
+_OUTSIDE = ("image_set", "split", "seed", "rounds", "schedule", "every")
+"""Fields of a cell that its line leaves out."""
 VARIANTS = ("", COUNTED, "counted votes of all classes", TRUE_LABELS)
 """What a study changes of a method; "" is the default."""
 HEADS = {"heads": 4, AFL: 1}
@@ -66,14 +66,6 @@ HEADS = {"heads": 4, AFL: 1}
 HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
 """Their schedule in the comparison, under noise too: a row has half a minute of CPU, and networks
 trained on their labels have a table of their own (`experiments.privacy.private_rivals`)."""
-_ALLOWED = {
-    "image_set": tuple(IMAGE_SETS),
-    "labels": ("", "soft", "hard"),
-    "selector": ("", "ratio", "kulsif", *BY_NETWORK),
-    "variant": (*VARIANTS, ALL_RECORDS),
-    "class_by": ("both", "network"),
-    "secure": ("", "masks", "he", "prio3"),
-}
 
 
 def unlabelled(method: str) -> bool:
@@ -142,6 +134,11 @@ class Privacy:
     def __post_init__(self) -> None:
         _check("unit", self.unit, ("label", "record", "client"))
 
+    def __str__(self) -> str:
+        """Names the unit and its epsilon."""
+        epsilon = "inf" if self.epsilon is None else f"{self.epsilon:g}"
+        return f"{self.unit} unit, epsilon {epsilon}"
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -202,25 +199,12 @@ class Cell:
     alpha: float | None = None
 
     def __post_init__(self) -> None:
-        for name, allowed in _ALLOWED.items():
-            if name != "image_set" or own_shape(self.image_set) is None:
-                _check(name, getattr(self, name), allowed)
         if ":" not in self.method:
             _check("method", self.method, (*METHODS, *PROXY_LABELS, FLEET))
         if (self.labels == "") != unlabelled(self.method):
             raise ConfigurationError("labels", self.labels, f"not with the method {self.method}")
-        if (self.selector == "") == (self.method in ("selective-fd", "selected-labels")):
-            raise ConfigurationError("selector", self.selector, "it goes with Selective-FD alone")
-        if (self.alpha is None) == (self.method in PROXY_LABELS):
-            raise ConfigurationError("alpha", self.alpha, "it goes with fixed proxy labels alone")
         if self.rounds < 1:
             raise ConfigurationError("rounds", self.rounds, "use 1 or more")
-        if self.variant == TRUE_LABELS and self.method != "heads":
-            raise ConfigurationError("variant", self.variant, "it goes with pooled heads alone")
-        if self.budget is not None and self.method != "selective-fd":
-            raise ConfigurationError("budget", self.budget, "it goes with Selective-FD alone")
-        if self.liar < 0 or (self.liar and self.method not in ("selective-fd", "fedmd")):
-            raise ConfigurationError("liar", self.liar, "use 0 or more, with methods of votes")
         if self.method != FLEET:
             classes = image_set(self.image_set).n_classes
             check_clients(parse_split(self.split), self.clients, classes)
@@ -247,20 +231,18 @@ class Cell:
 
     @property
     def line(self) -> str:
-        """What stays the same from seed to seed, apart from the place."""
-        parts = [self.method, self.labels, self.selector, self.variant, self.model, self.secure]
-        numbers = {"tau client": self.quantile, "tau server": self.server_threshold}
-        numbers |= {"alpha": self.alpha, "liar at bound x": self.liar or None}
-        numbers |= {"budget": self.budget, "min voters": self.min_voters}
-        parts += [f"{name} {value:g}" for name, value in numbers.items() if value is not None]
-        if self.privacy is not None:
-            epsilon = "inf" if self.privacy.epsilon is None else f"{self.privacy.epsilon:g}"
-            parts += [f"{self.privacy.unit} unit", f"epsilon {epsilon}"]
-        parts += [f"of {self.clients} clients"] if self.method == FLEET else []
+        """What stays the same from seed to seed, apart from the place and the schedule."""
+        usual = {f.name: f.default for f in fields(self) if f.name not in _OUTSIDE}
+        values = {name: getattr(self, name) for name in usual}
+        parts = [
+            str(value) if isinstance(value, str | Privacy) else f"{name} {value:g}"
+            for name, value in values.items()
+            if value != usual[name]
+        ]
         if self.method in HEADS:
             taught = self.schedule.proxy_steps > 0
             parts += [f"{self.rounds} sums", "networks" if taught else "head alone"]
-        return " ".join(part for part in parts if part)
+        return " ".join(parts)
 
     @property
     def label(self) -> str:
@@ -410,7 +392,7 @@ class Terms:
 
         >>> terms = Terms("digits", Split("iid"), 3, 2, Schedule(), epsilon=4.0)
         >>> terms.run(RowSpec("selective-fd", unit="label"), seed=0).line
-        'selective-fd hard ratio counted votes tau server 1 label unit epsilon 4'
+        'selective-fd hard ratio counted votes clients 3 server_threshold 1 label unit, epsilon 4'
         """
         ours, private = spec.kind == "selective-fd", spec.unit is not None and self.epsilon
         noisy = bool(private) and spec.unit in ("label", "client")

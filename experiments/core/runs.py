@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from attacks.core.run import SumNoise
@@ -30,8 +30,7 @@ from experiments.core.timed_sum import TimedSum
 from experiments.core.variants import AllClasses, NetworkNamesClasses, TaughtTruth, centralised
 from experiments.paper.fixed_labels import FixedLabels, Lesson
 from experiments.rivals.by_network import SelectiveByNetwork
-from secure_fd.cache import freed_with_owner
-from secure_fd.data.federated import ClientData, FederatedData, federate
+from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import IMAGE_SETS, image_set
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, parse_split
@@ -40,7 +39,6 @@ from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.base import Labels, Method
 from secure_fd.methods.dafkd import DaFKD, FedDF
 from secure_fd.methods.fedavg import AveragesParameters, FedAvg
-from secure_fd.methods.feded import FedED
 from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -57,7 +55,6 @@ from secure_fd.selection.selectors import (
     ClientSelector,
     KulsifSelector,
     ProxyRatioSelector,
-    Selection,
 )
 from secure_fd.simulation import build as simulation
 from secure_fd.simulation.build import RunConfig, RunParts
@@ -154,24 +151,6 @@ def needs(cell: rows.Cell) -> tuple[rows.Group, ...]:
     return () if rows.averages(cell.method) else (cell.group,)
 
 
-_PREPARED: dict[tuple[object, ...], Prepared] = {}
-
-
-def prepared(
-    data_dir: Path | None, cell: rows.Cell, made: Mapping[rows.Group, tuple[Float32Array, ...]]
-) -> Prepared:
-    """The data of a cell and its warm networks.
-
-    Cells of a group get one object, one after the other: what is fitted to it is kept with it.
-    """
-    key = data_dir, cell.group, *made
-    if key not in _PREPARED:
-        _PREPARED.clear()
-        warm = next(iter(made.values()), ())
-        _PREPARED[key] = Prepared(group_data(data_dir, cell.group), warm)
-    return _PREPARED[key]
-
-
 def warmed_up(
     data: FederatedData, group: rows.Group, *, one_by_one: bool = False
 ) -> tuple[Float32Array, ...]:
@@ -244,6 +223,7 @@ def parts_of(cell: rows.Cell, data: FederatedData, random: Random = os.urandom) 
         noisy = {"unit": terms.unit, "epsilon": terms.epsilon, "delta": terms.delta}
     config = RunConfig(
         "heads" if cell.method == "heads" and noisy else method_of(cell, data),
+        labels=cast(Labels, cell.labels or "hard"),
         secure=cast(simulation.Secure, cell.secure or None),
         recipe=Recipe(cell.rounds, cell.schedule),
         seed=cell.seed,
@@ -255,7 +235,7 @@ def parts_of(cell: rows.Cell, data: FederatedData, random: Random = os.urandom) 
     return replace(parts, protection=client_unit(cell, terms, random))
 
 
-def method_of(cell: rows.Cell, data: FederatedData) -> Method:
+def method_of(cell: rows.Cell, data: FederatedData) -> str | Method:
     """What the clients of a cell share, and what its server does, without a privacy unit."""
     if cell.method == "fedavg":
         return FedAvg(random=noise_of(cell))
@@ -263,10 +243,10 @@ def method_of(cell: rows.Cell, data: FederatedData) -> Method:
         return dafkd(cell)
     if cell.method == "heads":
         return heads(cell, data)
-    if cell.method == "feded":
-        return feded(cell, data)
     if cell.method == "selective-fd":
         return by_network(cell) if cell.selector in rows.BY_NETWORK else selective(cell)
+    if cell.method == "feded":  # its central network follows from the recipe
+        return cell.method
     kind: Any = rows.method_class(cell.method)
     made: Method = kind(cell.labels) if cell.labels else kind()
     return made
@@ -293,13 +273,6 @@ def heads(cell: rows.Cell, data: FederatedData) -> PooledHeads:
         truth = one_hot(data.proxies.labels.numpy(), data.n_classes)
         return TaughtTruth(residual, truth=truth)
     return PooledHeads(residual)
-
-
-def feded(cell: rows.Cell, data: FederatedData) -> FedED:
-    """The central network is that of the first client, and learns as long as a client does."""
-    name = simulation.architectures(data.name, 1)[0]
-    model = models.build(name, data.n_classes, cell.seed)
-    return FedED(cast(Labels, cell.labels), model, cell.schedule.warmup_steps, cell.seed)
 
 
 def by_network(cell: rows.Cell) -> SelectiveByNetwork:
@@ -329,23 +302,8 @@ def selective(cell: rows.Cell) -> SelectiveFD:
 def selector_of(cell: rows.Cell) -> ClientSelector:
     """The paper's, or the density ratio to the proxies, at the cell's tau_client if it has one."""
     if cell.selector == "kulsif":
-        return _Kulsif() if cell.quantile is None else _Kulsif(cell.quantile)
+        return KulsifSelector() if cell.quantile is None else KulsifSelector(cell.quantile)
     return ProxyRatioSelector(cell.quantile)
-
-
-class _Kulsif(KulsifSelector):
-    """Fitted once a process for every client: the cells of a group share the selections."""
-
-    __slots__ = ()
-
-    def select(self, client: ClientData, proxies: Tensor) -> Selection:
-        """The selection among the proxies."""
-        return _selection(client, proxies, self)
-
-
-@freed_with_owner
-def _selection(client: ClientData, proxies: Tensor, selector: KulsifSelector) -> Selection:
-    return KulsifSelector.select(selector, client, proxies)
 
 
 def sum_of(cell: rows.Cell, data: FederatedData) -> SecureSum:
@@ -448,20 +406,17 @@ def fixed_labels(cell: rows.Cell, made: Prepared) -> FixedLabels:
 
 
 def _lesson(cell: rows.Cell, made: Prepared) -> Lesson:
-    """Proxies with their true labels, or those that the selection mechanism keeps and labels."""
+    """Proxies with their true labels, or those that the selection mechanism keeps and labels.
+
+    That is one round about all proxies in which nobody learns.
+    """
     proxies = made.data.proxies
     if cell.method == "true-labels":
         targets = functional.one_hot(proxies.labels, made.data.n_classes).float()
         return Lesson(proxies.pixels, targets, proxies.labels)
-    return _selected(made, replace(cell, method="selective-fd", labels="soft", alpha=None))
-
-
-@freed_with_owner
-def _selected(made: Prepared, cell: rows.Cell) -> Lesson:
-    """One round about all proxies, in which nobody learns: the ensemble is the labelling."""
-    proxies = made.data.proxies
     once = replace(cell.schedule, local_steps=0, proxy_steps=0, proxies_per_round=len(proxies))
-    run = federation(replace(cell, schedule=once), made)
+    voting = replace(cell, method="selective-fd", labels="soft", alpha=None, schedule=once)
+    run = federation(voting, made)
     run.fit(1)
     ensemble = run.transcript.distillation[-1].result
     kept = torch.from_numpy(ensemble.indices[ensemble.kept])
@@ -484,37 +439,30 @@ def runner_of(cell: rows.Cell, made: Prepared) -> Runner:
 
 
 def run_cell(data_dir: Path | None, cell: rows.Cell, parts: Mapping[Any, Any]) -> Result:
-    """Train, test and measure one cell."""
-    start, made = time.process_time(), prepared(data_dir, cell, parts)
+    """Train, test and measure one cell, and say what it promises.
+
+    Under a privacy unit sums are in clear unless the cell says otherwise: masks change no bit.
+    """
+    start = time.process_time()
+    made = Prepared(group_data(data_dir, cell.group), next(iter(parts.values()), ()))
     runner, test = runner_of(cell, made), made.data.test
 
     def on_round() -> None:
         del runner.transcript.parameters[:-1]  # a large model every round fills the memory
 
     accuracies, points = trained(runner, cell, spread(test, _MOST_TESTED), test, on_round)
-    figures = {ACCURACY: points[-1].accuracy, **measured(cell, runner, made)}
-    return Result(cell, figures, time.process_time() - start, accuracies, points)
-
-
-def run_private(data_dir: Path | None, cell: rows.Cell, parts: Mapping[Any, Any]) -> Result:
-    """Train and test one cell, and say what it promises.
-
-    Sums are in clear: masks change no bit of them.
-    """
-    start, made = time.process_time(), prepared(data_dir, cell, parts)
-    runner, test = federation(cell, made), made.data.test
-    accuracies = trained(runner, replace(cell, every=cell.rounds), test, test)[0]
-    claim = claimed(runner, made.data)
     figures = {
-        ACCURACY: _mean(accuracies),
-        **diagnose(runner, made.data),
-        BYTES_UP: _mean(runner.transcript.up),
+        ACCURACY: points[-1].accuracy,
+        BYTES_UP: points[-1].up,
+        **measured(cell, runner, made),
     }
-    notes: dict[str, object] = {
-        "guarantee": promised(runner, claim, seeded=seeds_noise(cell)),
-        "privacy": None if claim is None else claim.to_json(),
-    }
-    return Result(cell, figures, time.process_time() - start, accuracies, notes=notes)
+    notes: dict[str, object] = {}
+    if isinstance(runner, Federation):
+        claim = claimed(runner, made.data)
+        notes["guarantee"] = promised(runner, claim, seeded=seeds_noise(cell))
+        notes["privacy"] = None if claim is None else claim.to_json()
+    seconds = time.process_time() - start
+    return Result(cell, figures, seconds, accuracies, points, notes=notes)
 
 
 def trained(

@@ -125,7 +125,7 @@ def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Resul
     if cell.method == FLEET:
         found: Result = later("experiments.rivals.fleet:measure")(data_dir, cell)
     else:
-        found = later("experiments.core.runs:run_private")(data_dir, cell, made)
+        found = later("experiments.core.runs:run_cell")(data_dir, cell, made)
     return found
 
 

@@ -203,13 +203,15 @@ def measure(data_dir: Path | None, cell: Cell) -> Result:
     }
     if kept.any():
         figures[RIGHT_ONCE] = float(right[kept].mean())
-    claim, sentence = None, "No differential privacy: no noise is added."
+    notes: dict[str, object] = {
+        "guarantee": "No differential privacy: no noise is added.",
+        "privacy": None,
+    }
     if unit is not None:  # sums are simulated in clear, where no claim holds
         figures["epsilon under masks"] = price(plan, delta)
         claim = unit.guarantee()
-        sentence = claim.sentence()
-    privacy = None if claim is None else claim.to_json()
-    notes: dict[str, object] = {"guarantee": sentence, "privacy": privacy}
+        if claim is not None:
+            notes = {"guarantee": claim.sentence(), "privacy": claim.to_json()}
     return Result(cell, figures, time.process_time() - start, (found,), notes=notes)
 
 

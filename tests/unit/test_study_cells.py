@@ -65,13 +65,7 @@ def test_the_command_line_narrows_a_study():
     [
         {"method": "fedmd"},  # without labels
         {"labels": "soft"},  # independent learning shares none
-        {"selector": "ratio"},
-        {"method": "selective-fd", "labels": "hard"},  # without a selector
-        {"alpha": 0.5},
-        {"method": "true-labels"},  # without alpha
         {"method": "gossip"},
-        {"variant": "better"},
-        {"variant": "true labels"},  # without heads
         {"image_set": "imagenet"},
         {"rounds": 0},
         {"clients": 11},
