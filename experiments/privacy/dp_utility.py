@@ -1,4 +1,4 @@
-"""Accuracy against epsilon for the label and the client unit: two tables, one plot.
+"""Accuracy against epsilon for the label and the client unit: a table and a plot.
 
 python experiments/privacy/dp_utility.py --image-sets mnist5k
 """
@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.core import study
 from experiments.core.grid import image_study, later, paper_recipe
-from experiments.core.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
 from experiments.core.pivots import pivot
 from experiments.core.rows import FLEET, Cell, Privacy
 from experiments.core.shared_options import StudyOptions
 from experiments.core.study import Result, Results, grouped, percent
 from experiments.report.plots import Lines, drawn
-from experiments.report.tables import Table, human_bytes, new_table
+from experiments.report.tables import Table
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
 from secure_fd.training.recipes import Schedule
@@ -129,33 +128,16 @@ def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Resul
     return found
 
 
-# Tables and figure.
-
-_FLEET_COLUMNS = {
-    "released proxies": ("proxies", "{:,.0f}"),
-    KEPT_ONCE: ("kept", "{:.2f}"),
-    RIGHT_ONCE: ("right", "{:.3f}"),
-    "right labels without noise": ("right without noise", "{:.3f}"),
-    "deviation of the noise, votes": ("noise", "{:.1f}"),
-}
-_PLAIN = "no protection"
-
-
-def _line(cell: Cell) -> tuple[str, str]:
-    return cell.place, _unit(cell)
+# Table and figure.
 
 
 def _unit(cell: Cell) -> str:
     """Return what stays the same while epsilon and the seed change."""
     if cell.privacy is None:
-        return _PLAIN
+        return "no protection"
     if cell.method == FLEET:
-        return f"client unit, {_clients(cell)}"
+        return f"client unit, {cell.clients:,} clients"
     return f"{cell.privacy.unit} unit"
-
-
-def _clients(cell: Cell) -> str:
-    return f"{cell.clients:,} clients"
 
 
 def _order(cell: Cell) -> float:
@@ -169,32 +151,16 @@ def _text(cell: Cell) -> str:
 
 
 def tables(results: Results) -> list[Table | str]:
-    """Return accuracy by unit and epsilon; of fleets also what their figures rest on."""
+    """Return accuracy by unit and epsilon."""
     accuracies = pivot(
         "Test accuracy after the last round, %: mean ± deviation over seeds",
         ("image set, split", "unit"),
         results.cells,
-        _line,
+        lambda cell: (cell.place, _unit(cell)),
         lambda cell: (_order(cell), f"ε = {_text(cell)}"),
         percent,
     )
-    fleets = grouped((r for r in results.cells if r.cell.method == FLEET), _line).values()
-    ordered = [result for of in fleets for result in sorted(of, key=lambda r: _order(r.cell))]
-    return [accuracies, *([_fleet_table(ordered)] if ordered else [])]
-
-
-def _fleet_table(fleets: Sequence[Result]) -> Table:
-    first = ("image set, split", "clients", "ε", "accuracy, %")
-    headings = (heading for heading, _ in _FLEET_COLUMNS.values())
-    title = "Fleets: right labels, and noise in votes; means over seeds"
-    table = new_table(title, (*first, *headings, "up, a client"), left=4)
-    rows = grouped(fleets, lambda cell: (cell.place, _clients(cell), _text(cell)))
-    for (place, clients, epsilon), of in rows.items():
-        forms = [(name, form) for name, (_, form) in _FLEET_COLUMNS.items()]
-        figures = [study.measure(of, name, form.format) for name, form in forms]
-        sent, short = study.measure(of, BYTES_UP, human_bytes), clients.replace(" clients", "")
-        table.add_row(place, short, epsilon, percent(of), *figures, sent)
-    return table
+    return [accuracies]
 
 
 def figure(results: Results) -> "Figure | None":

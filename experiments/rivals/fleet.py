@@ -47,8 +47,6 @@ CORRUPT = 0.1
 """Share of the clients that give no noise of their own."""
 LEAST_A_CLASS = 10
 """Proxies of a class below which no network learns, however right the labels are."""
-RELEASED, DEVIATION = "released proxies", "deviation of the noise, votes"
-RIGHT_IN_CLEAR = "right labels without noise"
 _MARGINS = 4
 """Deviations of noise that fit between a right class's votes and none."""
 _RIDGE_RECORDS = 20
@@ -184,7 +182,6 @@ def measure(data_dir: Path | None, cell: Cell) -> Result:
     order = np.random.default_rng([cell.seed, cell.clients, 1]).permutation(cell.clients)
     present = np.sort(order[plan.absent :])  # as many are missing as the noise provides for
     labels, kept = released_sums(votes, plan, unit, present)
-    clear, _ = released_sums(votes, plan.with_noise(0.0), None, present)
     asked = indices[: plan.proxies]
     student, truth = models.build(models.SHARED, data.n_classes, cell.seed), data.proxies.labels
     if kept.any():
@@ -195,11 +192,8 @@ def measure(data_dir: Path | None, cell: Cell) -> Result:
     layout = LaneLayout(plan.clients, plan.scale, room_of(unit))
     figures = {
         ACCURACY: found,
-        RELEASED: float(plan.proxies),
         KEPT_ONCE: float(kept.mean()),
-        DEVIATION: math.sqrt(plan.sum_variance) / plan.scale,
         BYTES_UP: 8.0 * layout.words(plan.proxies * plan.classes),
-        RIGHT_IN_CLEAR: float((clear == truth.numpy()[asked]).mean()),
     }
     if kept.any():
         figures[RIGHT_ONCE] = float(right[kept].mean())

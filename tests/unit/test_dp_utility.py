@@ -9,7 +9,6 @@ from experiments.core.measures import BYTES_UP, KEPT_ONCE, RIGHT_ONCE
 from experiments.core.rows import FLEET, Cell, Privacy
 from experiments.core.study import Result
 from experiments.privacy.dp_utility import STUDY, measure, needs
-from experiments.rivals.fleet import DEVIATION, RIGHT_IN_CLEAR
 from secure_fd.errors import LocalError
 from secure_fd.training.recipes import Schedule
 
@@ -73,12 +72,9 @@ def test_a_fleet_pays_for_noise_and_says_what_it_released():
     assert 3.9 < noisy.figures["epsilon under masks"] <= 4.0
     assert "epsilon under masks" not in clean.figures
     # Votes of 300 clients under noise of more than ten: labels must suffer, or there was none.
-    assert noisy.figures[DEVIATION] > 10
-    assert clean.figures[DEVIATION] == 0
     lost = noisy.figures[KEPT_ONCE] * noisy.figures.get(RIGHT_ONCE, 0.0)
     assert lost < 0.9 * clean.figures[RIGHT_ONCE] * clean.figures[KEPT_ONCE]
-    whole = clean.figures[RIGHT_IN_CLEAR]
-    assert whole > 0.6  # ten classes: chance is 0.1
+    assert clean.figures[RIGHT_ONCE] > 0.6  # ten classes: chance is 0.1
     assert clean.figures[BYTES_UP] == 8 * -(-1200 // (64 // 9))
 
 
