@@ -4,7 +4,7 @@ Baselines take plain SGD at .1, constant, on images as they are. The difference 
 therefore one of method and schedule together; an ablation gives Selective-FD the baselines'.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 from experiments.core import study
 from experiments.core.rows import BY_NETWORK, FIRST_SEED, Cell
 from experiments.core.shared_options import TableOptions
-from experiments.report.tables import Table
 from secure_fd.data.image_sets import IMAGE_SETS, image_set
 from secure_fd.data.partition import parse_split
 from secure_fd.errors import ConfigurationError
@@ -88,24 +87,15 @@ def _classes_held(split: str, n_classes: int) -> float:
     return {"strong": 1, HOSPITALS: 1, "weak": 2}.get(chosen.kind, n_classes)
 
 
-def baseline_rounds(image_set: str) -> int:
-    """Rounds of the baselines, the same in every split."""
-    return _BASELINE_ROUNDS.get(image_set, _OTHER_ROUNDS)
-
-
 def baselines(image_set: str, split: str) -> Schedule:
     """The paper's steps and rate: 200 of warm-up, then 1 local and 10 proxy steps a round (IID 5
     and 6). Batches of 128 and memory are those of Selective-FD here, and proxies a round those of
     its non-IID splits.
     """
     steps = paper_recipe(image_set, split).schedule
+    proxies = our_recipe(image_set, "strong").schedule.proxies_per_round
     sgd = replace(steps.sgd, distillation_batch=_BATCH)
-    return replace(steps, proxies_per_round=_proxies_per_round(image_set), sgd=sgd)
-
-
-def _proxies_per_round(image_set: str) -> int:
-    """Where clients hold some classes each."""
-    return our_recipe(image_set, "strong").schedule.proxies_per_round
+    return replace(steps, proxies_per_round=proxies, sgd=sgd)
 
 
 # Cells.
@@ -152,7 +142,8 @@ def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
         return replace(cell, schedule=replace(steps, warmup_steps=_QUICK_STEPS))
     if cell.every:  # bytes are compared over all rounds
         return replace(cell, schedule=steps)
-    return replace(cell, schedule=steps, rounds=rounds or baseline_rounds(cell.image_set))
+    usual = _BASELINE_ROUNDS.get(cell.image_set, _OTHER_ROUNDS)
+    return replace(cell, schedule=steps, rounds=rounds or usual)
 
 
 def _as_published(cell: Cell, rounds: int) -> Cell:
@@ -241,42 +232,16 @@ def later(home: str) -> Callable[..., Any]:
     return call
 
 
-def image_study(
-    name: str,
-    about: str,
-    cells: Callable[[Any], Sequence[Any]],
-    tables: Callable[[study.Results], Sequence[Table | str]],
-    *,
-    settings: type = Settings,
-    **others: Any,  # noqa: ANN401 - fields of `Study`
-) -> study.Study:
-    """A study over image sets; others: fields of `Study` that differ from a trained cell's.
-
-    cells: that a command line asks for; tables, with the seeds below them, show its results.
-    """
-    fields: dict[str, Any] = {
-        "cell": Cell,
-        "needs": later("experiments.core.runs:needs"),
-        "prepare": later("experiments.core.runs:prepare"),
-        "measure": later("experiments.core.runs:run_cell"),
-        "out": lambda chosen: chosen.out or Path(f"runs/{name}{'-quick' * chosen.quick}"),
-    }
-    return study.Study(
-        name=name,
-        about=f"{about} {settings.__doc__}",
-        settings=settings,
-        cells=cells,
-        shown=lambda found: [*tables(found), f"Seeds of all cells: {study.seeds_of(found.cells)}."],
-        **(fields | others),
-    )
+_NEEDS, _PREPARE = later("experiments.core.runs:needs"), later("experiments.core.runs:prepare")
+_MEASURE = later("experiments.core.runs:run_cell")
 
 
-def paper_study(name: str, about: str, grid: Grid, **others: Any) -> study.Study:  # noqa: ANN401 - fields of `Study`
-    """A study of the paper's: grid says its cells. The studies share a folder."""
-    return image_study(
-        name,
-        about,
-        grid.cells,
-        out=lambda chosen: chosen.out or Path(f"runs/papers{'-quick' * chosen.quick}"),
-        **others,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageStudy(study.Study):
+    """A study whose cells are runs of a federation."""
+
+    settings: type = Settings
+    cell: type = Cell
+    needs: Callable[[Any], Sequence[Hashable]] = _NEEDS
+    prepare: Callable[[Path | None, Any], Any] = _PREPARE
+    measure: Callable[[Path | None, Any, Mapping[Any, Any]], study.Result] = _MEASURE

@@ -144,7 +144,7 @@ class Results:
             raise ConfigurationError("cells", len(names), "use one or more, each once")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """One table or figure.
 
@@ -155,9 +155,10 @@ class Study:
     cell, in a worker; given what it needs. needs: of a cell, what it shares with others, by
     hashable parts; prepare: makes a part, once a run, in a worker.
     shown: tables and sentences.
-    image_set: that must be on disk for a cell. out: the folder of settings without one. report:
-    writes further files of a finished run into its folder. status: exit status of a finished run.
-    alone: a folder holds one run; otherwise runs share their cells.
+    image_set: that must be on disk for a cell. out: folder of a run, by default `runs/NAME`. home:
+    that NAME, by default the study's; studies with one share their cells. report: writes further
+    files of a finished run into its folder. status: exit status of a finished run. alone: a folder
+    holds one run; otherwise runs share their cells.
     """
 
     name: str
@@ -171,11 +172,19 @@ class Study:
     prepare: Callable[[Path | None, Any], Any] = lambda *_: None
     figure: "Callable[[Results], Figure | None]" = lambda _: None
     image_set: Callable[[Any], str | None] = lambda cell: getattr(cell, "image_set", None)
-    out: Callable[[Any], Path] = lambda settings: settings.out
+    out: Callable[[Any], Path] | None = None
+    home: str = ""
     report: Callable[[Results, Path], None] = lambda _, __: None
     status: Callable[[Results], int] = lambda _: 0
     alone: bool = False
     folder: str = "paper"
+
+    def folder_of(self, settings: Any) -> Path:
+        """Return the folder of a run with these settings."""
+        if self.out is not None:
+            return self.out(settings)
+        quick = "-quick" if getattr(settings, "quick", False) else ""
+        return settings.out or Path(f"runs/{self.home or self.name}{quick}")
 
     @property
     def script(self) -> str:
@@ -451,7 +460,7 @@ def run(study: Study, settings: Any, given: Sequence[str]) -> int:
     """
     at_least(1, workers=settings.workers)
     cells = study.cells(settings)
-    data_dir, out = _data_dir(settings), study.out(settings)
+    data_dir, out = _data_dir(settings), study.folder_of(settings)
     check_out(out)
     own = written(settings, _PLACES)
     code = provenance.code()
@@ -594,6 +603,13 @@ def seeds_of(found: Iterable[Result]) -> str:
     if len(chosen) > 2 and chosen[-1] - chosen[0] == len(chosen) - 1:
         return f"{chosen[0]} to {chosen[-1]}"
     return ", ".join(map(str, chosen))
+
+
+def with_seeds(
+    tables: Callable[[Results], Sequence[Table | str]],
+) -> Callable[[Results], Sequence[Table | str]]:
+    """Add the seeds below the tables of a study."""
+    return lambda results: [*tables(results), f"Seeds of all cells: {seeds_of(results.cells)}."]
 
 
 def measure(

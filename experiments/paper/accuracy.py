@@ -11,10 +11,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from experiments.core import published
-from experiments.core.grid import HOSPITALS, PAPER_SETS, PUBLISHED, Grid, paper_study
+from experiments.core.grid import HOSPITALS, PAPER_SETS, PUBLISHED, Grid, ImageStudy
 from experiments.core.published import GAINS_FIG_4, known_percent, method_title, selector_title
 from experiments.core.rows import Cell, unlabelled
-from experiments.core.study import Result, Results, grouped, main, moments, percent, seeds_of
+from experiments.core.study import (
+    Result,
+    Results,
+    grouped,
+    main,
+    moments,
+    percent,
+    seeds_of,
+    with_seeds,
+)
 from experiments.report import plots
 from experiments.report.plots import Bar
 from experiments.report.tables import NONE, Table, new_table
@@ -142,18 +151,19 @@ def figure(results: Results) -> "Figure":
     return plots.drawn([bars(at.place, lines) for at, lines in panels(results).items()], columns=2)
 
 
-STUDY = paper_study(
+STUDY = ImageStudy(
+    home="papers",
     name="accuracy",
     about="Test accuracy of every method: Tables 1 and 2, the IID table, and Fig. 4.",
-    grid=Grid(
+    cells=Grid(
         image_sets=(*PAPER_SETS, "chest_xray"),
         splits=("strong", "weak", "iid", HOSPITALS),
         methods=METHODS,
         vary=vary,
         repeated=("strong",),
         on_request=(PUBLISHED,),
-    ),
-    tables=tables,
+    ).cells,
+    shown=with_seeds(tables),
     figure=figure,
 )
 

@@ -8,10 +8,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from experiments.core.grid import Grid, paper_study
+from experiments.core.grid import Grid, ImageStudy
 from experiments.core.measures import BOUND, TAUGHT, TERMS, TEST_LOSS
 from experiments.core.rows import PROXY_LABELS, Cell
-from experiments.core.study import Result, Results, grouped, main, measure, over, percent
+from experiments.core.study import (
+    Result,
+    Results,
+    grouped,
+    main,
+    measure,
+    over,
+    percent,
+    with_seeds,
+)
 from experiments.report.plots import Lines, drawn
 from experiments.report.tables import Table, new_table
 
@@ -85,11 +94,12 @@ def _figure(result: Result, name: str) -> float:
     return result.figures[name]
 
 
-STUDY = paper_study(
+STUDY = ImageStudy(
+    home="papers",
     name="alpha",
     about="Error against the weight of the local loss, as in Fig. 10, with Theorem 2's terms.",
-    grid=Grid(("mnist",), ("weak",), PROXY_LABELS, vary, rounds=20),
-    tables=tables,
+    cells=Grid(("mnist",), ("weak",), PROXY_LABELS, vary, rounds=20).cells,
+    shown=with_seeds(tables),
     figure=figure,
 )
 

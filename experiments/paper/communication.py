@@ -9,10 +9,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from experiments.core.grid import PAPER_SETS, Grid, paper_study
+from experiments.core.grid import PAPER_SETS, Grid, ImageStudy
 from experiments.core.published import method_title
 from experiments.core.rows import Cell
-from experiments.core.study import Point, Result, Results, curve, grouped, main, moments, percent
+from experiments.core.study import (
+    Point,
+    Result,
+    Results,
+    curve,
+    grouped,
+    main,
+    moments,
+    percent,
+    with_seeds,
+)
 from experiments.report.plots import Lines, drawn
 from experiments.report.tables import NONE, Table, human_bytes, new_table
 from secure_fd.data.image_sets import IMAGE_SETS
@@ -151,11 +161,12 @@ def figure(results: Results) -> "Figure":
     return drawn(panels, columns=2)
 
 
-STUDY = paper_study(
+STUDY = ImageStudy(
+    home="papers",
     name="communication",
     about="Accuracy and bytes against rounds, beside FedAvg, as in Fig. 7.",
-    grid=Grid(PAPER_SETS, ("strong",), ("selective-fd", "fedavg"), vary),
-    tables=tables,
+    cells=Grid(PAPER_SETS, ("strong",), ("selective-fd", "fedavg"), vary).cells,
+    shown=with_seeds(tables),
     figure=figure,
 )
 

@@ -50,7 +50,7 @@ class Settings:
     """Records of each client, with commas."""
     seeds: str = "20,21,22"
     """Other densities and other records each, with commas."""
-    out: Path = Path("runs/dafkd_theory")
+    out: Path | None = None
     """Folder of the results, and of the cells that are done."""
     workers: int = 2
     """Processes that share the work."""

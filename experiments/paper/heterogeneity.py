@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from experiments.core.grid import Grid, paper_study
+from experiments.core.grid import Grid, ImageStudy
 from experiments.core.published import method_title
 from experiments.core.rows import Cell
-from experiments.core.study import Result, Results, grouped, main, over, percent
+from experiments.core.study import Result, Results, grouped, main, over, percent, with_seeds
 from experiments.report.plots import Lines, drawn
 from experiments.report.tables import Table, new_table
 from secure_fd.data.image_sets import IMAGE_SETS
@@ -77,11 +77,14 @@ def figure(results: Results) -> "Figure":
     return drawn(panels, columns=2)
 
 
-STUDY = paper_study(
+STUDY = ImageStudy(
+    home="papers",
     name="heterogeneity",
     about="Accuracy against the concentration of a Dirichlet split, as in Fig. 9.",
-    grid=Grid(("mnist",), _SPLITS, ("independent", "fedmd", "selective-fd"), vary, rounds=20),
-    tables=tables,
+    cells=Grid(
+        ("mnist",), _SPLITS, ("independent", "fedmd", "selective-fd"), vary, rounds=20
+    ).cells,
+    shown=with_seeds(tables),
     figure=figure,
 )
 

@@ -10,11 +10,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.core import published
-from experiments.core.grid import PAPER_SETS, Grid, paper_study
+from experiments.core.grid import PAPER_SETS, Grid, ImageStudy
 from experiments.core.measures import AUROC_CLASS, OVER_CLIENTS
 from experiments.core.published import known_percent, selector_title
 from experiments.core.rows import COUNTED, Cell
-from experiments.core.study import Result, Results, grouped, main, measure, moments, percent
+from experiments.core.study import (
+    Result,
+    Results,
+    grouped,
+    main,
+    measure,
+    moments,
+    percent,
+    with_seeds,
+)
 from experiments.report.plots import Bar, Bars, drawn
 from experiments.report.tables import Table, new_table
 from secure_fd.data.image_sets import IMAGE_SETS
@@ -108,11 +117,12 @@ def _accuracy(found: Sequence[Result]) -> Bar | None:
     return Bar(moments(found)[0], spread, known[0] / 100 if known else None)
 
 
-STUDY = paper_study(
+STUDY = ImageStudy(
+    home="papers",
     name="selectors",
     about="Client selectors side by side: AUROC and accuracy, as in Fig. 5.",
-    grid=Grid(PAPER_SETS, ("strong",), ("selective-fd",), vary),
-    tables=tables,
+    cells=Grid(PAPER_SETS, ("strong",), ("selective-fd",), vary).cells,
+    shown=with_seeds(tables),
     figure=figure,
 )
 

@@ -9,11 +9,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from experiments.core import published
-from experiments.core.grid import PAPER_SETS, WARMUP, Grid, paper_study
+from experiments.core.grid import PAPER_SETS, WARMUP, Grid, ImageStudy
 from experiments.core.measures import KEPT_ALL, RIGHT_ALL
 from experiments.core.published import known_percent
 from experiments.core.rows import Cell
-from experiments.core.study import Result, Results, grouped, main, measure, over, percent
+from experiments.core.study import (
+    Result,
+    Results,
+    grouped,
+    main,
+    measure,
+    over,
+    percent,
+    with_seeds,
+)
 from experiments.report.plots import Lines, drawn
 from experiments.report.tables import Table, new_table
 from secure_fd.data.image_sets import IMAGE_SETS
@@ -117,11 +126,12 @@ def figure(results: Results) -> "Figure":
     return drawn(panels, columns=2)
 
 
-STUDY = paper_study(
+STUDY = ImageStudy(
+    home="papers",
     name="thresholds",
     about="Both thresholds, one moved at a time: accuracy and p_proxy, as in Fig. 6.",
-    grid=Grid(PAPER_SETS, ("strong",), ("selective-fd",), vary),
-    tables=tables,
+    cells=Grid(PAPER_SETS, ("strong",), ("selective-fd",), vary).cells,
+    shown=with_seeds(tables),
     figure=figure,
 )
 

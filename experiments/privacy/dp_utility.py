@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.core import study
-from experiments.core.grid import image_study, later, paper_recipe
+from experiments.core.grid import ImageStudy, later, paper_recipe
 from experiments.core.pivots import pivot
 from experiments.core.rows import FLEET, Cell, Privacy
 from experiments.core.shared_options import StudyOptions
@@ -181,7 +181,7 @@ def figure(results: Results) -> "Figure | None":
     return drawn(panels) if panels else None
 
 
-STUDY = image_study(
+STUDY = ImageStudy(
     name="dp_utility",
     folder="privacy",
     about="Accuracy against epsilon, for the label and the client unit.",
@@ -189,7 +189,7 @@ STUDY = image_study(
     cells=cells,
     needs=needs,
     measure=measure,
-    tables=tables,
+    shown=study.with_seeds(tables),
     figure=figure,
 )
 

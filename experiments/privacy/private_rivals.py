@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.core import study
-from experiments.core.grid import HOSPITALS, image_study, later
+from experiments.core.grid import HOSPITALS, ImageStudy, later
 from experiments.core.measures import RIGHT_ONCE, TAUGHT
 from experiments.core.pivots import Show, pivot
 from experiments.core.shared_options import TableOptions
@@ -175,7 +175,7 @@ def _span(name: str, unit: int = 1) -> Show:
     return show
 
 
-STUDY = image_study(
+STUDY = ImageStudy(
     name="private_rivals",
     folder="privacy",
     about="Private ways to a classifier, on equal terms.",
@@ -184,7 +184,7 @@ STUDY = image_study(
     cells=cells,
     needs=lambda _: (),
     measure=later("experiments.privacy.rival_heads:measure"),
-    tables=tables,
+    shown=study.with_seeds(tables),
 )
 
 if __name__ == "__main__":

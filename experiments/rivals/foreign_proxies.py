@@ -49,8 +49,6 @@ class Settings(SharedOptions):
     """Image sets, with commas."""
     seeds: str = "20,21,22"
     """Seeds of data and training, with commas."""
-    out: Path = Path("runs/foreign_proxies")
-    """Folder of the results, and of the cells that are done."""
 
 
 def cells(settings: Settings) -> list[Cell]:
@@ -118,7 +116,7 @@ def tables(results: study.Results) -> list[Table | str]:
     for cell, found in study.grouped(results.cells, lambda cell: replace(cell, seed=0)).items():
         shown = (study.measure(found, name, "{:.1%}".format) for name in FIGURES)
         table.add_row(cell.image_set, cell.trouble, ROWS[cell.row], *shown)
-    return [table, f"Seeds of all cells: {study.seeds_of(results.cells)}."]
+    return [table]
 
 
 STUDY = study.Study(
@@ -129,7 +127,7 @@ STUDY = study.Study(
     cell=Cell,
     cells=cells,
     measure=measure,
-    shown=tables,
+    shown=study.with_seeds(tables),
 )
 
 if __name__ == "__main__":
