@@ -10,20 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from experiments.core import published
+from experiments.core import published, study
 from experiments.core.grid import HOSPITALS, PAPER_SETS, PUBLISHED, Grid, ImageStudy
 from experiments.core.published import GAINS_FIG_4, known_percent, method_title, selector_title
 from experiments.core.rows import Cell, unlabelled
-from experiments.core.study import (
-    Result,
-    Results,
-    grouped,
-    main,
-    moments,
-    percent,
-    seeds_of,
-    with_seeds,
-)
+from experiments.core.study import Result, Results
 from experiments.report import plots
 from experiments.report.plots import Bar
 from experiments.report.tables import NONE, Table, new_table
@@ -68,7 +59,9 @@ def beside_paper(
 ) -> list[str]:
     """Ours and the paper's percent, for hard and for soft labels."""
     columns = [of_labels(by_labels, labels) for labels in LABELS]
-    return [text for of in columns for text in (percent(of, value), known_percent(_known(of)))]
+    return [
+        text for of in columns for text in (study.percent(of, value), known_percent(_known(of)))
+    ]
 
 
 def _known(found: Sequence[Result]) -> published.Published | None:
@@ -80,10 +73,10 @@ def gains(lines: Lines, value: Value = accuracy_of) -> Iterator[str]:
     for labels in LABELS:
         columns = [of for by_labels in lines.values() if (of := of_labels(by_labels, labels))]
         plain = [of for of in columns if not of[0].cell.variant]
-        levels = [moments(of, value)[0] for of in plain if of[0].cell.method in _BASELINES]
+        levels = [study.moments(of, value)[0] for of in plain if of[0].cell.method in _BASELINES]
         ours = [of for of in plain if of[0].cell.method == "selective-fd"]
         points = [
-            f"{100 * (moments(of, value)[0] - max(levels)):+.2f} "
+            f"{100 * (study.moments(of, value)[0] - max(levels)):+.2f} "
             f"({selector_title(of[0].cell.selector)})"
             for of in ours
             if levels
@@ -107,7 +100,7 @@ def bars(title: str, lines: Lines, value: Value = accuracy_of) -> plots.Bars:
 
 def _bar(found: Sequence[Result], value: Value) -> Bar | None:
     known = _known(found)
-    return Bar(*moments(found, value), known[0] / 100 if known else None) if found else None
+    return Bar(*study.moments(found, value), known[0] / 100 if known else None) if found else None
 
 
 # The study.
@@ -117,10 +110,10 @@ def panels(results: Results) -> dict[Cell, Lines]:
     """Every image set and split, by its first cell, in the order of the results."""
     return {
         found[0].cell: {
-            title: grouped(of_row, lambda cell: cell.labels)
-            for title, of_row in grouped(found, _title).items()
+            title: study.grouped(of_row, lambda cell: cell.labels)
+            for title, of_row in study.grouped(found, _title).items()
         }
-        for found in grouped(results.cells, lambda cell: cell.place).values()
+        for found in study.grouped(results.cells, lambda cell: cell.place).values()
     }
 
 
@@ -139,7 +132,7 @@ def _shown(at: Cell, lines: Lines) -> Iterator[Table | str]:
     columns = ("method", "hard", "published", "soft", "published", "seeds")
     table = new_table(title + published.CITATIONS.get(at.split, "nothing"), columns)
     for name, by_labels in lines.items():
-        seeds = dict.fromkeys(seeds_of(of) for of in by_labels.values())
+        seeds = dict.fromkeys(study.seeds_of(of) for of in by_labels.values())
         table.add_row(name, *beside_paper(by_labels), " and ".join(seeds))
     yield table
     if at.split == HOSPITALS:
@@ -163,9 +156,9 @@ STUDY = ImageStudy(
         repeated=("strong",),
         on_request=(PUBLISHED,),
     ).cells,
-    shown=with_seeds(tables),
+    shown=study.with_seeds(tables),
     figure=figure,
 )
 
 if __name__ == "__main__":
-    raise SystemExit(main("experiments.paper.accuracy"))
+    raise SystemExit(study.main("experiments.paper.accuracy"))

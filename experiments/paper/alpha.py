@@ -3,26 +3,19 @@
 python experiments/paper/alpha.py --quick
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from experiments.core import study
 from experiments.core.grid import Grid, ImageStudy
 from experiments.core.measures import BOUND, TAUGHT, TERMS, TEST_LOSS
 from experiments.core.rows import PROXY_LABELS, Cell
-from experiments.core.study import (
-    Result,
-    Results,
-    grouped,
-    main,
-    measure,
-    over,
-    percent,
-    with_seeds,
-)
+from experiments.core.study import Result, Results
+from experiments.core.summary import Column, figures, lines_of, summary
 from experiments.report.plots import Lines, drawn
-from experiments.report.tables import Table, new_table
+from experiments.report.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +23,12 @@ if TYPE_CHECKING:
 ALPHAS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 _MOST_ROUNDS = 40
 _SELECTOR = "ratio"
+_NOTE = (
+    "The l1 test loss is twice the error rate. Distances are estimates from below (a network "
+    "of the client's architecture tells held-out halves apart), and both lambdas are taken as "
+    "0, as in the paper; so the sum is an estimate of the bound from below. The other terms "
+    "are exact. Fig. 10 (Shao, Wu and Zhang, 2024, supplement) prints no numbers."
+)
 _TITLES = {"true-labels": "true proxy labels", "selected-labels": "labels by selection"}
 
 
@@ -47,47 +46,39 @@ def error(result: Result) -> float:
     return 1 - result.accuracy
 
 
-def _lines(found: Sequence[Result]) -> Mapping[str, Mapping[float, Sequence[Result]]]:
-    """By what labels the proxies, then alpha: the seeds' results."""
-    by_method = grouped(found, lambda cell: cell.method)
-    return {name: grouped(of, lambda cell: cell.alpha or 0.0) for name, of in by_method.items()}
-
-
 def tables(results: Results) -> list[Table | str]:
     """One table an image set and labelling: a row an alpha."""
+    names = (*TERMS.values(), BOUND, TEST_LOSS, TAUGHT)
+    columns: list[Column] = [("error, %", partial(study.percent, value=error)), *figures(names)]
     made: list[Table | str] = []
-    for where, found in grouped(results.cells, lambda cell: cell.place).items():
-        for method, by_alpha in _lines(found).items():
-            title = f"{where}, {_TITLES[method]}: error, and Theorem 2 in l1 distances (delta .05)"
-            columns = ("alpha", "error, %", *TERMS.values(), BOUND, TEST_LOSS, TAUGHT)
-            table = new_table(title, columns)
-            for alpha, of in sorted(by_alpha.items()):
-                shown = [measure(of, name) for name in (*TERMS.values(), BOUND, TEST_LOSS, TAUGHT)]
-                table.add_row(f"{alpha:g}", percent(of, error), *shown)
-            made.append(table)
-    note = (
-        "The l1 test loss is twice the error rate. Distances are estimates from below (a network "
-        "of the client's architecture tells held-out halves apart), and both lambdas are taken as "
-        "0, as in the paper; so the sum is an estimate of the bound from below. The other terms "
-        "are exact. Fig. 10 (Shao, Wu and Zhang, 2024, supplement) prints no numbers."
-    )
-    return [*made, note]
+    for (where, method), found in study.grouped(
+        results.cells, lambda cell: (cell.place, cell.method)
+    ).items():
+        title = f"{where}, {_TITLES[method]}: error, and Theorem 2 in l1 distances (delta .05)"
+        ordered = sorted(found, key=lambda result: float(result.cell.alpha))
+        made.append(summary(title, ("alpha",), ordered, lambda c: (f"{c.alpha:g}",), columns))
+    return [*made, _NOTE]
 
 
 def figure(results: Results) -> "Figure":
     """Error against alpha, as in the paper; beside it the terms under labels by selection."""
     panels = []
-    for where, found in grouped(results.cells, lambda cell: cell.place).items():
-        lines = _lines(found)
-        shown = {_TITLES[name]: over(line, error) for name, line in lines.items()}
-        panels.append(Lines(where, "alpha", "test error", shown))
-        selected = lines.get("selected-labels")
-        if selected:
-            names = (*TERMS.values(), TEST_LOSS)
-            terms = {name: over(selected, partial(_figure, name=name)) for name in names}
-            title = f"{where}: terms of Theorem 2"
-            panels.append(Lines(title, "alpha", "l1 distance", terms, share=False))
+    for where, found in study.grouped(results.cells, lambda cell: cell.place).items():
+        errors = lines_of(found, lambda cell: _TITLES[cell.method], _alpha, error)
+        panels.append(Lines(where, "alpha", "test error", errors))
+        selected = [result for result in found if result.cell.method == "selected-labels"]
+        terms = {
+            name: study.over(study.grouped(selected, _alpha), partial(_figure, name=name))
+            for name in (*TERMS.values(), TEST_LOSS)
+            if selected
+        }
+        title = f"{where}: terms of Theorem 2"
+        panels.append(Lines(title, "alpha", "l1 distance", terms, share=False))
     return drawn(panels, columns=2)
+
+
+def _alpha(cell: Cell) -> float:
+    return cell.alpha or 0.0
 
 
 def _figure(result: Result, name: str) -> float:
@@ -99,9 +90,9 @@ STUDY = ImageStudy(
     name="alpha",
     about="Error against the weight of the local loss, as in Fig. 10, with Theorem 2's terms.",
     cells=Grid(("mnist",), ("weak",), PROXY_LABELS, vary, rounds=20).cells,
-    shown=with_seeds(tables),
+    shown=study.with_seeds(tables),
     figure=figure,
 )
 
 if __name__ == "__main__":
-    raise SystemExit(main("experiments.paper.alpha"))
+    raise SystemExit(study.main("experiments.paper.alpha"))

@@ -9,20 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from experiments.core import study
 from experiments.core.grid import PAPER_SETS, Grid, ImageStudy
 from experiments.core.published import method_title
 from experiments.core.rows import Cell
-from experiments.core.study import (
-    Point,
-    Result,
-    Results,
-    curve,
-    grouped,
-    main,
-    moments,
-    percent,
-    with_seeds,
-)
+from experiments.core.study import Point, Result, Results
 from experiments.report.plots import Lines, drawn
 from experiments.report.tables import NONE, Table, human_bytes, new_table
 from secure_fd.data.image_sets import IMAGE_SETS
@@ -91,8 +82,8 @@ def moved(point: Point) -> float:
 def ways(results: Results) -> Mapping[str, list[Way]]:
     """By image set; FedAvg last."""
     made = {}
-    for image_set, found in grouped(results.cells, lambda cell: cell.image_set).items():
-        by_line = grouped(found, lambda cell: (cell.method == "fedavg", cell.labels))
+    for image_set, found in study.grouped(results.cells, lambda cell: cell.image_set).items():
+        by_line = study.grouped(found, lambda cell: (cell.method == "fedavg", cell.labels))
         made[image_set] = [_way(of) for _, of in sorted(by_line.items())]
     return made
 
@@ -100,8 +91,8 @@ def ways(results: Results) -> Mapping[str, list[Way]]:
 def _way(found: Sequence[Result]) -> Way:
     cell = found[0].cell
     name = f"{method_title(cell.method)} {cell.labels}".strip() + (", masks" if cell.secure else "")
-    up, down = (moments(found, partial(_rate, way=way))[0] for way in ("up", "down"))
-    total = moments(found, lambda r: moved(r.curve[-1]))[0]
+    up, down = (study.moments(found, partial(_rate, way=way))[0] for way in ("up", "down"))
+    total = study.moments(found, lambda r: moved(r.curve[-1]))[0]
     return Way(name, found, up, down, total)
 
 
@@ -128,7 +119,7 @@ def tables(results: Results) -> list[Table | str]:
             until = None if fedavg is None else way.until(fedavg)
             table.add_row(
                 way.name,
-                percent(way.found),
+                study.percent(way.found),
                 human_bytes(way.up),
                 human_bytes(way.down),
                 NONE if fedavg is None else f"{fedavg.rate / way.rate:,.1f}",
@@ -145,8 +136,8 @@ def figure(results: Results) -> "Figure":
     panels = []
     for image_set, found in ways(results).items():
         title = IMAGE_SETS[image_set].title
-        accuracy = {way.name: curve(way.found) for way in found}
-        both_ways = {way.name: curve(way.found, moved) for way in found}
+        accuracy = {way.name: study.curve(way.found) for way in found}
+        both_ways = {way.name: study.curve(way.found, moved) for way in found}
         panels += [
             Lines(f"{title}, strong", "round", "test accuracy", accuracy),
             Lines(
@@ -166,9 +157,9 @@ STUDY = ImageStudy(
     name="communication",
     about="Accuracy and bytes against rounds, beside FedAvg, as in Fig. 7.",
     cells=Grid(PAPER_SETS, ("strong",), ("selective-fd", "fedavg"), vary).cells,
-    shown=with_seeds(tables),
+    shown=study.with_seeds(tables),
     figure=figure,
 )
 
 if __name__ == "__main__":
-    raise SystemExit(main("experiments.paper.communication"))
+    raise SystemExit(study.main("experiments.paper.communication"))

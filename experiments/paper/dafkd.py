@@ -16,8 +16,9 @@ from experiments.core import study
 from experiments.core.grid import ImageStudy
 from experiments.core.rows import Cell
 from experiments.core.shared_options import TableOptions
+from experiments.core.summary import columns_by, summary
 from experiments.report.plots import Lines, drawn
-from experiments.report.tables import Table, new_table
+from experiments.report.tables import Table
 from secure_fd.data.partition import parse_split
 from secure_fd.training.recipes import SGD, Schedule
 
@@ -105,21 +106,27 @@ def _title(cell: Cell) -> str:
 
 def tables(results: study.Results) -> list[Table | str]:
     """Accuracy by row and place, time and bytes."""
-    places = list(study.grouped(results.cells, lambda cell: cell.place))
+    order = {place: i for i, place in enumerate(study.grouped(results.cells, _place))}
+    columns = columns_by(results.cells, lambda c: (order[c.place], c.place), study.percent)
+    columns += [
+        ("CPU s", lambda found: f"{study.moments(found, lambda r: r.seconds)[0]:.0f}"),
+        ("kB up a client", lambda found: f"{study.moments(found, _up)[0] / 1000:,.0f}"),
+    ]
     title = "Equal steps a client: test accuracy, %, last round"
-    table = new_table(title, ("row", *places, "CPU s", "kB up a client"))
-    for row, found in study.grouped(results.cells, _title).items():
-        of = study.grouped(found, lambda cell: cell.place)
-        seconds = sum(result.seconds for result in found) / len(found)
-        up = sum(result.curve[-1].up for result in found) / (1000 * len(found))
-        shown = [study.percent(of.get(place, [])) for place in places]
-        table.add_row(row, *shown, f"{seconds:.0f}", f"{up:,.0f}")
-    return [table]
+    return [summary(title, ("row",), results.cells, lambda c: (_title(c),), columns)]
+
+
+def _place(cell: Cell) -> str:
+    return cell.place
+
+
+def _up(result: study.Result) -> float:
+    return result.curve[-1].up
 
 
 def figure(results: study.Results) -> "Figure":
     """Accuracy by round, a panel a place."""
-    places = study.grouped(results.cells, lambda cell: cell.place)
+    places = study.grouped(results.cells, _place)
     return drawn([_panel(place, found) for place, found in places.items()], columns=2)
 
 

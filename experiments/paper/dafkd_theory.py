@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from experiments.core import study
-from experiments.report.tables import Table, new_table
+from experiments.core.summary import figures, summary
+from experiments.report.tables import Table
 from secure_fd.votes.codec import FloatArray, IntArray
 
 CLIENTS, DELTA = 4, 0.05
@@ -156,15 +157,15 @@ def measure(_: Path | None, cell: Cell, __: object) -> study.Result:
     )
     weights = (optimal(p), 1 / (1 + np.exp(-scores)), np.ones_like(p))
     every = records.reshape(-1, 2)
-    figures = {AWAY: float(np.abs(weights[1] - weights[0]).mean())}
-    figures[VIOLATED] = float((excess(weights[0], p) > 1e-9).mean())
+    found = {AWAY: float(np.abs(weights[1] - weights[0]).mean())}
+    found[VIOLATED] = float((excess(weights[0], p) > 1e-9).mean())
     # h_k, and h of all records: shares among neighbours, which lie in the simplex.
     *heads, h = [KNeighborsRegressor(9).fit(o, np.eye(4)[classes(o)]) for o in (*records, every)]
     said = np.stack([head.predict(x) for head in heads])
     for name, f in zip(LOSSES, weights, strict=True):
-        figures[name] = loss(np.einsum("kn,knc->nc", f / f.sum(axis=0), said), truth)
-    figures[BOUND] = bound(loss(h.predict(every), classes(every)), cell.records)
-    return study.Result(cell, figures, time.process_time() - start)
+        found[name] = loss(np.einsum("kn,knc->nc", f / f.sum(axis=0), said), truth)
+    found[BOUND] = bound(loss(h.predict(every), classes(every)), cell.records)
+    return study.Result(cell, found, time.process_time() - start)
 
 
 def classes(x: FloatArray) -> IntArray:
@@ -179,11 +180,12 @@ def classes(x: FloatArray) -> IntArray:
 
 def tables(results: study.Results) -> list[Table | str]:
     """By number of records: both theorems and equation 19."""
-    names = (AWAY, VIOLATED, *LOSSES, BOUND)
-    table = new_table(f"DaFKD's theorems, delta {DELTA:g}", ("records of a client", *names))
-    for records, found in study.grouped(results.cells, lambda cell: cell.records).items():
-        table.add_row(str(records), *(study.measure(found, name) for name in names))
-    return [table, f"Densities of seeds {study.seeds_of(results.cells)}."]
+    columns = figures((AWAY, VIOLATED, *LOSSES, BOUND))
+    title, heads = f"DaFKD's theorems, delta {DELTA:g}", ("records of a client",)
+    return [
+        summary(title, heads, results.cells, lambda cell: (str(cell.records),), columns),
+        f"Densities of seeds {study.seeds_of(results.cells)}.",
+    ]
 
 
 STUDY = study.Study(

@@ -3,28 +3,20 @@
 python experiments/paper/thresholds.py --quick
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from experiments.core import published
+from experiments.core import published, study
 from experiments.core.grid import PAPER_SETS, WARMUP, Grid, ImageStudy
 from experiments.core.measures import KEPT_ALL, RIGHT_ALL
 from experiments.core.published import known_percent
 from experiments.core.rows import Cell
-from experiments.core.study import (
-    Result,
-    Results,
-    grouped,
-    main,
-    measure,
-    over,
-    percent,
-    with_seeds,
-)
+from experiments.core.study import Result, Results
+from experiments.core.summary import Column, summary
 from experiments.report.plots import Lines, drawn
-from experiments.report.tables import Table, new_table
+from experiments.report.tables import Table
 from secure_fd.data.image_sets import IMAGE_SETS
 
 if TYPE_CHECKING:
@@ -32,7 +24,7 @@ if TYPE_CHECKING:
 
 CLIENT = (0.05, 0.25, 0.5, 0.75, 0.95)
 SERVER = (0.1, 0.25, 0.5, 1.0, 2.0)
-DEFAULT_CLIENT, DEFAULT_SERVER = 0.25, 2.0
+_DEFAULTS = {"tau_client": 0.25, "tau_server": 2.0}
 """What the paper holds fixed while it moves the other one."""
 SELECTOR = "ratio"
 
@@ -46,8 +38,8 @@ def vary(cell: Cell) -> Iterator[Cell]:
     """
     steps = cell.schedule.warmup_steps or WARMUP
     for client, server in (
-        *((value, DEFAULT_SERVER) for value in CLIENT),
-        *((DEFAULT_CLIENT, value) for value in SERVER),
+        *((value, _DEFAULTS["tau_server"]) for value in CLIENT),
+        *((_DEFAULTS["tau_client"], value) for value in SERVER),
     ):
         yield replace(
             cell,
@@ -61,42 +53,33 @@ def vary(cell: Cell) -> Iterator[Cell]:
         )
 
 
-def sweeps(results: Results) -> Iterator[tuple[str, str, float, Mapping[float, list[Result]]]]:
-    """Title, name of the threshold that moves, its default, and by its value the seeds' results.
+def sweeps(results: Results) -> Iterator[tuple[str, str, list[Result]]]:
+    """Title, name of the threshold that moves, and the results; two an image set.
 
-    Two an image set; the cell at both defaults is in both.
+    The cell at both defaults is in both.
     """
-    for image_set, found in grouped(results.cells, lambda cell: cell.image_set).items():
-        for name, other, default, held in (
-            ("tau_client", "tau_server", DEFAULT_CLIENT, DEFAULT_SERVER),
-            ("tau_server", "tau_client", DEFAULT_SERVER, DEFAULT_CLIENT),
-        ):
+    for image_set, found in study.grouped(results.cells, lambda cell: cell.image_set).items():
+        for name, other in (("tau_client", "tau_server"), ("tau_server", "tau_client")):
+            held = _DEFAULTS[other]
             of = [result for result in found if _value(result.cell, other) == held]
-            title = f"{IMAGE_SETS[image_set].title}, {{}}{other} = {held:g}"
             if of:
-                yield title, name, default, grouped(of, partial(_value, name=name))
+                yield f"{IMAGE_SETS[image_set].title}, {{}}{other} = {held:g}", name, of
 
 
 def _value(cell: Cell, name: str) -> float:
     return (cell.quantile if name == "tau_client" else cell.server_threshold) or 0.0
 
 
-def _known(found: Mapping[float, Sequence[Result]]) -> published.Published | None:
-    cell = next(iter(found.values()))[0].cell
+def _known(cell: Cell) -> published.Published | None:
+    """The paper's value at both defaults."""
+    if any(_value(cell, name) != held for name, held in _DEFAULTS.items()):
+        return None
     return published.accuracy(cell.image_set, "strong", "selective-fd", "soft")
 
 
 def tables(results: Results) -> list[Table | str]:
     """One table an image set and threshold."""
-    made: list[Table | str] = []
-    for title, name, default, by_value in sweeps(results):
-        columns = (name, "accuracy, %", "published", "p_proxy", "right labels among kept")
-        table = new_table(title.format("strong, soft labels, "), columns)
-        for value, found in sorted(by_value.items()):
-            known = known_percent(_known(by_value) if value == default else None)
-            shown = [measure(found, name) for name in (KEPT_ALL, RIGHT_ALL)]
-            table.add_row(f"{value:g}", percent(found), known, *shown)
-        made.append(table)
+    made: list[Table | str] = [_table(*sweep) for sweep in sweeps(results)]
     warm_up = results.cells[0].cell.schedule.warmup_steps
     note = (
         "The paper prints no numbers in Fig. 6: its value at both defaults is that of Table 1, on "
@@ -107,19 +90,32 @@ def tables(results: Results) -> list[Table | str]:
     return [*made, note]
 
 
+def _table(title: str, name: str, found: list[Result]) -> Table:
+    ordered = sorted(found, key=lambda result: _value(result.cell, name))
+    columns: list[Column] = [
+        ("accuracy, %", study.percent),
+        ("published", lambda of: known_percent(_known(of[0].cell))),
+        ("p_proxy", partial(study.measure, name=KEPT_ALL)),
+        ("right labels among kept", partial(study.measure, name=RIGHT_ALL)),
+    ]
+    shown = title.format("strong, soft labels, ")
+    return summary(shown, (name,), ordered, lambda c: (f"{_value(c, name):g}",), columns)
+
+
 def figure(results: Results) -> "Figure":
     """Accuracy on the left scale, p_proxy on the right one, as in the paper's figure."""
     panels = []
-    for title, name, default, found in sweeps(results):
-        known = _known(found)
-        kept = over(found, lambda result: result.figures[KEPT_ALL], second=True)
+    for title, name, found in sweeps(results):
+        by_value = study.grouped(found, partial(_value, name=name))
+        kept = study.over(by_value, lambda result: result.figures[KEPT_ALL], second=True)
+        known = [_known(result.cell) for result in found]
         panels.append(
             Lines(
                 title.format(""),
                 name,
                 "test accuracy",
-                {"accuracy": over(found), "p_proxy": kept},
-                published=[(default, known[0] / 100)] if known else [],
+                {"accuracy": study.over(by_value), "p_proxy": kept},
+                published=[(_DEFAULTS[name], one[0] / 100) for one in known if one][:1],
                 second="p_proxy",
             )
         )
@@ -131,9 +127,9 @@ STUDY = ImageStudy(
     name="thresholds",
     about="Both thresholds, one moved at a time: accuracy and p_proxy, as in Fig. 6.",
     cells=Grid(PAPER_SETS, ("strong",), ("selective-fd",), vary).cells,
-    shown=with_seeds(tables),
+    shown=study.with_seeds(tables),
     figure=figure,
 )
 
 if __name__ == "__main__":
-    raise SystemExit(main("experiments.paper.thresholds"))
+    raise SystemExit(study.main("experiments.paper.thresholds"))

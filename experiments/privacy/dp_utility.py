@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.core import study
 from experiments.core.grid import ImageStudy, later, paper_recipe
-from experiments.core.pivots import pivot
 from experiments.core.rows import FLEET, Cell, Privacy
 from experiments.core.shared_options import StudyOptions
 from experiments.core.study import Result, Results, grouped, percent
+from experiments.core.summary import columns_by, summary
 from experiments.report.plots import Lines, drawn
 from experiments.report.tables import Table
 from secure_fd.errors import ConfigurationError
@@ -152,15 +152,10 @@ def _text(cell: Cell) -> str:
 
 def tables(results: Results) -> list[Table | str]:
     """Return accuracy by unit and epsilon."""
-    accuracies = pivot(
-        "Test accuracy after the last round, %: mean ± deviation over seeds",
-        ("image set, split", "unit"),
-        results.cells,
-        lambda cell: (cell.place, _unit(cell)),
-        lambda cell: (_order(cell), f"ε = {_text(cell)}"),
-        percent,
-    )
-    return [accuracies]
+    columns = columns_by(results.cells, lambda c: (_order(c), f"ε = {_text(c)}"), percent)
+    title = "Test accuracy after the last round, %: mean ± deviation over seeds"
+    heads = ("image set, split", "unit")
+    return [summary(title, heads, results.cells, lambda c: (c.place, _unit(c)), columns)]
 
 
 def figure(results: Results) -> "Figure | None":

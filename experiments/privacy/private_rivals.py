@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from experiments.core import study
 from experiments.core.grid import HOSPITALS, ImageStudy, later
 from experiments.core.measures import RIGHT_ONCE, TAUGHT
-from experiments.core.pivots import Show, pivot
 from experiments.core.shared_options import TableOptions
 from experiments.core.study import Result, percent
+from experiments.core.summary import Show, columns_by, summary
 from experiments.report.tables import NONE, Table
 from secure_fd.data.image_sets import IMAGE_SETS
 
@@ -146,9 +146,11 @@ def tables(results: study.Results) -> list[Table | str]:
     further = [("honest", _span(HONEST)), ("noisy sums", _span(RELEASES))]
     further += [("numbers up, k", _span(NUMBERS, 1000)), ("kB up", _span(KILOBYTES))]
     further.append(("seeds", study.seeds_of))
-    named = ("place", "row")
-    parts: list[Table | str] = [pivot(accuracies, named, found, _row, _epsilon, percent, further)]
-    return parts + [pivot(labels, named, heads, _row, _epsilon, _labels)] * bool(heads)
+    named, columns = ("place", "row"), columns_by(found, _epsilon, percent)
+    parts: list[Table | str] = [summary(accuracies, named, found, _row, [*columns, *further])]
+    if heads:
+        parts.append(summary(labels, named, heads, _row, columns_by(heads, _epsilon, _labels)))
+    return parts
 
 
 def _row(cell: Cell) -> tuple[str, str]:

@@ -9,7 +9,7 @@ should know is known here alone.
 
 import time
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ import numpy as np
 from experiments.core import study
 from experiments.core.measures import RIGHT_OF_ALL, RIGHT_ONCE
 from experiments.core.shared_options import SharedOptions
-from experiments.report.tables import Table, new_table
+from experiments.core.summary import summary
+from experiments.report.tables import Table
 
 TROUBLES = ("none", "half foreign", "half rotated", "8 and 9 unheld")
 ROWS = {"survey": "Selective-FD", "neither": "its twin"}
@@ -112,11 +113,14 @@ def measure(data_dir: Path | None, cell: Cell, _: object) -> study.Result:
 
 def tables(results: study.Results) -> list[Table | str]:
     """What one round labels, by image set and trouble."""
-    table = new_table("What one round labels", ("image set", "proxies", "row", *FIGURES))
-    for cell, found in study.grouped(results.cells, lambda cell: replace(cell, seed=0)).items():
-        shown = (study.measure(found, name, "{:.1%}".format) for name in FIGURES)
-        table.add_row(cell.image_set, cell.trouble, ROWS[cell.row], *shown)
-    return [table]
+    columns = [(name, partial(study.measure, name=name, show="{:.1%}".format)) for name in FIGURES]
+    heads = ("image set", "proxies", "row")
+    title = "What one round labels"
+    return [summary(title, heads, results.cells, _heads, columns)]
+
+
+def _heads(cell: Cell) -> tuple[str, str, str]:
+    return cell.image_set, cell.trouble, ROWS[cell.row]
 
 
 STUDY = study.Study(
