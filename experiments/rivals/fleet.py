@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from experiments.core.measures import ACCURACY, BYTES_UP, KEPT_ONCE, RIGHT_ONCE
+from experiments.core.measures import ACCURACY, KEPT_ONCE, RIGHT_ONCE
 from experiments.core.rows import Cell, Privacy
 from experiments.core.runs import federated_data
 from experiments.core.study import Result
@@ -37,7 +37,6 @@ from secure_fd.training import models
 from secure_fd.training.recipes import SGD
 from secure_fd.training.trainer import Trainer, accuracy, default_device
 from secure_fd.votes.codec import IntArray, KnowledgeCodec
-from secure_fd.votes.packing import LaneLayout
 
 Labels = NDArray[np.int8]
 ABSTAIN = -1
@@ -157,15 +156,11 @@ def released_sums(
         sent[said * plan.classes + labels[said]] = plan.scale
         mechanism = NoNoise() if unit is None else unit.client(int(client))
         total += mechanism.perturb(sent).astype(np.int64)
-    tally = KnowledgeCodec(plan.classes, plan.scale).decode(total, len(present), room_of(unit))
+    room = 0 if unit is None else unit.noise_terms.room
+    tally = KnowledgeCodec(plan.classes, plan.scale).decode(total, len(present), room)
     sums = (tally if unit is None else unit.debias(tally, present.tolist())).total
     ordered = np.sort(sums, axis=1)
     return sums.argmax(axis=1), ordered[:, -1] > ordered[:, -2]
-
-
-def room_of(unit: ClientUnit | None) -> int:
-    """Return the room of the noise in a lane."""
-    return 0 if unit is None else unit.noise_terms.room
 
 
 # A cell of the study.
@@ -189,12 +184,7 @@ def measure(data_dir: Path | None, cell: Cell) -> Result:
         trainer = Trainer(student, lesson, SGD(), cell.seed, default_device())
         trainer.take_steps(cell.schedule.proxy_steps)
     found, right = accuracy(student, data.test), labels == truth.numpy()[asked]
-    layout = LaneLayout(plan.clients, plan.scale, room_of(unit))
-    figures = {
-        ACCURACY: found,
-        KEPT_ONCE: float(kept.mean()),
-        BYTES_UP: 8.0 * layout.words(plan.proxies * plan.classes),
-    }
+    figures = {ACCURACY: found, KEPT_ONCE: float(kept.mean())}
     if kept.any():
         figures[RIGHT_ONCE] = float(right[kept].mean())
     notes: dict[str, object] = {
