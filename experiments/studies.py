@@ -6,8 +6,8 @@ from secure_fd.cli import dispatch
 
 _STUDIES = {
     "paper": (
-        *("accuracy", "selectors", "thresholds", "communication", "heterogeneity", "alpha"),
-        *("dafkd", "dafkd_theory"),
+        *("accuracy", "client_selectors", "thresholds", "communication", "heterogeneity"),
+        *("alpha", "dafkd", "dafkd_theory"),
     ),
     "rivals": ("equal_terms", "foreign_proxies"),
     "privacy": ("dp_utility", "private_rivals"),

@@ -15,7 +15,7 @@ from secure_fd.errors import ConfigurationError
 STUDIES = tuple(map(load, MODULES))
 STUDY = {study.name: study for study in STUDIES}
 MEASURED = (
-    *("accuracy", "selectors", "thresholds", "communication", "heterogeneity"),
+    *("accuracy", "client_selectors", "thresholds", "communication", "heterogeneity"),
     *("alpha", "equal_terms", "foreign_proxies", "dafkd"),
 )
 CELL = default_cell("digits", "strong", 10)

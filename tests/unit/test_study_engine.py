@@ -1,6 +1,7 @@
 """The engine of all studies: what a rerun runs, what an interrupt keeps, what a file must hold."""
 
 import subprocess
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
@@ -251,6 +252,12 @@ def test_the_script_of_a_study_runs_it(module):
     script = ROOT / "experiments" / load(module).script
     assert load(module).module == module
     assert f'main("{module}")' in script.read_text(encoding="utf-8")
+
+
+def test_no_script_hides_a_module_of_python():
+    """A script's own folder comes first in the path of modules."""
+    names = {path.stem for path in (ROOT / "experiments").rglob("*.py")}
+    assert not names & set(sys.stdlib_module_names)
 
 
 def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path, capsys, monkeypatch):

@@ -1,6 +1,6 @@
 """Fig. 5: how well client selectors detect wrong predictions, and the accuracy that follows.
 
-python experiments/paper/selectors.py --quick
+python experiments/paper/client_selectors.py --quick
 """
 
 from collections.abc import Iterator, Sequence
@@ -109,7 +109,7 @@ def _accuracy(found: Sequence[Result]) -> Bar | None:
 
 STUDY = ImageStudy(
     home="papers",
-    name="selectors",
+    name="client_selectors",
     about="Client selectors side by side: AUROC and accuracy, as in Fig. 5.",
     cells=Grid(PAPER_SETS, ("strong",), ("selective-fd",), vary).cells,
     shown=study.with_seeds(tables),
@@ -117,4 +117,4 @@ STUDY = ImageStudy(
 )
 
 if __name__ == "__main__":
-    raise SystemExit(study.main("experiments.paper.selectors"))
+    raise SystemExit(study.main("experiments.paper.client_selectors"))
