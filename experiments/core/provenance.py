@@ -5,12 +5,9 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-
-import numpy as np
 
 _LIBRARIES = (
     *("secure-fd", "torch", "numpy", "scipy", "scikit-learn"),
@@ -88,8 +85,3 @@ def _version(name: str) -> str:
 def machine() -> dict[str, object]:
     """What a reader needs to judge seconds by."""
     return {"cpus": os.cpu_count() or 1}
-
-
-def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
-    """Over seeds; one seed alone has no deviation."""
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0

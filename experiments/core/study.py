@@ -566,6 +566,9 @@ def gathered(
 
 # Reading results.
 
+Value = Callable[[Result], float]
+"""A number of one result."""
+
 
 def grouped(found: Iterable[Result], key: Callable[[Any], Key]) -> Mapping[Key, list[Result]]:
     """Results by a key of their cells, in the order in which keys first come.
@@ -579,20 +582,17 @@ def grouped(found: Iterable[Result], key: Callable[[Any], Key]) -> Mapping[Key, 
     return groups
 
 
-def moments(
-    found: Sequence[Result], value: Callable[[Result], float] = lambda r: r.accuracy
-) -> tuple[float, float]:
+def moments(found: Sequence[Result], value: Value = lambda r: r.accuracy) -> tuple[float, float]:
     """Mean and deviation of a value over seeds.
 
     >>> moments([Result("a", {"accuracy": .25}, 1.0), Result("b", {"accuracy": .75}, 1.0)])[0]
     0.5
     """
-    return provenance.mean_and_deviation([value(result) for result in found])
+    values = [value(result) for result in found]
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
-def percent(
-    found: Sequence[Result], value: Callable[[Result], float] = lambda r: r.accuracy
-) -> str:
+def percent(found: Sequence[Result], value: Value = lambda r: r.accuracy) -> str:
     """Mean and deviation over seeds of a share, in percent without the sign."""
     return tables.percent([value(result) for result in found])
 
@@ -622,7 +622,7 @@ def measure(
 
 def over(
     found: Mapping[float, Sequence[Result]],
-    value: Callable[[Result], float] = lambda result: result.accuracy,
+    value: Value = lambda result: result.accuracy,
     *,
     second: bool = False,
 ) -> Line:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from experiments.core.study import Result, grouped, measure, over
+from experiments.core.study import Result, Value, grouped, measure, over
 from experiments.report.plots import Line
 from experiments.report.tables import NONE, Table, new_table
 
@@ -51,7 +51,7 @@ def lines_of(
     results: Iterable[Result],
     line: Callable[[Any], str],
     x: Callable[[Any], float],
-    value: Callable[[Result], float] = lambda result: result.accuracy,
+    value: Value = lambda result: result.accuracy,
 ) -> dict[str, Line]:
     """Return a line of means over x for each text that `line` gives to cells."""
     by_line = grouped(results, line)

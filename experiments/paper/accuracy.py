@@ -6,7 +6,7 @@ With --rows selective-fd-published, Selective-FD runs as its authors run it, for
 and steps are those of the paper's code (`SelectiveFDAsPublished`), and nothing was tuned.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from experiments.core import published, study
 from experiments.core.grid import HOSPITALS, PAPER_SETS, PUBLISHED, Grid, ImageStudy
 from experiments.core.published import GAINS_FIG_4, known_percent, method_title, selector_title
 from experiments.core.rows import Cell, unlabelled
-from experiments.core.study import Result, Results
+from experiments.core.study import Result, Results, Value
 from experiments.report import plots
 from experiments.report.plots import Bar
 from experiments.report.tables import NONE, Table, new_table
@@ -30,7 +30,6 @@ SELECTORS = ("kulsif", "ratio")
 """The paper's client selector, and ours."""
 Lines = Mapping[str, Mapping[str, Sequence[Result]]]
 """Results of all seeds, by title of the row and by labels ("" where none are shared)."""
-Value = Callable[[Result], float]
 
 
 def vary(cell: Cell) -> Iterator[Cell]:
@@ -85,17 +84,29 @@ def gains(lines: Lines, value: Value = accuracy_of) -> Iterator[str]:
         yield f"Selective-FD over the best baseline of the paper, {labels} labels, points: {shown}"
 
 
-def bars(title: str, lines: Lines, value: Value = accuracy_of) -> plots.Bars:
-    """Bars of every row, as in Fig. 4; hollow marks are the published means."""
-    return plots.Bars(
-        title,
-        "test accuracy",
-        tuple(f"{labels} labels" for labels in LABELS),
-        {
-            name: [_bar(of_labels(by_labels, labels), value) for labels in LABELS]
-            for name, by_labels in lines.items()
-        },
-    )
+def panels(found: Iterable[Result], title: Callable[[Cell], str]) -> dict[Cell, Lines]:
+    """Every image set and split, by its first cell, in the order of the results."""
+    return {
+        of_place[0].cell: {
+            row: study.grouped(of_row, lambda cell: cell.labels)
+            for row, of_row in study.grouped(of_place, title).items()
+        }
+        for of_place in study.grouped(found, lambda cell: cell.place).values()
+    }
+
+
+def bars(made: Mapping[Cell, Lines], value: Value = accuracy_of) -> "Figure":
+    """Bars of every row, as in Fig. 4, a panel a place; hollow marks are the published means."""
+    return plots.drawn([_panel(at.place, lines, value) for at, lines in made.items()], columns=2)
+
+
+def _panel(title: str, lines: Lines, value: Value) -> plots.Bars:
+    groups = {
+        name: [_bar(of_labels(by_labels, labels), value) for labels in LABELS]
+        for name, by_labels in lines.items()
+    }
+    series = tuple(f"{labels} labels" for labels in LABELS)
+    return plots.Bars(title, "test accuracy", series, groups)
 
 
 def _bar(found: Sequence[Result], value: Value) -> Bar | None:
@@ -106,17 +117,6 @@ def _bar(found: Sequence[Result], value: Value) -> Bar | None:
 # The study.
 
 
-def panels(results: Results) -> dict[Cell, Lines]:
-    """Every image set and split, by its first cell, in the order of the results."""
-    return {
-        found[0].cell: {
-            title: study.grouped(of_row, lambda cell: cell.labels)
-            for title, of_row in study.grouped(found, _title).items()
-        }
-        for found in study.grouped(results.cells, lambda cell: cell.place).values()
-    }
-
-
 def _title(cell: Cell) -> str:
     rounds = f" {cell.rounds} rounds" if cell.method == PUBLISHED else ""
     return method_title(cell.method, cell.selector) + rounds
@@ -124,7 +124,8 @@ def _title(cell: Cell) -> str:
 
 def tables(results: Results) -> list[Table | str]:
     """One table an image set and split, in the paper's form, with its numbers beside ours."""
-    return [part for at, lines in panels(results).items() for part in _shown(at, lines)]
+    made = panels(results.cells, _title)
+    return [part for at, lines in made.items() for part in _shown(at, lines)]
 
 
 def _shown(at: Cell, lines: Lines) -> Iterator[Table | str]:
@@ -141,7 +142,7 @@ def _shown(at: Cell, lines: Lines) -> Iterator[Table | str]:
 
 def figure(results: Results) -> "Figure":
     """Bars of every method, a panel an image set and split."""
-    return plots.drawn([bars(at.place, lines) for at, lines in panels(results).items()], columns=2)
+    return bars(panels(results.cells, _title))
 
 
 STUDY = ImageStudy(

@@ -4,18 +4,20 @@ python experiments/paper/communication.py --quick
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from experiments.core import study
 from experiments.core.grid import PAPER_SETS, Grid, ImageStudy
 from experiments.core.published import method_title
 from experiments.core.rows import Cell
-from experiments.core.study import Point, Result, Results
+from experiments.core.study import Point, Result, Results, Value
+from experiments.core.summary import Column, summary
 from experiments.report.plots import Lines, drawn
-from experiments.report.tables import NONE, Table, human_bytes, new_table
+from experiments.report.tables import NONE, Table, human_bytes
 from secure_fd.data.image_sets import IMAGE_SETS
 
 if TYPE_CHECKING:
@@ -43,112 +45,88 @@ def vary(cell: Cell) -> Iterator[Cell]:
     yield replace(base, method="fedavg", secure="", model="" if features else PAPER_MODEL)
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """One method on one image set, over seeds. up, down: bytes a client and round, on average.
-
-    total: bytes both ways to the end, with those that are sent once.
-    """
-
-    name: str
-    found: Sequence[Result]
-    up: float
-    down: float
-    total: float
-
-    @property
-    def rate(self) -> float:
-        """Bytes both ways, a client and round."""
-        return self.up + self.down
-
-    def until(self, rival: "Way") -> float | None:
-        """Bytes until the first point at the rival's last accuracy of the seed: mean, or None."""
-        last = {result.cell.seed: result.accuracy for result in rival.found}
-        reached = []
-        for result in self.found:
-            wanted = last.get(result.cell.seed, math.inf)
-            enough = [moved(p) for p in result.curve if p.accuracy >= wanted]
-            if not enough:
-                return None
-            reached.append(enough[0])
-        return sum(reached) / len(reached)
-
-
 def moved(point: Point) -> float:
-    """Bytes both ways until a point of the curve."""
+    """Bytes of a client both ways until a point of the curve."""
     return point.up + point.down
 
 
-def ways(results: Results) -> Mapping[str, list[Way]]:
-    """By image set; FedAvg last."""
-    made = {}
-    for image_set, found in study.grouped(results.cells, lambda cell: cell.image_set).items():
-        by_line = study.grouped(found, lambda cell: (cell.method == "fedavg", cell.labels))
-        made[image_set] = [_way(of) for _, of in sorted(by_line.items())]
-    return made
+def _total(result: Result) -> float:
+    return moved(result.curve[-1])
 
 
-def _way(found: Sequence[Result]) -> Way:
-    cell = found[0].cell
-    name = f"{method_title(cell.method)} {cell.labels}".strip() + (", masks" if cell.secure else "")
-    up, down = (study.moments(found, partial(_rate, way=way))[0] for way in ("up", "down"))
-    total = study.moments(found, lambda r: moved(r.curve[-1]))[0]
-    return Way(name, found, up, down, total)
-
-
-def _rate(result: Result, way: str) -> float:
+def _a_round(result: Result, bytes_of: Callable[[Point], float]) -> float:
     """Bytes a round between the first point and the last; what is sent once comes before both."""
     first, last = result.curve[0], result.curve[-1]
     if first.round == last.round:
-        return float(getattr(last, way)) / last.round
-    return float(getattr(last, way) - getattr(first, way)) / (last.round - first.round)
+        return bytes_of(last) / last.round
+    return (bytes_of(last) - bytes_of(first)) / (last.round - first.round)
+
+
+_up = partial(_a_round, bytes_of=attrgetter("up"))
+_down = partial(_a_round, bytes_of=attrgetter("down"))
+_both = partial(_a_round, bytes_of=moved)
+
+
+def _columns(fedavg: Sequence[Result]) -> list[Column]:
+    """Columns of one image set. fedavg: FedAvg's results there."""
+
+    def shown(found: Sequence[Result], value: Value) -> str:
+        return human_bytes(study.moments(found, value)[0])
+
+    def times(found: Sequence[Result], value: Value) -> str:
+        if not fedavg:
+            return NONE
+        return f"{study.moments(fedavg, value)[0] / study.moments(found, value)[0]:,.1f}"
+
+    return [
+        ("accuracy, %", study.percent),
+        ("up a round", partial(shown, value=_up)),
+        ("down a round", partial(shown, value=_down)),
+        ("FedAvg's a round, times", partial(times, value=_both)),
+        ("in all", partial(shown, value=_total)),
+        ("FedAvg's in all, times", partial(times, value=_total)),
+        ("until FedAvg's last accuracy", partial(_until, fedavg=fedavg)),
+    ]
+
+
+def _until(found: Sequence[Result], fedavg: Sequence[Result]) -> str:
+    """Mean bytes until the first point at FedAvg's last accuracy of the same seed."""
+    last = {result.cell.seed: result.accuracy for result in fedavg}
+    reached = []
+    for result in found:
+        wanted = last.get(result.cell.seed, math.inf)
+        enough = [moved(point) for point in result.curve if point.accuracy >= wanted]
+        if not enough:
+            return "not reached"
+        reached.append(enough[0])
+    return human_bytes(sum(reached) / len(reached))
+
+
+def _name(cell: Cell) -> str:
+    masks = ", masks" if cell.secure else ""
+    return f"{method_title(cell.method)} {cell.labels}".strip() + masks
 
 
 def tables(results: Results) -> list[Table | str]:
     """One table an image set."""
     made: list[Table | str] = []
-    for image_set, found in ways(results).items():
+    for image_set, found in study.grouped(results.cells, lambda cell: cell.image_set).items():
         title = f"{IMAGE_SETS[image_set].title}, strong: bytes of a client"
-        columns = (
-            *("method", "accuracy, %", "up a round", "down a round", "FedAvg's a round, times"),
-            *("in all", "FedAvg's in all, times", "until FedAvg's last accuracy"),
-        )
-        table = new_table(title, columns)
-        fedavg = next((way for way in found if way.found[0].cell.method == "fedavg"), None)
-        for way in found:
-            until = None if fedavg is None else way.until(fedavg)
-            table.add_row(
-                way.name,
-                study.percent(way.found),
-                human_bytes(way.up),
-                human_bytes(way.down),
-                NONE if fedavg is None else f"{fedavg.rate / way.rate:,.1f}",
-                human_bytes(way.total),
-                NONE if fedavg is None else f"{fedavg.total / way.total:,.1f}",
-                "not reached" if until is None else human_bytes(until),
-            )
-        made.append(table)
+        columns = _columns([result for result in found if result.cell.method == "fedavg"])
+        made.append(summary(title, ("method",), found, lambda cell: (_name(cell),), columns))
     return [*made, _NOTE]
 
 
 def figure(results: Results) -> "Figure":
     """A row an image set: accuracy left, cumulative bytes right."""
     panels = []
-    for image_set, found in ways(results).items():
-        title = IMAGE_SETS[image_set].title
-        accuracy = {way.name: study.curve(way.found) for way in found}
-        both_ways = {way.name: study.curve(way.found, moved) for way in found}
-        panels += [
-            Lines(f"{title}, strong", "round", "test accuracy", accuracy),
-            Lines(
-                f"{title}, strong",
-                "round",
-                "bytes of a client, both ways",
-                both_ways,
-                share=False,
-                scales=("linear", "log"),
-            ),
-        ]
+    for image_set, found in study.grouped(results.cells, lambda cell: cell.image_set).items():
+        title, by_name = f"{IMAGE_SETS[image_set].title}, strong", study.grouped(found, _name)
+        accuracy = {name: study.curve(of) for name, of in by_name.items()}
+        both_ways = {name: study.curve(of, moved) for name, of in by_name.items()}
+        y, scales = "bytes of a client, both ways", ("linear", "log")
+        panels.append(Lines(title, "round", "test accuracy", accuracy))
+        panels.append(Lines(title, "round", y, both_ways, share=False, scales=scales))
     return drawn(panels, columns=2)
 
 

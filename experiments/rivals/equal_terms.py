@@ -20,8 +20,7 @@ from experiments.core.grid import HOSPITALS, ImageStudy, our_recipe
 from experiments.core.measures import DIVERGED, NETWORK
 from experiments.core.rows import Cell
 from experiments.core.shared_options import TableOptions
-from experiments.paper.accuracy import Lines, bars, beside_paper, gains
-from experiments.report import plots
+from experiments.paper.accuracy import Lines, bars, beside_paper, gains, panels
 from experiments.report.tables import NONE, Table, human_bytes, new_table
 from secure_fd.training.recipes import SGD, Schedule
 
@@ -212,23 +211,18 @@ def of_network(result: study.Result) -> float:
     return result.figures.get(NETWORK, result.accuracy)
 
 
-def panels(results: study.Results) -> Mapping[Cell, Lines]:
-    """Results of every place, by its first cell: by title, in the order of `ROWS`, and labels."""
-    titles = list(dict.fromkeys(row.title for row in ROWS.values()))
-    made = {}
-    for found in study.grouped(results.cells, lambda cell: cell.place).values():
-        by_row = study.grouped(found, lambda cell: row_of(cell).title)
-        made[found[0].cell] = {
-            title: study.grouped(by_row[title], lambda cell: cell.labels)
-            for title in titles
-            if title in by_row
-        }
-    return made
+def _panels(results: study.Results) -> Mapping[Cell, Lines]:
+    """Results of every place, in the order of `ROWS`."""
+    order = list(ROWS.values())
+    ordered = sorted(results.cells, key=lambda result: order.index(row_of(result.cell)))
+    made = panels(ordered, lambda cell: row_of(cell).title)
+    places = list(study.grouped(results.cells, lambda cell: cell.place))
+    return dict(sorted(made.items(), key=lambda panel: places.index(panel[0].place)))
 
 
 def tables(results: study.Results) -> list[Table | str]:
     """One table a place, with the paper's figures beside ours."""
-    return [part for at, lines in panels(results).items() for part in _shown(at, lines)]
+    return [part for at, lines in _panels(results).items() for part in _shown(at, lines)]
 
 
 def _shown(at: Cell, lines: Lines) -> Iterator[Table | str]:
@@ -262,8 +256,7 @@ def _diverged(found: Sequence[study.Result]) -> Iterator[str]:
 
 def figure(results: study.Results) -> "Figure":
     """Bars of every method, as in Fig. 4; hollow marks are the published means."""
-    made = [bars(at.place, lines, of_network) for at, lines in panels(results).items()]
-    return plots.drawn(made, columns=2)
+    return bars(_panels(results), of_network)
 
 
 STUDY = ImageStudy(
