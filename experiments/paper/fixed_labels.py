@@ -21,7 +21,6 @@ from experiments.core.measures import BOUND, TAUGHT, TERMS, TEST_LOSS
 from secure_fd.cache import freed_with_owner
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
-from secure_fd.errors import LocalError
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.simulation.build import architectures
 from secure_fd.training import models
@@ -45,10 +44,6 @@ class Lesson:
     targets: Tensor = field(repr=False)
     truth: Tensor = field(repr=False)
 
-    def __post_init__(self) -> None:
-        if not len(self.pixels) == len(self.targets) == len(self.truth) > 0:
-            raise LocalError("a lesson needs proxies, and as many labels and classes")
-
 
 class FixedLabels:
     """Every step takes one batch of each kind, on alpha L_local + (1 - alpha) L_proxy.
@@ -66,8 +61,6 @@ class FixedLabels:
         schedule: Schedule,
         seed: int,
     ) -> None:
-        if not 0 <= alpha <= 1:
-            raise LocalError(f"alpha is a weight from 0 to 1, not {alpha}")
         self.lesson, self.alpha = lesson, alpha
         self.models = [network.to(default_device()) for network in networks]
         """Every client's own network."""

@@ -27,7 +27,7 @@ from secure_fd.data.image_sets import IMAGE_SETS
 EPSILONS = ("0.25", "1", "4", "inf")
 DELTA = 1e-5
 RELEASES, NUMBERS, KILOBYTES = "noisy sums", "numbers up a client", "kB up a client"
-NOISE, SPENT, HONEST = "noise multiplier", "epsilon of the plan", "honest shares"
+SPENT, HONEST = "epsilon of the plan", "honest shares"
 _SPLITS: Mapping[str, tuple[str, ...]] = {
     "mnist": ("strong",),
     "fashion_mnist": ("strong",),

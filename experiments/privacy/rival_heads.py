@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -27,13 +26,13 @@ from torch import nn
 
 from experiments.core.grid import HOSPITALS
 from experiments.core.measures import ACCURACY, RIGHT_ONCE, TAUGHT
+from experiments.core.runs import federated_data
 from experiments.core.study import Result
 from experiments.privacy import private_rivals as rivals
 from experiments.privacy.private_rivals import DELTA, ROWS, Cell, Row
-from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import parse_split
-from secure_fd.data.sources import load
 from secure_fd.errors import LocalError
 from secure_fd.methods.pooled_heads import HeadClient
 from secure_fd.privacy.calibration import calibrate, epsilon
@@ -281,16 +280,10 @@ def _step(level: float, plan: TrainingPlan, most: float) -> float:
 # A cell of the study.
 
 
-@lru_cache(maxsize=1)
-def data_of(data_dir: Path | None, image_set: str, split: str, seed: int) -> FederatedData:
-    """Return the data of one place and seed."""
-    clients = 4 if split == HOSPITALS else 10
-    return federate(load(image_set, data_dir), parse_split(split), clients, seed)
-
-
 def measure(data_dir: Path | None, cell: Cell, *_: object) -> Result:
     """Run a row at its epsilon; accuracy on the test set."""
-    data = data_of(data_dir, cell.image_set, cell.split, cell.seed)
+    clients, split = 4 if cell.split == HOSPITALS else 10, parse_split(cell.split)
+    data = federated_data(cell.image_set, data_dir, split, clients, cell.seed)
     start = time.process_time()
     return Result(cell, figures_of(cell, data), time.process_time() - start)
 
@@ -316,7 +309,6 @@ def _spent(plan: PooledPlan | TrainingPlan, entries: int, honest: int) -> dict[s
     return {
         rivals.NUMBERS: float(releases * entries),
         rivals.RELEASES: float(releases),
-        rivals.NOISE: plan.noise,
         rivals.SPENT: epsilon(plan, DELTA),
         rivals.HONEST: float(honest),
     }

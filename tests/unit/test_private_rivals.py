@@ -15,13 +15,13 @@ from scipy.stats import chi2
 from torch.nn import functional
 
 from experiments.core.measures import ACCURACY
+from experiments.core.runs import federated_data
 from experiments.privacy import rival_heads
 from experiments.privacy.private_rivals import DELTA, NUMBERS, ROWS, SPENT, Settings, cells
 from experiments.privacy.rival_heads import (
     Budget,
     CentredFeatures,
     Records,
-    data_of,
     descend,
     figures_of,
     full_batch,
@@ -29,6 +29,7 @@ from experiments.privacy.rival_heads import (
     shared_steps,
     shares,
 )
+from secure_fd.data.partition import parse_split
 from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.record import FEATURE_UNITS, UNITS
@@ -181,7 +182,7 @@ def test_every_row_spends_its_budget_and_learns_on_digits(digits):
     """One kind of each row but the network of DP-FedAvg, whose steps are tested above."""
     asked = {cell.row: cell for cell in cells(Settings(quick=True))}
     assert asked.keys() == ROWS.keys()
-    data = data_of(None, "digits", "strong", 0)
+    data = federated_data("digits", None, parse_split("strong"), 10, 0)
     found = {"gd": figures_of(asked["gd"], data), "heads": figures_of(asked["heads"], digits)}
     for figures in found.values():
         assert figures[SPENT] == pytest.approx(4.0, rel=0.004)
