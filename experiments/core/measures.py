@@ -13,7 +13,7 @@ from experiments.core.results import SINGLE
 
 if TYPE_CHECKING:
     from experiments.core.rows import Cell
-    from experiments.core.runs import Prepared, Runner
+    from experiments.core.runs import Prepared
     from secure_fd.data.federated import FederatedData
     from secure_fd.protocol.transcript import ObservedVotes
     from secure_fd.simulation.federation import Federation
@@ -40,40 +40,25 @@ BYTES_UP = "bytes up a client"
 """In all rounds."""
 DIVERGED = "diverged rounds"
 """Rounds in which a client's training left what can be shared, mean over clients."""
-TERMS = {
-    "empirical": "empirical risk",
-    "numerical": "numerical constraint",
-    "local_distance": "local distance",
-    "proxy_distance": "proxy distance",
-    "misleading": "misleading knowledge",
-    "ambiguous": "ambiguous knowledge",
-}
-"""Theorem 2's terms as they are added up, by a short name: means over clients."""
-TEST_LOSS = "l1 test loss"
-BOUND = "sum"
-"""Of all terms: as its distances are estimated from below, so is the bound."""
 TAUGHT = "proxies that teach"
 """As a share of all."""
 
 BoolArray = NDArray[np.bool_]
 
 
-def measured(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, float]:
+def measured(cell: "Cell", runner: "Federation", made: "Prepared") -> dict[str, float]:
     """All figures of a run but its accuracy, by name."""
     return of_method(cell, runner, made) | of_lost(runner)
 
 
-def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, float]:
+def of_method(cell: "Cell", runner: "Federation", made: "Prepared") -> dict[str, float]:
     """Figures that runs of some methods alone have."""
     from experiments.core.rows import HEADS
-    from experiments.paper.fixed_labels import FixedLabels, of_bound
     from secure_fd.methods.pooled_heads import HeadClient
     from secure_fd.methods.votes import VotingMethod
 
     if cell.method == "fedavg":
         return of_divergence(runner)
-    if isinstance(runner, FixedLabels):
-        return of_bound(runner, made.data)
     if isinstance(runner.method, VotingMethod):
         truth = made.data.proxies.labels.numpy()
         return _labels(runner.transcript.distillation, truth) | _selectors(runner, made, truth)
@@ -85,19 +70,16 @@ def of_method(cell: "Cell", runner: "Runner", made: "Prepared") -> dict[str, flo
     return {}
 
 
-def of_divergence(runner: "Runner") -> dict[str, float]:
+def of_divergence(runner: "Federation") -> dict[str, float]:
     """How often training diverged."""
     from secure_fd.methods.fedavg import FedAvgClient
-    from secure_fd.simulation.federation import Federation
 
-    if not isinstance(runner, Federation):
-        return {}
     halves = [client.role for client in runner.clients]
     counts = [half.diverged for half in halves if isinstance(half, FedAvgClient)]
     return {DIVERGED: float(np.mean(counts))}
 
 
-def lost(runner: "Runner") -> set[int]:
+def lost(runner: "Federation") -> set[int]:
     """Clients whose networks ended outside the finite numbers: from then on they are silent."""
     from secure_fd.training.models import flatten
 
@@ -105,7 +87,7 @@ def lost(runner: "Runner") -> set[int]:
     return {client for client, network in each if not flatten(network).isfinite().all()}
 
 
-def of_lost(runner: "Runner") -> dict[str, float]:
+def of_lost(runner: "Federation") -> dict[str, float]:
     """The rounds in which these diverged: one, and all in which they were silent since."""
     gone, missing = lost(runner), runner.transcript.missing
     rounds = len(gone) + sum(many for (client, _), many in missing.items() if client in gone)

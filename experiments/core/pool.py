@@ -28,17 +28,14 @@ class Tasks:
     shown: Progress
 
     def each(
-        self,
-        call: Callable[..., Any],
-        calls: Iterable[tuple[Item, tuple[Any, ...]]],
-        label: Callable[[Item], str] = str,
+        self, calls: Iterable[tuple[Item, Callable[..., Any], tuple[Any, ...]]]
     ) -> Iterator[tuple[Item, Any]]:
-        """Yield every item with what a worker's call on its arguments returned, as they finish."""
+        """Yield every item with what its function returned in a worker, as they finish."""
         with undisturbed():  # a task may start a worker
-            pending = {self.pool.submit(_timed, call, *given): item for item, given in calls}
+            pending = {self.pool.submit(_timed, call, *given): item for item, call, given in calls}
         for future in as_completed(pending):
             item, (seconds, found) = pending[future], future.result()
-            self._finish(label(item), seconds, found)
+            self._finish(str(getattr(item, "label", item)), seconds, found)
             yield item, found
 
     def _finish(self, label: str, seconds: float, found: object) -> None:

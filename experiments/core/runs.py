@@ -16,7 +16,6 @@ from typing import Any, Literal, cast
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
 from attacks.core.run import SumNoise
 from attacks.membership.server_members import evenly
@@ -28,7 +27,6 @@ from experiments.core.own_data import own_federation
 from experiments.core.study import Point, Result
 from experiments.core.timed_sum import TimedSum
 from experiments.core.variants import AllClasses, NetworkNamesClasses, TaughtTruth, centralised
-from experiments.paper.fixed_labels import FixedLabels, Lesson
 from experiments.rivals.by_network import SelectiveByNetwork
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import IMAGE_SETS, image_set
@@ -396,46 +394,7 @@ def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> st
     return " ".join(parts)
 
 
-# Learning from proxies whose labels never change (Fig. 10).
-
-
-def fixed_labels(cell: rows.Cell, made: Prepared) -> FixedLabels:
-    """Clients that learn from proxies whose labels never change."""
-    lesson, alpha = _lesson(cell, made), cell.alpha or 0.0
-    return FixedLabels(made.networks(), made.data.clients, lesson, alpha, cell.schedule, cell.seed)
-
-
-def _lesson(cell: rows.Cell, made: Prepared) -> Lesson:
-    """Proxies with their true labels, or those that the selection mechanism keeps and labels.
-
-    That is one round about all proxies in which nobody learns.
-    """
-    proxies = made.data.proxies
-    if cell.method == "true-labels":
-        targets = functional.one_hot(proxies.labels, made.data.n_classes).float()
-        return Lesson(proxies.pixels, targets, proxies.labels)
-    once = replace(cell.schedule, local_steps=0, proxy_steps=0, proxies_per_round=len(proxies))
-    voting = replace(cell, method="selective-fd", labels="soft", alpha=None, schedule=once)
-    run = federation(voting, made)
-    run.fit(1)
-    ensemble = run.transcript.distillation[-1].result
-    kept = torch.from_numpy(ensemble.indices[ensemble.kept])
-    targets = torch.from_numpy(ensemble.predictions[ensemble.kept]).float()
-    return Lesson(proxies.pixels[kept], targets, proxies.labels[kept])
-
-
 # A cell of a study.
-
-Runner = Federation | FixedLabels
-
-
-def runner_of(cell: rows.Cell, made: Prepared) -> Runner:
-    """The run of a cell."""
-    if cell.variant == rows.ALL_RECORDS:
-        made = replace(made, data=centralised(made.data))
-    if cell.method in rows.PROXY_LABELS:
-        return fixed_labels(cell, made)
-    return federation(cell, made)
 
 
 def run_cell(data_dir: Path | None, cell: rows.Cell, parts: Mapping[Any, Any]) -> Result:
@@ -445,7 +404,9 @@ def run_cell(data_dir: Path | None, cell: rows.Cell, parts: Mapping[Any, Any]) -
     """
     start = time.process_time()
     made = Prepared(group_data(data_dir, cell.group), next(iter(parts.values()), ()))
-    runner, test = runner_of(cell, made), made.data.test
+    if cell.variant == rows.ALL_RECORDS:
+        made = replace(made, data=centralised(made.data))
+    runner, test = federation(cell, made), made.data.test
 
     def on_round() -> None:
         del runner.transcript.parameters[:-1]  # a large model every round fills the memory
@@ -456,17 +417,17 @@ def run_cell(data_dir: Path | None, cell: rows.Cell, parts: Mapping[Any, Any]) -
         BYTES_UP: points[-1].up,
         **measured(cell, runner, made),
     }
-    notes: dict[str, object] = {}
-    if isinstance(runner, Federation):
-        claim = claimed(runner, made.data)
-        notes["guarantee"] = promised(runner, claim, seeded=seeds_noise(cell))
-        notes["privacy"] = None if claim is None else claim.to_json()
+    claim = claimed(runner, made.data)
+    notes: dict[str, object] = {
+        "guarantee": promised(runner, claim, seeded=seeds_noise(cell)),
+        "privacy": None if claim is None else claim.to_json(),
+    }
     seconds = time.process_time() - start
     return Result(cell, figures, seconds, accuracies, points, notes=notes)
 
 
 def trained(
-    runner: Runner,
+    runner: Federation,
     cell: rows.Cell,
     some: Images,
     test: Images,

@@ -412,10 +412,23 @@ def run_missing(
     from experiments.core.pool import working  # multiprocessing is slow to import
 
     with working(workers, len(parts) + len(waiting)) as tasks:
-        made = dict(tasks.each(prepare_part, [(part, (job, part)) for part in parts]))
-        calls = [(cell, (job, cell, {p: made[p] for p in of})) for cell, of in needed.items()]
-        for _, result in tasks.each(run_one, calls, lambda cell: str(cell.label)):
-            store.save(result)
+        made: dict[Hashable, Any] = {}
+        first: list[tuple[Any, Callable[..., Any], tuple[Any, ...]]] = [
+            (part, prepare_part, (job, part)) for part in parts
+        ]
+        first += [(cell, run_one, (job, cell, {})) for cell, of in needed.items() if not of]
+        for item, found in tasks.each(first):
+            if isinstance(found, Result):
+                store.save(found)
+            else:
+                made[item] = found
+        later = [
+            (cell, run_one, (job, cell, {part: made[part] for part in of}))
+            for cell, of in needed.items()
+            if of
+        ]
+        for _, found in tasks.each(later):
+            store.save(found)
 
 
 def _check_data(study: Study, cells: Sequence[Any], data_dir: Path | None) -> None:

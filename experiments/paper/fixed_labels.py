@@ -8,23 +8,29 @@ that both lambdas are 0, as the paper assumes in its study of alpha.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from experiments.core.measures import BOUND, TAUGHT, TERMS, TEST_LOSS
+from experiments.core.measures import ACCURACY, TAUGHT
+from experiments.core.rows import Cell, Group
+from experiments.core.runs import Prepared, federation, group_data
+from experiments.core.study import Result
+from experiments.paper.alpha import BOUND, TERMS, TEST_LOSS
 from secure_fd.cache import freed_with_owner
-from secure_fd.data.federated import ClientData, FederatedData
+from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
-from secure_fd.protocol.transcript import Transcript
 from secure_fd.simulation.build import architectures
 from secure_fd.training import models
-from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.training.recipes import SGD
 from secure_fd.training.trainer import Trainer, accuracy, default_device, logits, predict
 from secure_fd.votes.codec import FloatArray, IntArray, one_hot
 
@@ -52,46 +58,30 @@ class FixedLabels:
     has as many steps as one of a distilling client, and nothing crosses the boundary in it.
     """
 
-    def __init__(
-        self,
-        networks: Sequence[nn.Module],
-        clients: Sequence[ClientData],
-        lesson: Lesson,
-        alpha: float,
-        schedule: Schedule,
-        seed: int,
-    ) -> None:
-        self.lesson, self.alpha = lesson, alpha
-        self.models = [network.to(default_device()) for network in networks]
+    def __init__(self, cell: Cell, made: Prepared) -> None:
+        self.alpha, self.lesson, self._steps = (
+            cell.alpha or 0.0,
+            lesson_of(cell, made),
+            cell.schedule,
+        )
+        self.models = [network.to(default_device()) for network in made.networks()]
         """Every client's own network."""
-        self._train = [client.train for client in clients]
-        self._schedule = schedule
-        self._optimisers = [
-            torch.optim.SGD(model.parameters(), lr=schedule.sgd.learning_rate)
-            for model in self.models
-        ]
-        self._draws = [
-            torch.Generator().manual_seed(1000 * seed + k) for k in range(len(self.models))
-        ]
-        self.transcript = Transcript(len(clients))
+        self._train = [client.train for client in made.data.clients]
+        rate, numbers = cell.schedule.sgd.learning_rate, range(len(self.models))
+        self._optimisers = [torch.optim.SGD(model.parameters(), rate) for model in self.models]
+        self._draws = [torch.Generator().manual_seed(1000 * cell.seed + k) for k in numbers]
 
-    def accuracies(self, test: Images) -> list[float]:
-        """Every client's accuracy."""
-        held = test.to(default_device())
-        return [accuracy(model, held) for model in self.models]
-
-    def rounds(self, count: int) -> Iterator[int]:
-        """Run rounds."""
-        for index in range(count):
+    def train(self, rounds: int) -> None:
+        """Take the steps of so many rounds."""
+        for _ in range(rounds):
             for client in range(len(self.models)):
-                for _ in range(self._schedule.fedavg_steps):
+                for _ in range(self._steps.fedavg_steps):
                     self._step(client)
-            yield index
 
     def _step(self, client: int) -> None:
         """One step on a batch of each kind; a weight of zero asks for no batch."""
         self._optimisers[client].zero_grad(set_to_none=True)
-        train, lesson, sgd = self._train[client], self.lesson, self._schedule.sgd
+        train, lesson, sgd = self._train[client], self.lesson, self._steps.sgd
         local = self._draw(client, len(train), sgd.local_batch)
         public = self._draw(client, len(lesson.pixels), sgd.distillation_batch)
         loss = torch.zeros((), device=default_device())
@@ -110,6 +100,37 @@ class FixedLabels:
 
     def _draw(self, client: int, population: int, size: int) -> Tensor:
         return torch.randint(population, (size,), generator=self._draws[client])
+
+
+def lesson_of(cell: Cell, made: Prepared) -> Lesson:
+    """Proxies with their true labels, or those that the selection mechanism keeps and labels.
+
+    That is one round about all proxies in which nobody learns.
+    """
+    proxies = made.data.proxies
+    if cell.method == "true-labels":
+        targets = functional.one_hot(proxies.labels, made.data.n_classes).float()
+        return Lesson(proxies.pixels, targets, proxies.labels)
+    once = replace(cell.schedule, local_steps=0, proxy_steps=0, proxies_per_round=len(proxies))
+    run = federation(
+        replace(cell, method="selective-fd", labels="soft", alpha=None, schedule=once), made
+    )
+    run.fit(1)
+    ensemble = run.transcript.distillation[-1].result
+    kept = torch.from_numpy(ensemble.indices[ensemble.kept])
+    targets = torch.from_numpy(ensemble.predictions[ensemble.kept]).float()
+    return Lesson(proxies.pixels[kept], targets, proxies.labels[kept])
+
+
+def measure(data_dir: Path | None, cell: Cell, parts: Mapping[Group, Any]) -> Result:
+    """Train on fixed labels, test, and measure the terms of the bound."""
+    start, made = time.process_time(), Prepared(group_data(data_dir, cell.group), parts[cell.group])
+    run = FixedLabels(cell, made)
+    run.train(cell.rounds)
+    found = tuple(accuracy(model, made.data.test.to(default_device())) for model in run.models)
+    mean = float(np.mean(found))
+    figures = {ACCURACY: mean, TEST_LOSS: 2 * (1 - mean), **of_bound(run, made.data)}
+    return Result(cell, figures, time.process_time() - start, found)
 
 
 # The terms of Theorem 2.
@@ -171,14 +192,13 @@ def _halves(sample: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]
 
 
 def of_bound(run: FixedLabels, data: FederatedData) -> dict[str, float]:
-    """Every term, their sum and the loss that the sum bounds, all as l1 distances up to 2.
+    """Every term and their sum, all as l1 distances up to 2.
 
     Above 2 the sum says nothing, as no l1 distance is larger.
     """
     every = [_terms(run, data, k) for k in range(len(data.clients))]
     found = {name: float(np.mean([terms[term] for terms in every])) for term, name in TERMS.items()}
     found[BOUND] = float(np.mean([sum(terms.values()) for terms in every]))
-    found[TEST_LOSS] = 2 * (1 - float(np.mean(run.accuracies(data.test))))
     found[TAUGHT] = len(run.lesson.truth) / len(data.proxies)
     return found
 

@@ -19,7 +19,7 @@ def shown(*, terminal: bool = False) -> tuple[Console, io.StringIO]:
 def test_every_finished_task_has_a_line(*, terminal):
     console, out = shown(terminal=terminal)
     with working(1, 2, console) as tasks:
-        found = dict(tasks.each(abs, [("[task] a", (-1,)), ("b", (-2,))]))
+        found = dict(tasks.each([("[task] a", abs, (-1,)), ("b", abs, (-2,))]))
     assert found == {"[task] a": 1, "b": 2}
     text = out.getvalue()
     assert re.search(r"1/2 \[task\] a: [\d.]+ s\n", text)
@@ -30,11 +30,11 @@ def test_every_finished_task_has_a_line(*, terminal):
 def test_an_interrupt_passes_through_and_ends_the_workers():
     console, out = shown(terminal=True)
     with pytest.raises(KeyboardInterrupt), working(1, 2, console) as tasks:
-        for _ in tasks.each(time.sleep, [("short", (0,)), ("long", (600,))]):
+        for _ in tasks.each([("short", time.sleep, (0,)), ("long", time.sleep, (600,))]):
             raise KeyboardInterrupt
     assert out.getvalue().count("\x1b[?25h") == 1
 
 
 def test_an_error_of_a_task_is_raised_here():
     with pytest.raises(TypeError), working(1, 1, shown()[0]) as tasks:
-        list(tasks.each(abs, [("wrong", ("text",))]))
+        list(tasks.each([("wrong", abs, ("text",))]))

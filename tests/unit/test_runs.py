@@ -10,20 +10,16 @@ from experiments.core import runs
 from experiments.core.grid import default_cell
 from experiments.core.measures import (
     AUROC_CLASS,
-    BOUND,
     DIVERGED,
     KEPT_ALL,
     RIGHT_ALL,
-    TERMS,
-    TEST_LOSS,
 )
 from experiments.core.rows import Cell, unlabelled
-from experiments.core.runs import Prepared, group_data, needs, prepare, run_cell, runner_of
+from experiments.core.runs import Prepared, group_data, needs, prepare, run_cell
 from experiments.core.study import Result
 from experiments.paper.accuracy import METHODS
-from experiments.paper.fixed_labels import (
-    FixedLabels,
-)
+from experiments.paper.alpha import BOUND, TERMS, TEST_LOSS
+from experiments.paper.fixed_labels import FixedLabels, measure
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.training.models import flatten
@@ -126,9 +122,8 @@ def test_alpha_weighs_the_losses(made):
     """At 1 the labels of proxies change nothing, at 0 the private records change nothing."""
 
     def trained(alpha: float, method: str, data: Prepared = made) -> torch.Tensor:
-        runner = runner_of(alpha_cell(method, alpha), data)
-        assert isinstance(runner, FixedLabels)
-        assert sum(1 for _ in runner.rounds(1)) == 1
+        runner = FixedLabels(alpha_cell(method, alpha), data)
+        runner.train(1)
         return flatten(runner.models[0])
 
     client = made.data.clients[0]
@@ -143,7 +138,10 @@ def test_alpha_weighs_the_losses(made):
 
 
 def test_a_run_with_true_labels_has_no_misleading_and_no_ambiguous_knowledge(made):
-    exact, chosen = (run(alpha_cell(f"{of}-labels", 0.25), made) for of in ("true", "selected"))
+    exact, chosen = (
+        measure(None, alpha_cell(f"{of}-labels", 0.25), {BASE.group: made.warm})
+        for of in ("true", "selected")
+    )
     for name in ("misleading", "ambiguous"):
         assert exact.figures[TERMS[name]] == 0 < chosen.figures[TERMS[name]]
     for found in (exact, chosen):

@@ -135,9 +135,9 @@ class Here:
     def __init__(self):
         self.begun = []
 
-    def each(self, call, calls, label=str):
-        for item, given in calls:
-            self.begun.append(label(item))
+    def each(self, calls):
+        for item, call, given in calls:
+            self.begun.append(getattr(item, "label", item))
             yield item, call(*given)
 
 
