@@ -124,14 +124,11 @@ class Images(Estimate):
 class Scores(Estimate):
     """One number a candidate; larger: a member. values: [N], or [R, N] of N candidates in R runs.
 
-    control: [N] the same without access; None stands for a coin.
-
     >>> Scores(np.array([0.1, 2.0])).taken(np.array([True, False])).values
     array([0.1])
     """
 
     values: FloatArray = field(repr=False)
-    control: FloatArray | None = field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.values.ndim not in (1, 2) or not self.values.size:
@@ -141,8 +138,7 @@ class Scores(Estimate):
 
     def taken(self, candidates: BoolArray) -> "Scores":
         """About some of the candidates [N] alone; queries stay those of the whole attack."""
-        control = None if self.control is None else self.control[candidates]
-        return replace(self, values=self.values[..., candidates], control=control)
+        return replace(self, values=self.values[..., candidates])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

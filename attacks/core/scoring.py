@@ -125,10 +125,6 @@ def score_scores(
     values, inside = np.atleast_2d(estimate.values), np.atleast_2d(is_member)
     weights = _bootstrap(inside, substream(seed, "candidates"))
     area, *rates = _rates(values, inside, weights)
-    control = 0.5
-    if estimate.control is not None:
-        blind = np.atleast_2d(estimate.control)
-        control = float(_curve_figures(blind, inside, np.ones((1, blind.shape[1])))[0, 0])
     different = int((~inside).any(axis=0).sum())
     low: dict[str, float] = {}
     unresolved: list[str] = []
@@ -142,7 +138,7 @@ def score_scores(
         attack,
         estimate,
         area,
-        control,
+        0.5,
         n_members=int(inside.sum()),
         n_non_members=int((~inside).sum()),
         caveats=(*caveats, *unresolved),

@@ -10,7 +10,7 @@ labels y. Class sums of public features give it outright.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,8 +19,8 @@ from torch import nn
 
 from attacks.core.base import AttackResult, Distributions, Effort, FloatArray, seeded
 from attacks.core.run import Attack, Run, attack_view, histograms, public_of
-from attacks.core.scoring import score_distributions, shares_of
-from attacks.core.statistics import distribution, distributions, total_variation
+from attacks.core.scoring import score_distributions
+from attacks.core.statistics import distribution, distributions
 from attacks.core.view import Capability, Public, View, read_unmasked, server_view
 from attacks.inversion.updates import MEAN_UPDATE, Recipe, classes_pulled, readable_updates
 from attacks.server.class_sums import public_map
@@ -58,7 +58,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
     title = "Label distribution of each client"
     figure_name = "TV error (0: known)"
     control_name = "the same guess for every client, from the totals"
-    needs = (
+    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
         frozenset({Capability.READ_SUMS}),
         frozenset({Capability.READ_GENERATED}),
         frozenset({Capability.HOLD_HEAD}),
@@ -83,7 +83,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
         run = Federation(networks, data.clients, None, FedAvg(), schedule=steps, seed=seed)
         run.fit(2)
         view = server_view(run.transcript, public)
-        return attack_view(cls(truth=histograms(data)), view, seed).figure
+        return attack_view(LabelDistribution(truth=histograms(data)), view, seed).figure
 
     @classmethod
     def for_run(cls, run: Run) -> Self:
@@ -119,9 +119,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
 
     def score(self, estimate: Distributions, seed: int) -> AttackResult:
         """Mean total-variation error over clients; truth: [K, C] label counts."""
-        errors = total_variation(estimate.rows, shares_of(self.truth, estimate))
-        worst = {"worst_client_error": float(errors.max())}
-        return score_distributions(self, estimate, self.truth, seed, details=worst)
+        return score_distributions(self, estimate, self.truth, seed)
 
 
 def _linear(inputs: int, n_classes: int, seed: int) -> nn.Module:
@@ -203,7 +201,7 @@ _RIDGE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Participation(Attack[Distributions, ArrayLike]):
+class Participation(LabelDistribution):
     """Class totals of many sums, regressed on the clients that were in them.
 
     The sums of R rounds are T = A D, but for chance, where A [R, K] holds who was in which sum and
@@ -211,22 +209,12 @@ class Participation(Attack[Distributions, ArrayLike]):
     least squares, class by class and drawn to the mean of all clients, give D, masks or not (Lam
     et al., "Gradient Disaggregation", ICML 2021; there A is unknown as well, here the server knows
     it). Where no client ever drops out every client gets the same guess.
-
-    response: of the label unit, whose public noise is undone.
     """
 
     name = "participation"
     title = "Label distribution from who took part"
-    figure_name = "TV error (0: known)"
-    control_name = "the same guess for every client, from the totals"
     needs = (frozenset({Capability.READ_SUMS}),)
-
-    response: RandomizedResponse | None = None
-
-    @classmethod
-    def for_run(cls, run: Run) -> Self:
-        """Read all sums of the run; the truth is each client's class counts."""
-        return cls(run.response, truth=run.histograms)
+    default = False
 
     def estimate(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - nothing is drawn
         """A distribution for every client."""
@@ -252,10 +240,6 @@ class Participation(Attack[Distributions, ArrayLike]):
                 OF_VOTES,
             ),
         )
-
-    def score(self, estimate: Distributions, seed: int) -> AttackResult:
-        """Mean total-variation error over clients; truth: [K, C] label counts."""
-        return score_distributions(self, estimate, self.truth, seed)
 
 
 def _solved(there: FloatArray, totals: FloatArray) -> FloatArray:

@@ -7,8 +7,10 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from numpy.typing import ArrayLike
 from torch import nn
 
+from attacks.core.base import AttackResult, Distributions
 from attacks.core.view import Public, View, client_view, server_view
 from attacks.server.label_distribution import UNREADABLE, LabelDistribution
 from secure_fd.data.federated import ClientData
@@ -63,9 +65,16 @@ def public() -> Public:
     return Public(torch.zeros(M, 1, 4, 4), len(LABELS), C, lambda _: nn.Linear(1, 1))
 
 
+def attacked(
+    seen: Transcript | View, truth: ArrayLike = HISTOGRAMS, attack: LabelDistribution = ATTACK
+) -> tuple[Distributions, AttackResult]:
+    view = server_view(seen, public()) if isinstance(seen, Transcript) else seen
+    estimate = attack.estimate(view, 0)
+    return estimate, attack.with_truth(truth).score(estimate, 0)
+
+
 def test_readable_uploads_give_every_distribution_exactly():
-    estimate = ATTACK.estimate(server_view(run(PlainSum(3)), public()), 0)
-    result = ATTACK.with_truth(HISTOGRAMS).score(estimate, 0)
+    estimate, result = attacked(run(PlainSum(3)))
     assert estimate.read.all()
     assert result.figure == pytest.approx(0.0, abs=1e-12)
     assert result.control > 0.4
@@ -74,8 +83,7 @@ def test_readable_uploads_give_every_distribution_exactly():
 
 
 def test_masks_leave_the_same_guess_for_every_client_and_say_so():
-    estimate = ATTACK.estimate(server_view(run(MaskedSum(3)), public()), 0)
-    result = ATTACK.with_truth(HISTOGRAMS).score(estimate, 0)
+    estimate, result = attacked(run(MaskedSum(3)))
     assert not estimate.read.any()
     assert (estimate.rows == estimate.rows[0]).all()
     np.testing.assert_allclose(estimate.guess, HISTOGRAMS.sum(0) / HISTOGRAMS.sum())
@@ -83,14 +91,18 @@ def test_masks_leave_the_same_guess_for_every_client_and_say_so():
     assert result.caveats == (UNREADABLE,)
 
 
-def test_a_masked_sum_that_does_not_mask_is_caught(monkeypatch):
+@pytest.fixture
+def unmasked(monkeypatch):
+    """Masked sums whose masks are left out."""
     monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
     monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
+
+
+@pytest.mark.usefixtures("unmasked")
+def test_a_masked_sum_that_does_not_mask_is_caught():
     history = run(MaskedSum(3))
     assert all(record.uploads is None for record in history.distillation)
-    result = ATTACK.with_truth(HISTOGRAMS).score(
-        ATTACK.estimate(server_view(history, public()), 0), 0
-    )
+    _, result = attacked(history)
     assert result.figure == pytest.approx(0.0, abs=1e-12)
     assert result.details["readable_clients"] == 3
 
@@ -100,12 +112,10 @@ def test_one_client_that_forgot_its_mask_is_read_alone():
     clear = run(PlainSum(3), rounds=1).distillation[0].payloads[1]
     record = history.distillation[0]
     history.distillation[0] = replace(record, payloads={**record.payloads, 1: clear})
-    estimate = ATTACK.estimate(server_view(history, public()), 0)
+    estimate, result = attacked(history)
     assert estimate.read.tolist() == [False, True, False]
     np.testing.assert_allclose(estimate.rows[1], HISTOGRAMS[1] / HISTOGRAMS[1].sum())
-    assert any(
-        "2 clients" in words for words in ATTACK.with_truth(HISTOGRAMS).score(estimate, 0).caveats
-    )
+    assert any("2 clients" in words for words in result.caveats)
 
 
 def test_masked_words_never_pass_for_votes():
@@ -116,7 +126,7 @@ def test_masked_words_never_pass_for_votes():
         uniform = rng.integers(0, 2**64, (3, LAYOUT.words(M * C)), dtype=np.uint64)
         record = replace(history.distillation[0], uploads=None, payloads=dict(enumerate(uniform)))
         history.distillation[0] = record
-        assert not ATTACK.estimate(server_view(history, public()), 0).read.any()
+        assert not attacked(history)[0].read.any()
 
 
 # Randomised response over four classes: true with chance TRUE, else one of the others.
@@ -137,9 +147,9 @@ def noisy(clients: tuple[int, ...], survivors: tuple[int, ...], *, readable: boo
 
 def test_an_attacker_who_knows_the_noise_undoes_it():
     view = noisy((0, 1, 2), (0, 1, 2), readable=True)
-    estimate = KNOWING.estimate(view, 0)
-    assert KNOWING.with_truth(HISTOGRAMS).score(estimate, 0).figure < 1e-3
-    assert ATTACK.with_truth(HISTOGRAMS).score(ATTACK.estimate(view, 0), 0).figure > 0.3
+    estimate, result = attacked(view, attack=KNOWING)
+    assert result.figure < 1e-3
+    assert attacked(view)[1].figure > 0.3
     np.testing.assert_allclose(estimate.guess, HISTOGRAMS.sum(0) / HISTOGRAMS.sum(), atol=1e-3)
 
 
@@ -214,8 +224,7 @@ def with_biases(view: View, change: Callable[[FloatArray], FloatArray]) -> View:
 
 
 def test_the_last_bias_of_an_update_tells_its_labels():
-    estimate = ATTACK.estimate(averaged(), 0)
-    result = ATTACK.with_truth(HELD).score(estimate, 0)
+    estimate, result = attacked(averaged(), HELD)
     assert estimate.read.all()
     assert estimate.rows[[0, 2]].tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
     assert result.figure < 0.1
@@ -223,9 +232,8 @@ def test_the_last_bias_of_an_update_tells_its_labels():
 
 
 def test_an_update_without_the_last_bias_leaves_the_guess():
-    estimate = ATTACK.estimate(with_biases(averaged(), np.zeros_like), 0)
+    estimate, result = attacked(with_biases(averaged(), np.zeros_like), HELD)
     assert not estimate.read.any()
-    result = ATTACK.with_truth(HELD).score(estimate, 0)
     assert result.figure == result.control
 
 
@@ -233,16 +241,15 @@ def test_noise_on_the_last_bias_takes_the_labels_away():
     """Mean over draws: no better than the guess."""
     noise, seen = np.random.default_rng(0), averaged()
     drawn = [
-        ATTACK.estimate(with_biases(seen, lambda moved: moved + noise.normal(0, 10, C)), 0)
+        attacked(with_biases(seen, lambda moved: moved + noise.normal(0, 10, C)), HELD)[1].figure
         for _ in range(20)
     ]
-    assert np.mean([ATTACK.with_truth(HELD).score(each, 0).figure for each in drawn]) > 0.6
+    assert np.mean(drawn) > 0.6
 
 
 def test_masks_hide_whose_bias_moved():
     """The cohort's mean update gives one guess for all; the twin without masks is read."""
-    estimate = ATTACK.estimate(averaged(MaskedSum(3)), 0)
-    result = ATTACK.with_truth(HELD).score(estimate, 0)
+    estimate, result = attacked(averaged(MaskedSum(3)), HELD)
     assert not estimate.read.any()
     assert (estimate.rows == estimate.guess).all()
     assert estimate.guess.sum() == pytest.approx(1.0)
@@ -250,12 +257,11 @@ def test_masks_hide_whose_bias_moved():
     assert result.caveats == (UNREADABLE,)
 
 
-def test_masks_on_an_update_that_are_not_applied_are_caught(monkeypatch):
-    monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
-    monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
+@pytest.mark.usefixtures("unmasked")
+def test_masks_on_an_update_that_are_not_applied_are_caught():
     seen = averaged(MaskedSum(3))
     assert seen.models[-1].uploads is None
-    assert ATTACK.with_truth(HELD).score(ATTACK.estimate(seen, 0), 0).figure < 0.1
+    assert attacked(seen, HELD)[1].figure < 0.1
 
 
 def test_updates_of_many_rounds_tell_through_noise_what_one_does_not():
@@ -272,7 +278,7 @@ def test_updates_of_many_rounds_tell_through_noise_what_one_does_not():
     def error(rounds: int) -> float:
         models = (replace(before, uploads=None, payloads={}), *(noisy() for _ in range(rounds)))
         seen = replace(averaged(), models=models)
-        return ATTACK.with_truth(HELD).score(ATTACK.estimate(seen, 0), 0).figure
+        return attacked(seen, HELD)[1].figure
 
     one = float(np.mean([error(1) for _ in range(10)]))
     assert error(200) < 0.35 < one
@@ -285,6 +291,5 @@ def test_one_model_alone_tells_no_labels():
 
 
 def test_truth_of_another_shape_is_refused():
-    estimate = ATTACK.estimate(server_view(run(PlainSum(3)), public()), 0)
     with pytest.raises(LocalError, match="histograms"):
-        ATTACK.with_truth(HISTOGRAMS[:, :2]).score(estimate, 0)
+        attacked(run(PlainSum(3)), HISTOGRAMS[:, :2])

@@ -57,12 +57,6 @@ def test_a_rate_is_not_resolvable_with_too_few_non_members():
     assert "tpr_at_0.01_fpr" in scored(0, 1.0, 100).details
 
 
-def test_the_control_is_the_area_of_its_own_scores():
-    member, scores = normals(0, 1.0)
-    found = score_scores(NO_ATTACK, Scores(scores, control=-scores), member, 0)
-    assert found.control == pytest.approx(1 - found.figure)
-
-
 def test_auc_interval_covers_the_truth():
     truth = norm.cdf(0.8 / np.sqrt(2))
     covered = 0
