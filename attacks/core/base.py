@@ -96,8 +96,7 @@ class Images(Estimate):
 
     groups: [n] the class, the update or the record that each is about, as the truth is keyed.
     others: the same by other routes, by name. network, asked: what was stolen on the way, and the
-    images [q, ...] that were asked about for it. sure: [n] which ones the attacker knows to be
-    exact.
+    images [q, ...] that were asked about for it.
 
     >>> Images(torch.zeros(2, 1, 8, 8), torch.tensor([3, 7])).of(7).images.shape
     torch.Size([1, 1, 8, 8])
@@ -108,7 +107,6 @@ class Images(Estimate):
     others: "Mapping[str, Images]" = field(default_factory=dict, repr=False, kw_only=True)
     network: nn.Module | None = field(default=None, repr=False, kw_only=True)
     asked: Tensor = field(default_factory=lambda: torch.empty(0), repr=False, kw_only=True)
-    sure: Tensor | None = field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.groups.shape != self.images.shape[:1] or len(self.images) == 0:
@@ -200,6 +198,10 @@ class Labelled:
         if self.images.ndim != 4:
             raise MissingCapabilityError("missing records that are images: these are vectors")
         return self.images
+
+    def of(self, label: int) -> Tensor:
+        """The images [n, ...] of one class."""
+        return self.images[self.labels == label]
 
     def take(self, indices: Tensor) -> "Labelled":
         """The records at [n] indices, or where a [N] mask is True."""

@@ -46,7 +46,7 @@ def score_images(
     seed: int,
     *,
     controls: Mapping[str, Images],
-    against: str = "",
+    against: str,
     literal: bool = False,
     details: Mapping[str, float] | None = None,
     caveats: tuple[str, ...] = (),
@@ -54,40 +54,37 @@ def score_images(
 ) -> AttackResult:
     """Δ = A - A_H, or where `literal` A itself, in dB, beside the same of a control.
 
-    controls: images made without access, by name. against: the one whose figure is the control;
-    the best of them where it is not named. shown: images by name; the attack's by default.
+    controls: images made without access, by name. against: the one whose figure is the control.
+    shown: images by name; the attack's by default.
     Raises LocalError where no reconstruction is about a private image.
 
     >>> import torch
+    >>> from attacks.core.base import Labelled
     >>> from attacks.server.differencing import Differencing
-    >>> one = torch.zeros(1, 1, 8, 8)
-    >>> kind = Differencing()
-    >>> truth = Originals({0: one}, {0: [one + 1]})
-    >>> white = {"white": Images(one + 1, torch.tensor([0]))}
-    >>> score_images(kind, Images(one, torch.tensor([0])), truth, 0, controls=white).figure
+    >>> one, first = torch.zeros(1, 1, 8, 8), torch.tensor([0])
+    >>> truth = Originals(Labelled(one, first), Labelled(one + 1, first))
+    >>> shown = {"controls": {"white": Images(one + 1, first)}, "against": "white"}
+    >>> score_images(Differencing(), Images(one, first), truth, 0, **shown).figure
     120.0
     """
     found = compare(estimate, truth, seed)
     if found is None:
         raise LocalError("no class of the reconstructions is among the private images")
-    figure = found.a if literal or found.excess is None else found.excess
+    figure = found.a if literal else found.excess
     numbers, values = dict(found.details), {}
     for name, made in controls.items():
         of_control = compare(made, truth, seed)
         if of_control is not None:
-            same = of_control.a if literal or found.excess is None else of_control.excess
-            values[name] = same.value if same is not None else 0.0
+            values[name] = (of_control.a if literal else of_control.excess).value
             numbers |= of_control.named(f"{name}: ")
-    best = against or max(values, key=lambda name: values[name])
-    n = truth.count
-    return _result(
+    return result_of(
         attack,
         estimate,
         figure,
-        values[best],
+        values[against],
         unit="dB",
-        n_members=n,
-        n_non_members=n if truth.held_out else 0,
+        n_members=len(truth.private),
+        n_non_members=len(truth.held_out),
         details={**numbers, **(details or {})},
         caveats=caveats,
         images=pictures(shown or {"attack": estimate.images}),
@@ -134,7 +131,7 @@ def score_scores(
             unresolved.append(f"TPR at {100 * fpr:g} % FPR: {few}")
         else:
             low |= _named(f"tpr_at_{fpr:g}_fpr", rate)
-    return _result(
+    return result_of(
         attack,
         estimate,
         area,
@@ -227,7 +224,7 @@ def score_distributions(
         guessed = float(total_variation(estimate.guess, known).mean())
         right = estimate.rows.argmax(axis=1) == known.argmax(axis=1)
         numbers, count = {"largest_class_right": float(right.mean())}, len(known)
-    return _result(
+    return result_of(
         attack,
         estimate,
         figure,
@@ -266,7 +263,7 @@ def _matching(claims: NDArray[Any], truth: NDArray[Any], seed: int) -> Rate:
     return mean(right_by_group(claims, truth), seed)
 
 
-def _result(
+def result_of(
     attack: Attack[Any, Any],
     estimate: Estimate,
     figure: Rate,

@@ -48,7 +48,6 @@ class Capability(Enum):
     QUERY_SCORES = "probability queries to the final model"
     PUBLIC_PROXIES = "public proxy images"
     LABELLED_PUBLIC = "labels of public proxy images"
-    CHOOSE_INDICES = "choice of proxy indices"
     INJECT_PROXIES = "injection of proxy images"
     OWN_BROADCAST = "a model of the server's own for all clients"
 
@@ -57,16 +56,14 @@ ACTIVE = frozenset(
     {
         Capability.QUERY_FINAL_MODEL,
         Capability.QUERY_SCORES,
-        Capability.CHOOSE_INDICES,
         Capability.INJECT_PROXIES,
     }
 )
 """Capabilities that act through an oracle: the attacker asks and the run answers.
 
-Answers, by capability: class ids [N] of the final model; its probabilities [N, C]; for chosen
-and injected proxies the votes [N, R, C] that the server reads, where R is the number of
-clients whose uploads are readable, or 1 where it sees the sum alone. An abstention is a row of
-zeros. Chosen proxies must be among the public ones.
+Answers, by capability: class ids [N] of the final model; its probabilities [N, C]; for
+injected proxies the votes [N, R, C] that the server reads, where R is the number of clients whose
+uploads are readable, or 1 where it sees the sum alone. An abstention is a row of zeros.
 """
 
 
@@ -92,7 +89,6 @@ _CLEAR = _MASKED | {
 }
 _DEVIATIONS = frozenset(
     {
-        Capability.CHOOSE_INDICES,
         Capability.INJECT_PROXIES,
         Capability.OWN_BROADCAST,
     }
@@ -116,7 +112,7 @@ class Threat:
 SERVER = Threat("server", _PUBLIC | _QUERIES | _CLEAR)
 """Honest but curious; under masks the uploads are simply not in its view."""
 MALICIOUS_SERVER = Threat("malicious server", SERVER.most | _DEVIATIONS)
-"""Chooses or injects proxies, sends clients different ones, or has clients on its side."""
+"""Injects proxies, sends clients different ones, or has clients on its side."""
 CLIENT = Threat("client", _PUBLIC | _QUERIES | _SENT_BACK)
 """Follows the protocol and keeps what is sent to everybody."""
 OUTSIDER = Threat("outsider", _PUBLIC | _QUERIES | {Capability.GLOBAL_PARAMETERS})

@@ -7,7 +7,7 @@ kept by the target network's own score (Zhang et al., "The Secret Revealer", CVP
 is the paper's, the lowest cross-entropy; the code published with it keeps the largest logit.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
@@ -33,10 +33,9 @@ from attacks.core.fit import (
     network,
     on_device,
 )
-from attacks.core.images import Originals, compare, psnr
+from attacks.core.images import Originals, class_means, compare, psnr
 from attacks.core.run import REFERENCES, Attack, Run, labelled, public_of
 from attacks.core.scoring import score_images
-from attacks.core.statistics import Rate, proportion
 from attacks.core.view import Capability, LabelFunction, Public, View
 from attacks.inversion import prior as priors
 from attacks.inversion.prior import Prior
@@ -44,23 +43,19 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import concatenate
 from secure_fd.errors import ConfigurationError
 
+_RATE, _MOMENTUM, _WEIGHT = 2e-3, 0.9, 100.0
+"""GMI's own, for the classes of MNIST in batches of five. The published loss is the mean over the
+codes that are searched together; here it is their sum, so that a code's step does not depend on
+their number."""
+
 
 @dataclass(frozen=True, slots=True)
 class InversionSettings:
-    """How hard to search. per_class: reconstructions; restarts: codes tried for each of them.
-
-    averaged: the loss is the mean over the codes of a restart, as GMI has it, so that a code's
-    step is `rate` over their number; otherwise it is the sum, and a code's step is `rate` however
-    many are searched together.
-    """
+    """How hard to search. per_class: reconstructions; restarts: codes tried for each of them."""
 
     steps: int = 200
     restarts: int = 3
     per_class: int = 2
-    rate: float = 2e-3
-    momentum: float = 0.9
-    weight: float = 100.0
-    averaged: bool = False
 
     def __post_init__(self) -> None:
         for name in ("steps", "restarts", "per_class"):
@@ -71,13 +66,7 @@ class InversionSettings:
 QUICK = InversionSettings(steps=120, restarts=2, per_class=1)
 SHORT = InversionSettings(steps=150, restarts=2)
 """Of the comparison. The suite searches longer, and finds as little."""
-_SEARCHES: Mapping[Effort, Callable[[], InversionSettings]] = {
-    "quick": lambda: QUICK,
-    "short": lambda: SHORT,
-    "full": InversionSettings,
-}
-PUBLISHED = InversionSettings(steps=1500, restarts=5, per_class=1, rate=1e-2, averaged=True)
-"""GMI's own, for MNIST. Five classes a batch make 2e-3 a code, the default here."""
+PUBLISHED = InversionSettings(steps=1500, restarts=5, per_class=1)
 
 
 def invert(
@@ -95,7 +84,7 @@ def invert(
     start = torch.randn(len(labels), prior.settings.latent, generator=random).clamp(-1, 1)
     with on_device(target, prior.generator, prior.critic) as on:
         there = labels.to(on)
-        z = _descend(target, prior, start.to(on), there, settings)
+        z = _descend(target, prior, start.to(on), there, settings.steps)
         with torch.no_grad():
             images = prior.generator(z)
             losses = cross_entropy(target(images), there, reduction="none").cpu()
@@ -105,18 +94,14 @@ def invert(
     return Images(images[picks], wanted)
 
 
-def _descend(
-    target: nn.Module, prior: Prior, start: Tensor, labels: Tensor, settings: InversionSettings
-) -> Tensor:
+def _descend(target: nn.Module, prior: Prior, start: Tensor, labels: Tensor, steps: int) -> Tensor:
     z = start.requires_grad_()
-    optimizer = torch.optim.SGD([z], settings.rate, momentum=settings.momentum, nesterov=True)
-    share = settings.restarts / len(labels) if settings.averaged else 1.0
-    for _ in range(settings.steps):
+    optimizer = torch.optim.SGD([z], _RATE, momentum=_MOMENTUM, nesterov=True)
+    for _ in range(steps):
         images = prior.generator(z)
         fit = cross_entropy(target(images), labels, reduction="sum")
-        loss = share * (settings.weight * fit - prior.critic(images).sum())
         # Only the codes are differentiated: the networks collect no gradients.
-        (z.grad,) = torch.autograd.grad(loss, z)
+        (z.grad,) = torch.autograd.grad(_WEIGHT * fit - prior.critic(images).sum(), z)
         optimizer.step()
         with torch.no_grad():
             z.clamp_(-1, 1)
@@ -125,7 +110,6 @@ def _descend(
 
 RANDOM_TARGET = "randomly initialised target"
 PUBLIC_TARGET = "public-only target"
-CENTROIDS = 8
 
 
 def inversion_controls(
@@ -137,100 +121,30 @@ def inversion_controls(
     training: Fit,
     seed: int,
 ) -> Mapping[str, Images]:
-    """Reconstructions of all classes [c] made with no access to the run, by name.
+    """Reconstructions of all classes [c] made from public proxies alone, by name.
 
-    Each uses public proxies alone; those that need their labels are left out where there are none.
+    Black; the public mean of each class; and the same search against a network that was trained on
+    labelled proxies, or where they have no labels against an untrained one.
     """
-    controls = _images_alone(public, prior, classes, settings, seed)
-    fresh = public.architecture(substream(seed, "random target"))
-    controls[RANDOM_TARGET] = invert(
-        fresh, prior, classes, settings, substream(seed, RANDOM_TARGET)
-    )
-    if public.labels is not None:
-        taught = fit(
-            public.architecture,
-            public.proxies,
-            public.labels,
-            training,
-            substream(seed, "public target"),
-        )
-        controls[PUBLIC_TARGET] = invert(
-            taught, prior, classes, settings, substream(seed, PUBLIC_TARGET)
-        )
-    return controls
-
-
-def _images_alone(
-    public: Public, prior: Prior, classes: Tensor, settings: InversionSettings, seed: int
-) -> dict[str, Images]:
-    """Controls that consult no network but the prior."""
-    proxies = public.proxies
-    samples = prior.sample(len(classes) * settings.per_class, substream(seed, "prior samples"))
+    means = class_means(public)[classes]
     controls = {
-        "black": _same_for_all(torch.zeros_like(proxies[:1]), classes),
-        "public mean": _same_for_all(proxies.mean(dim=0, keepdim=True), classes),
-        "prior without target": Images(samples, classes.repeat_interleave(settings.per_class)),
+        "black": Images(torch.zeros_like(means), classes),
+        "public class mean": Images(means, classes),
     }
-    if public.labels is None:
-        controls["public centroids"] = _same_for_all(_centroids(proxies, seed), classes)
-        return controls
-    controls["public class mean"] = _by_class(public, classes, _mean)
-    controls["public class centroids"] = _by_class(
-        public, classes, lambda images: _centroids(images, seed)
-    )
+    target = public.architecture(substream(seed, "random target"))
+    name = RANDOM_TARGET
+    if public.labels is not None:
+        name, chance = PUBLIC_TARGET, substream(seed, "public target")
+        target = fit(public.architecture, public.proxies, public.labels, training, chance)
+    controls[name] = invert(target, prior, classes, settings, substream(seed, name))
     return controls
-
-
-def _by_class(public: Public, classes: Tensor, summary: Callable[[Tensor], Tensor]) -> Images:
-    """A summary of each class's public images; of all of them for a class that has none."""
-    labels = public.require_labels()
-    parts = []
-    for c in classes.tolist():
-        found = public.proxies[labels == c]
-        parts.append(summary(found if len(found) else public.proxies))
-    sizes = torch.tensor([len(part) for part in parts])
-    return Images(torch.cat(parts), classes.repeat_interleave(sizes))
-
-
-def _same_for_all(images: Tensor, classes: Tensor) -> Images:
-    return Images(images.repeat(len(classes), 1, 1, 1), classes.repeat_interleave(len(images)))
-
-
-def _mean(images: Tensor) -> Tensor:
-    return images.mean(dim=0, keepdim=True)
-
-
-def _centroids(images: Tensor, seed: int) -> Tensor:
-    """[k, 1, H, W] centres of k-means, k at most CENTROIDS and at most the images."""
-    k = min(CENTROIDS, len(torch.unique(images.flatten(1), dim=0)))
-    from sklearn.cluster import KMeans  # slow to import, and only controls need it
-
-    means = KMeans(k, n_init=1, random_state=substream(seed, "centroids"))
-    centers = means.fit(images.flatten(1).numpy()).cluster_centers_
-    return torch.from_numpy(centers).float().clamp(0, 1).view(k, *images.shape[1:])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class InversionTruth:
-    """Private and held-out images, class by class equally many, and an independent evaluator."""
+class InversionTruth(Originals):
+    """Private and held-out images, and an independent evaluator."""
 
-    private: Labelled
-    held_out: Labelled
     evaluator: LabelFunction = field(repr=False)
-
-    @property
-    def originals(self) -> Originals:
-        """Private and held-out images by class."""
-        return originals_of(self.private, self.held_out)
-
-
-def originals_of(private: Labelled, held_out: Labelled) -> Originals:
-    """The truth about images by class, equally many of each on both sides."""
-    classes = torch.unique(private.labels).tolist()
-    ours, theirs = (
-        {c: side.images[side.labels == c] for c in classes} for side in (private, held_out)
-    )
-    return Originals(ours, {c: [images] for c, images in theirs.items()})
 
 
 def inversion_truth(
@@ -306,20 +220,13 @@ class ModelInversion(Attack[Images, InversionTruth]):
         return cls(prior, search, lesson, classes, controls)
 
     @classmethod
-    def for_data(
-        cls,
-        data: FederatedData,
-        seed: int,
-        effort: Effort = "full",
-    ) -> Self:
+    def for_data(cls, data: FederatedData, seed: int, effort: Effort = "full") -> Self:
         """Return the attack with its prior, its controls, and the truth about these data."""
         public, lesson = public_of(data), QUICK_FIT if effort == "quick" else Fit()
-        prior = priors.train_prior(
-            public.proxies,
-            priors.QUICK_PRIOR,  # a finer one takes half a minute, and no row leaves its control
-            seed,
-        )
-        made = cls.prepare(public, prior, seed, _SEARCHES[effort](), lesson)
+        # A finer prior takes half a minute, and no row leaves its control.
+        prior = priors.train_prior(public.proxies, priors.QUICK_PRIOR, seed)
+        search = {"quick": QUICK, "short": SHORT, "full": InversionSettings()}[effort]
+        made = cls.prepare(public, prior, seed, search, lesson)
         members = labelled(concatenate([client.train for client in data.clients]))
         truth = inversion_truth(members, labelled(data.held_out), public, lesson, seed)
         return made.with_truth(truth)
@@ -345,118 +252,79 @@ class ModelInversion(Attack[Images, InversionTruth]):
     def against(self, target: nn.Module, words: str, seed: int) -> Images:
         """The same search against a network that the attacker has, however it came by it."""
         found = invert(target, self.prior, self.classes, self.settings, substream(seed, "codes"))
-        return replace(found, target=words)
+        return replace(found, target=words, network=target)
 
     def score(self, estimate: Images, seed: int) -> AttackResult:
-        """Δ with its interval; A, A_H, D and attack accuracy for the attack and every control."""
-        known = self.controls
-        shown = {"attack": estimate, **known}
-        return score_inversion(self, estimate, self.truth, seed, known, {}, shown, _CAVEATS)
-
-
-def control_of(controls: Mapping[str, Images]) -> str:
-    """The control that a figure stands beside: the strongest that consults no client."""
-    return PUBLIC_TARGET if PUBLIC_TARGET in controls else RANDOM_TARGET
-
-
-def score_inversion(
-    attack: Attack[Images, InversionTruth],
-    estimate: Images,
-    truth: InversionTruth,
-    seed: int,
-    controls: Mapping[str, Images],
-    details: Mapping[str, float],
-    shown: Mapping[str, Images],
-    caveats: tuple[str, ...] = (),
-) -> AttackResult:
-    """Δ with its interval; attack accuracy of the estimate, of its other routes and of controls."""
-    against, every = control_of(controls), {**estimate.others, **controls}
-    right = accuracy_details("", estimate, truth.evaluator)
-    for name, made in every.items():
-        right |= accuracy_details(f"{name}: ", made, truth.evaluator)
-    return score_images(
-        attack,
-        replace(estimate, control_name=f"Δ of the {against}"),
-        truth.originals,
-        substream(seed, "leakage"),
-        controls=every,
-        against=against,
-        details={**right, **details},
-        caveats=caveats,
-        shown={name: made.images for name, made in shown.items()},
-    )
+        """Δ with its interval; A, A_H and attack accuracy of the attack and of every control."""
+        against = PUBLIC_TARGET if PUBLIC_TARGET in self.controls else RANDOM_TARGET
+        every, truth = {**estimate.others, **self.controls}, self.truth
+        right = {"attack_accuracy": _accuracy(estimate, truth.evaluator)}
+        for name, made in every.items():
+            right[f"{name}: attack_accuracy"] = _accuracy(made, truth.evaluator)
+        if estimate.network is not None:
+            says = label_function(estimate.network)(truth.held_out.images)
+            right["target_accuracy"] = float((says == truth.held_out.labels).double().mean())
+        shown = {"attack": estimate, **every}
+        return score_images(
+            self,
+            replace(estimate, control_name=f"Δ of the {against}"),
+            truth,
+            substream(seed, "leakage"),
+            controls=every,
+            against=against,
+            details=right,
+            caveats=_CAVEATS,
+            shown={name: made.images for name, made in shown.items()},
+        )
 
 
 _CAVEATS = (
     "raw PSNR (A) rewards blur: read it beside the controls made with no access",
-    "attack accuracy and D speak of classes, not of records",
+    "attack accuracy speaks of classes, not of records",
     "the interval covers the reconstructions drawn; the p-value covers the images compared",
 )
 
 
-def accuracy_details(prefix: str, found: Images, evaluator: LabelFunction) -> dict[str, float]:
-    """How often an evaluator sees the class that was meant, with its interval."""
-    right = _accuracy(found, evaluator)
-    return {
-        f"{prefix}attack_accuracy": right.value,
-        f"{prefix}attack_accuracy_low": right.interval[0],
-        f"{prefix}attack_accuracy_high": right.interval[1],
-    }
-
-
-def _accuracy(found: Images, evaluator: LabelFunction) -> Rate:
-    hits = int((evaluator(found.images) == found.groups).sum())
-    return proportion(hits, len(found.groups))
+def _accuracy(found: Images, evaluator: LabelFunction) -> float:
+    """Share of images in which an evaluator sees the class that was meant."""
+    return float((evaluator(found.images) == found.groups).double().mean())
 
 
 RAW_PSNR: Final = "raw-psnr"
 
 
-def raw_psnr(
-    attack: Attack[Images, InversionTruth],
-    found: Images,
-    words: str,
-    controls: Mapping[str, Images],
-    seed: int,
-) -> AttackResult:
+def raw_psnr(attack: ModelInversion, found: Images, words: str, seed: int) -> AttackResult:
     """A, in dB, as Fig. 8 of the Selective-FD paper reports reconstructions.
 
     Best PSNR to a private image of the class, averaged: the figure that the literature prints and
     that a blurred image without any access beats, to be read beside its controls, the best of
     which is the control. words: the attack and its target.
     """
-    truth = attack.truth
-    originals, stream = truth.originals, substream(seed, "leakage")
-    without = {n: c for n, made in controls.items() if (c := compare(made, originals, stream))}
+    truth, stream, controls = attack.truth, substream(seed, "leakage"), attack.controls
+    without = {n: c for n, made in controls.items() if (c := compare(made, truth, stream))}
     best = max(without, key=lambda name: without[name].a.value)
     result = score_images(
         attack,
         replace(found, target="", control_name=f"PSNR of the {best}"),
-        originals,
+        truth,
         stream,
         controls=controls,
         against=best,
         literal=True,
         caveats=(f"PSNR to the nearest private image of the class; {best} had no access at all",),
-        shown=_one_a_class_beside_originals(found, controls, truth),
+        shown=_beside_originals(found, controls, truth),
     )
     return replace(result, name=RAW_PSNR, title=f"Raw PSNR ({words})", figure_name="PSNR")
 
 
-def _one_a_class_beside_originals(
-    found: Images, controls: Mapping[str, Images], truth: InversionTruth
+def _beside_originals(
+    found: Images, controls: Mapping[str, Images], truth: Originals
 ) -> dict[str, Tensor]:
-    """One reconstruction a class, the private image nearest to it, and the same of controls."""
-    shown = _one_a_class(found)
-    known = torch.isin(shown.groups, truth.private.labels)
-    shown = Images(shown.images[known], shown.groups[known])
-    near = psnr(shown.images, truth.private.images)
-    near[(shown.groups[:, None] != truth.private.labels).numpy()] = -1.0  # below any PSNR
-    originals = Images(truth.private.images[torch.from_numpy(near.argmax(axis=1))], shown.groups)
-    others = {name: _one_a_class(made).images for name, made in controls.items()}
-    return {"attack": shown.images, "originals": originals.images, **others}
-
-
-def _one_a_class(made: Images) -> Images:
-    first = torch.stack([(made.groups == c).nonzero()[0, 0] for c in torch.unique(made.groups)])
-    return Images(made.images[first], made.groups[first])
+    """Reconstructions of private classes, the private image nearest to each, and the controls."""
+    known = torch.isin(found.groups, truth.private.labels)
+    images, groups = found.images[known], found.groups[known]
+    near = psnr(images, truth.private.images)
+    near[(groups[:, None] != truth.private.labels).numpy()] = -1.0  # below any PSNR
+    originals = truth.private.images[torch.from_numpy(near.argmax(axis=1))]
+    others = {name: made.images for name, made in controls.items()}
+    return {"attack": images, "originals": originals, **others}

@@ -1,6 +1,6 @@
 """Imprint: a server that sends a model of its own reads single records off the masked sum.
 
-The first layer that clients are told asks one question many times: is the record's mean pixel above
+The first layer that clients receive asks one question many times: is the record's mean pixel above
 c_i? With c_1 < c_2 < ... from public images, a record drives all neurons up to its own bin and none
 beyond. All neurons feed the next layer alike, so a record adds the same d x to the gradient of each
 that it drives: rows of neighbouring neurons differ by the records of one bin alone, and where there
@@ -8,11 +8,11 @@ is one, the ratio of weights to bias is that record. Masks hide whose it is and 
 sums of gradients are what is read (Fowl, Geiping, Czaja, Goldblum and Goldstein, "Robbing the Fed",
 ICLR 2022).
 
-Every client is told the same bytes, so the running hash of broadcasts finds nothing wrong: no
+Every client receives the same bytes, so the running hash of broadcasts finds nothing wrong: no
 client can tell a model that is the mean of all from one that is not.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -23,16 +23,15 @@ from attacks.core.base import Images
 from attacks.core.fit import network
 from attacks.core.run import Run, public_of
 from attacks.core.view import Capability, Public, View
-from attacks.inversion.one_update import Lie, SetUp
+from attacks.inversion.one_update import Lie, SetUp, one_update
+from attacks.inversion.update_inversion import UpdateInversion, closed_form, require_updates
 from attacks.inversion.updates import (
     FirstLayer,
-    Found,
     first_layer,
     invert_rows,
     mean_update,
     split_fixed,
 )
-from attacks.inversion.updates_attack import UpdateInversion, closed_form, require_updates
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.protocol.transcript import Float32Array
@@ -85,19 +84,15 @@ def lying(public: Public) -> Lie:
     return lie
 
 
-def invert_bins(layer: FirstLayer, gradient: Tensor, records: int, *, grid: bool) -> Found:
+def invert_bins(layer: FirstLayer, gradient: Tensor, records: int, *, grid: bool) -> Tensor:
     """Images behind one flat gradient [m] at an imprint: a difference of rows is one bin."""
     rows = layer.rows(gradient)
     bins = torch.cat([rows[:-1] - rows[1:], rows[-1:]])
     return invert_rows(layer, bins, records, grid=grid)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Imprint(UpdateInversion):
-    """Reads the cohort's mean update at a model that the server made up.
-
-    told: parameters [m] that all clients were told before the newest round; None for those that an
-    imprint of the mean before gives.
+    """Reads the cohort's mean update at an imprint of the mean before, which all clients received.
 
     >>> Imprint.title
     "Imprint: records read off a sum, by a model of the server's own"
@@ -110,8 +105,6 @@ class Imprint(UpdateInversion):
     default = False
     set_up = SetUp(batch=8)
 
-    told: Float32Array | None = field(default=None, repr=False, kw_only=True)
-
     @classmethod
     def for_run(cls, run: Run) -> Self:
         """Train the set-up with the run's protection, from an imprint."""
@@ -119,16 +112,15 @@ class Imprint(UpdateInversion):
         public_of(run.data).pixels()
         lie = lying(cls.set_up.public(run.data, len(run.data.clients)))
         masks = run.transcript.parameters[-1].uploads is None
-        return cls.of_set_up(run.data, run.seed, private=run.private, masks=masks, lie=lie)
+        return cls.of(
+            one_update(cls.set_up, run.data, run.seed, private=run.private, masks=masks, lie=lie)
+        )
 
     def estimate(self, view: View, seed: int) -> Images:  # noqa: ARG002 - a closed form
         """One image a record of the cohort; whose it is, stays unknown."""
         view.require_any(*self.needs)
-        told = self.told
-        if told is None:
-            told = imprinted(self.public, view.models[-2].result)
-        updates = mean_update(view, self.recipe, told)
-        found = closed_form(self.public, updates, invert_bins)
+        start = imprinted(self.public, view.models[-2].result)
+        found = closed_form(self.public, mean_update(view, self.batch, start), invert_bins)
         return replace(found, target=f"mean of {view.public.n_clients}", caveats=_CAVEATS)
 
 

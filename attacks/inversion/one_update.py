@@ -6,19 +6,22 @@ where little stands behind it, with the row's own protection: in clear, under ma
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 
-from attacks.core.base import Labelled, substream
+from attacks.core.base import Labelled
 from attacks.core.view import Public, View, server_view
-from attacks.inversion.update_truth import Behind, distinct, references
-from attacks.inversion.updates import Recipe, check_explained, newest_draw, readable_updates
+from attacks.inversion.updates import (
+    LEARNING_RATE,
+    check_explained,
+    newest_draw,
+    readable_updates,
+)
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.image_sets import IMAGE_SETS, own_shape
-from secure_fd.data.images import Images
-from secure_fd.methods.fedavg import FedAvg, parameter_codec
+from secure_fd.methods.fedavg import FedAvg
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.protocol.messages import ServerRole, ServerTurn
@@ -29,7 +32,7 @@ from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.fixed_point import record_shares
 
 Lie = Callable[[bytes], bytes]
-"""What clients are told, made of the truth."""
+"""Honest message of the server -> the message that clients receive in its place."""
 MLP = "mlp-1024-512-256"
 _CLIENTS = 10
 _ROUNDS = 2
@@ -69,13 +72,8 @@ class SetUp:
     model: str = MLP
     batch: int = 1
 
-    @property
-    def recipe(self) -> Recipe:
-        """One local step, which everybody knows."""
-        return Recipe(self.batch)
-
     def public(self, data: FederatedData, clients: int) -> Public:
-        """Return what everybody knows, with the network that trains here."""
+        """Return what every party knows, with the network that trains here."""
         shape = own_shape(data.name)
         model = f"{self.model}@{'x'.join(map(str, shape))}" if shape else self.model
         architecture = partial(models.build, model, data.n_classes)
@@ -83,11 +81,32 @@ class SetUp:
         return Public(known.pixels, clients, data.n_classes, architecture, known.labels)
 
 
+EVERYONE = -1
+"""In place of a client: the update is the mean over all of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Behind:
+    """Truth about updates. private: by client, the records that its update may show."""
+
+    private: Mapping[int, Labelled] = field(repr=False)
+
+    def records(self, group: int) -> Labelled:
+        """Return the records behind the update of a client, or behind the mean over EVERYONE."""
+        clients = sorted(self.private) if group == EVERYONE else [group]
+        own = [self.private[k] for k in clients]
+        return Labelled(torch.cat([r.images for r in own]), torch.cat([r.labels for r in own]))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class OneUpdate:
-    """public: with the network that trains here. view: of the server. records: behind it."""
+    """public: with the network that trains here. batch: of a client. view: of the server.
+
+    records: the distinct ones behind the newest updates.
+    """
 
     public: Public
+    batch: int
     view: View
     records: Behind = field(repr=False)
     caveats: tuple[str, ...] = ()
@@ -106,29 +125,23 @@ def one_update(
 
     private: the run's own DP-SGD, whose ε and δ these rounds keep: every client then holds one
     batch, so that every record is in every batch; its noise is seeded on public image sets. masks:
-    the server sees the sum alone. lie: what clients are told in place of the model that the newest
-    round should begin from.
+    the server sees the sum alone. lie: makes the model that clients receive in place of the one
+    that the newest round should begin from.
     """
-    recipe = set_up.recipe
-    clients = [_client(c, recipe if private else None) for c in data.clients[:_CLIENTS]]
-    codec = parameter_codec(record_shares([len(client.train) for client in clients]))
-    recipe = replace(recipe, shares=codec.shares)
+    batch = set_up.batch
+    clients = [_client(c, batch if private else None) for c in data.clients[:_CLIENTS]]
+    shares = record_shares([len(client.train) for client in clients])
     public = set_up.public(data, len(clients))
     spent = None
     if private:
-        rates = recipe.learning_rate, recipe.batch
-        spent = PrivateSGD(private.epsilon, private.delta, _ROUNDS, *rates)
+        spent = PrivateSGD(private.epsilon, private.delta, _ROUNDS, LEARNING_RATE, batch)
     noise: Random = SeededRandom(seed) if data.name in IMAGE_SETS else os.urandom
     run = Federation(
         [public.architecture(seed) for _ in clients],
         clients,
         None,
         FedAvg(private=spent, random=noise),
-        schedule=Schedule(
-            local_steps=recipe.steps,
-            proxy_steps=0,
-            sgd=SGD(recipe.learning_rate, recipe.batch),
-        ),
+        schedule=Schedule(local_steps=1, proxy_steps=0, sgd=SGD(LEARNING_RATE, batch)),
         aggregation=MaskedSum(len(clients)) if masks else None,
         seed=seed,
     )
@@ -136,47 +149,37 @@ def one_update(
         run.server.role = Story(run.server.role, at=_ROUNDS - 2, lie=lie)
     run.fit(_ROUNDS)
     view = server_view(run.transcript, public, told_its_own=lie is not None)
-    drawn = newest_records(clients, recipe, _ROUNDS, seed)
+    drawn = newest_records(clients, batch, seed)
     # Noise and a lie hide what was drawn, but a client with one batch has nothing else.
     if not (private or lie):
-        check_explained(public, readable_updates(view, recipe), recipe, drawn)
-    return OneUpdate(public, view, _behind(drawn, data, seed), (_ONE_BATCH,) if private else ())
+        check_explained(public, readable_updates(view, batch), drawn, shares)
+    behind = Behind({k: _distinct(own) for k, own in drawn.items()})
+    return OneUpdate(public, batch, view, behind, (_ONE_BATCH,) if private else ())
 
 
-def _client(client: ClientData, recipe: Recipe | None) -> ClientData:
+def _client(client: ClientData, batch: int | None) -> ClientData:
     """All training records of a client, or as many as a step takes; none to validate."""
     own = client.train
-    kept = own if recipe is None else own[torch.arange(min(recipe.batch, len(own)))]
+    kept = own if batch is None else own[torch.arange(min(batch, len(own)))]
     return ClientData(kept, own[torch.arange(0)], client.n_classes)
 
 
-def newest_records(
-    clients: Sequence[ClientData], recipe: Recipe, rounds: int, seed: int
-) -> dict[int, Labelled]:
-    """By client, the records of its newest round in the order of its steps.
+def newest_records(clients: Sequence[ClientData], batch: int, seed: int) -> dict[int, Labelled]:
+    """By client, the records of its newest step.
 
     They are drawn again as FedAvg draws them, from a run's seed: for scoring.
     """
     found = {}
     for k, client in enumerate(clients):  # seeded as FedAvg seeds its trainers
-        drawn = newest_draw(seed * 1000 + k, len(client.train), recipe, rounds)
-        found[k] = _labelled(client.train[drawn])
+        drawn = newest_draw(seed * 1000 + k, len(client.train), batch, _ROUNDS)
+        own = client.train[drawn]
+        found[k] = Labelled(own.pixels, own.labels)
     return found
 
 
-def _behind(drawn: Mapping[int, Labelled], data: FederatedData, seed: int) -> Behind:
-    """The distinct records, and held-out ones of their classes where there are enough for all."""
-    private, pool = {k: distinct(own) for k, own in drawn.items()}, _labelled(data.held_out)
-    there = torch.bincount(pool.labels, minlength=data.n_classes)
-    asked = [torch.bincount(own.labels, minlength=data.n_classes) for own in private.values()]
-    if any((own > there).any() for own in asked):
-        return Behind(private, {})
-    chance = partial(substream, seed)
-    return Behind(
-        private,
-        {k: references(own, pool, chance(f"references {k}")) for k, own in private.items()},
-    )
-
-
-def _labelled(images: Images) -> Labelled:
-    return Labelled(images.pixels, images.labels)
+def _distinct(records: Labelled) -> Labelled:
+    """The records without repeats of one image, in the order of their first use."""
+    first = {
+        image.numpy().tobytes(): place for place, image in reversed([*enumerate(records.images)])
+    }
+    return records.take(torch.tensor(sorted(first.values())))

@@ -1,21 +1,20 @@
 """What an update shows of the records that made it: closed form, labels, gradient matching."""
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 import torch
-from scipy.optimize import nnls
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.functional import cosine_similarity, cross_entropy, softmax
+from torch.nn.functional import cosine_similarity, cross_entropy
 
 from attacks.core.base import FloatArray, Labelled
-from attacks.core.fit import network, on_device, predict
+from attacks.core.fit import network, on_device
+from attacks.core.images import class_means
 from attacks.core.view import Capability, Public, View, read_unmasked
-from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.methods.fedavg import parameter_codec
 from secure_fd.protocol.transcript import Float32Array
 
@@ -31,14 +30,9 @@ class Scaling:
     black: Tensor = field(repr=False)
     white: Tensor = field(repr=False)
 
-    @property
-    def contrast(self) -> Tensor:
-        """[P] how much one unit of a pixel changes what the layer is given."""
-        return self.white - self.black
-
     def pixels(self, given: Tensor) -> Tensor:
         """[n, P] pixels behind what the layer was given [n, P]."""
-        return (given - self.black) / self.contrast
+        return (given - self.black) / (self.white - self.black)
 
     def images(self, pixels: Tensor) -> Tensor:
         """Pixels [n, P] as float32 images [n, C, H, W] in [0, 1], or as vectors [n, D]."""
@@ -109,45 +103,34 @@ _SLACK = 0.05
 """How far outside [0, 1] a pixel of a ratio may lie."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    """images: [n, C, H, W] or [n, D], one a record at most; the first `certain` are on the grid.
-
-    An image is certain when every pixel is near a grey. A mixture is not, so the attacker knows
-    without the truth that it has read a single record, to the last bit.
-    """
-
-    images: Tensor = field(repr=False)
-    certain: int
-
-
 def on_grid(images: Tensor) -> bool:
     """Whether all pixels are 8-bit greys."""
     greys = images.double() * GREYS
     return bool((greys - greys.round()).abs().max() < 1e-3)
 
 
-def invert_first_layer(layer: FirstLayer, gradient: Tensor, records: int, *, grid: bool) -> Found:
-    """Images behind one flat gradient [m] of `records` records, in float64.
+def invert_first_layer(layer: FirstLayer, gradient: Tensor, records: int, *, grid: bool) -> Tensor:
+    """At most `records` images behind one flat gradient [m] of as many records, in float64.
 
-    grid: the records are known to have 8-bit pixels.
+    grid: the records are known to have 8-bit pixels. An image whose pixels are all near a grey is
+    a single record; a mixture is not, so the attacker can tell the two apart.
     """
     rows = layer.rows(gradient)
     if records == 1:
-        return _found(layer, _one_record(layer, rows), records, grid=grid)
+        return _chosen(layer, _one_record(layer, rows), records, grid=grid)
     return invert_rows(layer, _denoised(rows, records), records, grid=grid)
 
 
-def invert_rows(layer: FirstLayer, rows: Tensor, records: int, *, grid: bool) -> Found:
+def invert_rows(layer: FirstLayer, rows: Tensor, records: int, *, grid: bool) -> Tensor:
     """Images behind rows [n, P + 1] of gradients, each of one record or a mixture."""
-    return _found(layer, _plausible(layer, rows), records, grid=grid)
+    return _chosen(layer, _plausible(layer, rows), records, grid=grid)
 
 
-def _found(layer: FirstLayer, pixels: Tensor, records: int, *, grid: bool) -> Found:
-    certain, rest = _read_off(pixels) if grid else (pixels[:0], pixels)
-    certain = certain[:records]
-    mixtures = _extreme_points(certain, rest, records - len(certain))
-    return Found(layer.scaling.images(torch.cat([certain, mixtures])), len(certain))
+def _chosen(layer: FirstLayer, pixels: Tensor, records: int, *, grid: bool) -> Tensor:
+    exact, rest = _read_off(pixels) if grid else (pixels[:0], pixels)
+    exact = exact[:records]
+    mixtures = _extreme_points(exact, rest, records - len(exact))
+    return layer.scaling.images(torch.cat([exact, mixtures]))
 
 
 def _denoised(rows: Tensor, records: int) -> Tensor:
@@ -217,28 +200,8 @@ CLIENT_UPDATES = (
 MEAN_UPDATE = frozenset({Capability.GLOBAL_PARAMETERS})
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """How every client trains in a round, which is public. batch: records of a local step.
-
-    shares: of each client, its records over those of the largest; None where all hold equally many.
-    """
-
-    batch: int
-    steps: int = 1
-    learning_rate: float = 0.1
-    shares: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("batch", "steps", "learning_rate"):
-            value = getattr(self, name)
-            if not 0 < value < np.inf:
-                raise ConfigurationError(name, value, "use a finite number above 0")
-
-    @property
-    def records(self) -> int:
-        """Records, repeats counted, behind one client's update."""
-        return self.batch * self.steps
+LEARNING_RATE = 0.1
+"""Of the local steps, which is public. Any other rate only scales what is read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -247,7 +210,7 @@ class Updates:
 
     start: [m] parameters before. gradients: [T, m] float64, (start - end) / learning rate: the
     gradient of one local step, or the sum over several. clients: of each update, those whose
-    training it is the mean of. records: behind each update, repeats counted.
+    training it is the mean of. records: as many as each update is read as.
     """
 
     start: Tensor = field(repr=False)
@@ -259,47 +222,53 @@ class Updates:
         return len(self.clients)
 
 
-def client_updates(view: View, recipe: Recipe) -> Updates:
+def client_updates(view: View, records: int) -> Updates:
     """Every readable client's update of the newest round, clients ascending.
 
     Payloads are tried where no upload is readable: masks hide them only if they were applied.
+
+    Args:
+        view: of the server.
+        records: behind one client's update.
     """
     view.require_any(*CLIENT_UPDATES)
-    start = _before(view)
-    ends_of = view.models[-1].uploads or _unmasked(view, recipe)
+    ends_of = view.models[-1].uploads or _unmasked(view)
     if not ends_of:
         in_clear = Capability.CLIENT_PARAMETERS.value
         raise MissingCapabilityError(f"missing {in_clear} ({view.attacker})")
     clients = sorted(ends_of)
     ends = np.stack([ends_of[client] for client in clients])
-    return _updates(start, ends, tuple((k,) for k in clients), recipe)
+    return _updates(_before(view), ends, tuple((k,) for k in clients), records)
 
 
-def mean_update(view: View, recipe: Recipe, told: Float32Array | None = None) -> Updates:
+def mean_update(view: View, records: int, start: Float32Array | None = None) -> Updates:
     """The cohort's mean update of the newest round: one update of as many times the records.
 
-    told: [m] what clients began from, where that was not the mean of the round before. Exact where
-    clients hold equally many records; else a weighted mean, treated as a plain one.
+    It is a weighted mean where clients hold unequally many records, and is read as a plain one.
+
+    Args:
+        view: of any party that holds two global models.
+        records: behind one client's update.
+        start: [m] what clients began from, where that was not the mean of the round before.
     """
-    view.require(*MEAN_UPDATE)
-    end = view.models[-1].result[None]
-    return _updates(
-        _before(view) if told is None else told, end, (tuple(range(view.public.n_clients)),), recipe
-    )
+    view.require(Capability.GLOBAL_PARAMETERS)
+    everyone = (tuple(range(view.public.n_clients)),)
+    before = _before(view) if start is None else start
+    return _updates(before, view.models[-1].result[None], everyone, records)
 
 
-def readable_updates(view: View, recipe: Recipe) -> Updates:
+def readable_updates(view: View, records: int) -> Updates:
     """Every client's update where one is readable, else the cohort's mean, which masks leave."""
     try:
-        return client_updates(view, recipe)
+        return client_updates(view, records)
     except MissingCapabilityError:
-        return mean_update(view, recipe)
+        return mean_update(view, records)
 
 
-def _unmasked(view: View, recipe: Recipe) -> dict[int, Float32Array]:
+def _unmasked(view: View) -> dict[int, Float32Array]:
     """By client, the parameters of each payload of the newest round that nothing masks."""
     newest, n_clients = view.models[-1], view.public.n_clients
-    codec = parameter_codec(recipe.shares or (1.0,) * n_clients)
+    codec = parameter_codec((1.0,) * n_clients)
     length = len(newest.result)
     read = {
         client: read_unmasked(words, n_clients, codec.levels, length)
@@ -317,72 +286,34 @@ def _before(view: View) -> Float32Array:
 
 
 def _updates(
-    start: Float32Array, ends: Float32Array, clients: tuple[tuple[int, ...], ...], recipe: Recipe
+    start: Float32Array, ends: Float32Array, clients: tuple[tuple[int, ...], ...], records: int
 ) -> Updates:
     moved = start.astype(np.float64) - ends.astype(np.float64)
-    return Updates(
-        torch.from_numpy(start.copy()),
-        torch.from_numpy(moved / recipe.learning_rate),
-        clients,
-        recipe.records * len(clients[0]),
-    )
+    gradients = torch.from_numpy(moved / LEARNING_RATE)
+    return Updates(torch.from_numpy(start.copy()), gradients, clients, records * len(clients[0]))
 
 
-_SUM_TO_ONE = 10.0
+def infer_labels(public: Public, updates: Updates) -> Tensor:
+    """[T, records] class ids, ascending, of every update.
 
-
-def infer_labels(public: Public, updates: Updates, steps: int) -> Tensor:
-    """[T, records] class ids, ascending, of every update of `steps` local steps.
-
-    A single record's label is the only negative entry (iDLG, Zhao et al. 2020): certain. Of more
-    records the labels are an estimate. In one step, shares s of classes satisfy
-    s - E[p | s] = -gradient, where a class's mean prediction is taken from public images of the
-    class (after Geng et al. 2021). Over several steps predictions move too fast for that: there
-    the negative entries, which only classes that are present can have, are taken in proportion.
+    Only classes that are present have negative entries in the gradient of the last bias. A single
+    record's label is the only one (iDLG, Zhao et al. 2020): certain. The labels of more records
+    are an estimate, in proportion to the entries.
     """
-    model = network(public, updates.start)
-    biases = _last_biases(public, model, updates)
-    if updates.records == 1:
-        return biases.argmin(dim=1, keepdim=True)
-    if steps > 1:
-        return torch.stack(
-            [_apportion(row, updates.records) for row in (-biases).clamp(min=0).numpy()]
-        )
-    expected = _class_predictions(public, model)
-    return torch.stack([_apportion(_shares(row, expected), updates.records) for row in biases])
+    pulled = classes_pulled(public, updates).clip(min=0)
+    return torch.stack([_apportion(row, updates.records) for row in pulled])
 
 
 def classes_pulled(public: Public, updates: Updates) -> FloatArray:
     """[T, C] how much each update raised the bias of each class; negative where it lowered it.
 
-    Only classes that are among an update's records can be raised by its gradient.
+    Only classes that are among an update's records can be raised by its gradient. Raises LocalError
+    unless the last parameter is one bias a class.
     """
     model = network(public, updates.start)
-    return np.asarray(-_last_biases(public, model, updates).numpy())
-
-
-def _last_biases(public: Public, model: nn.Module, updates: Updates) -> Tensor:
-    """[T, C] gradients of the last bias. LocalError unless the last parameter is one a class."""
     if list(model.parameters())[-1].shape != (public.n_classes,):
         raise LocalError("architecture: its last parameter is not one bias a class")
-    return updates.gradients[:, -public.n_classes :]
-
-
-def _class_predictions(public: Public, model: nn.Module) -> Tensor:
-    """[C, C] mean prediction for public images of each class; of all where labels are missing."""
-    answers = softmax(predict(model, public.proxies).double(), dim=1)
-    if public.labels is None:
-        return answers.mean(dim=0).expand(public.n_classes, -1)
-    members = [answers[public.labels == c] for c in range(public.n_classes)]
-    return torch.stack([(own if len(own) else answers).mean(dim=0) for own in members])
-
-
-def _shares(biases: Tensor, expected: Tensor) -> FloatArray:
-    """[C] shares of classes that fit best, by non-negative least squares."""
-    classes = len(biases)
-    system = np.vstack([np.eye(classes) - expected.numpy().T, np.full(classes, _SUM_TO_ONE)])
-    shares, _ = nnls(system, np.append(-biases.numpy(), _SUM_TO_ONE))
-    return np.asarray(shares)
+    return np.asarray(-updates.gradients[:, -public.n_classes :].numpy())
 
 
 def _apportion(shares: FloatArray, records: int) -> Tensor:
@@ -394,188 +325,142 @@ def _apportion(shares: FloatArray, records: int) -> Tensor:
     return torch.from_numpy(np.repeat(np.arange(len(given)), counts))
 
 
-_Parameters = dict[str, Tensor]
 _RELATIVE = 1e-3
 _ABSOLUTE = 4e-6
-"""Of an entry of a gradient: fixed point and float32, divided by a learning rate near 0.1.
+"""Of an entry of a gradient: fixed point and float32, divided by a learning rate of 0.1.
 
 Of clients with the records of the largest; fixed point rounds smaller ones more coarsely."""
 
 
-def newest_draw(trainer_seed: int, population: int, recipe: Recipe, rounds: int) -> Tensor:
-    """[records] indices that a `Trainer` of this seed drew in the last of its rounds."""
+def newest_draw(trainer_seed: int, population: int, batch: int, rounds: int) -> Tensor:
+    """[batch] indices that a `Trainer` of this seed drew in the last of its rounds of one step."""
     generator = torch.Generator().manual_seed(trainer_seed)
-    batches = [
-        torch.randint(population, (recipe.batch,), generator=generator)
-        for _ in range(rounds * recipe.steps)
-    ]
-    return torch.cat(batches[-recipe.steps :])
+    return [torch.randint(population, (batch,), generator=generator) for _ in range(rounds)][-1]
 
 
 def check_explained(
-    public: Public, updates: Updates, recipe: Recipe, trained: Mapping[int, Labelled]
+    public: Public, updates: Updates, trained: Mapping[int, Labelled], shares: Sequence[float]
 ) -> None:
-    """Raise LocalError unless training on these records makes the updates.
+    """Raise LocalError unless one local step on these records makes the updates.
 
     For scoring: an experiment holds clients and seeds, so it can draw their batches again; what is
     drawn must make the update that the transcript holds, or the truth would be about other records.
 
-    trained: by client, its records [recipe.records] in the order of its local steps. A mean over
-    clients is weighted by `recipe.shares`.
+    Args:
+        public: with the network that trained.
+        updates: of the newest round.
+        trained: by client, the records of its step.
+        shares: of each client, its records over those of the largest: weights of a mean.
     """
     model = network(public, updates.start)
-    shares = torch.tensor(recipe.shares or (1.0,) * len(trained), dtype=torch.float64)
     for clients, gradient in zip(updates.clients, updates.gradients, strict=True):
         own = [trained[k] for k in clients]
-        made = [unrolled(model, recipe, each.images, each.labels).double() for each in own]
-        weights = shares[list(clients)]
+        made = [step_gradient(model, each.images, each.labels).double() for each in own]
+        weights = torch.tensor([shares[k] for k in clients], dtype=torch.float64)
         mean = torch.stack(made).T @ (weights / weights.sum())
-        apart = (mean - gradient).norm()
+        error = (mean - gradient).norm()
         absolute = _ABSOLUTE / weights.mean()  # fixed point rounds what a share has scaled down
         allowed = _RELATIVE * gradient.norm() + absolute * len(gradient) ** 0.5
-        if apart > allowed:
+        if error > allowed:
             raise LocalError(
                 f"truth: training on the drawn records misses the update of clients {clients} by "
-                f"{apart:.2g}, where {allowed:.2g} is allowed"
+                f"{error:.2g}, where {allowed:.2g} is allowed"
             )
 
 
-def unrolled(model: nn.Module, recipe: Recipe, images: Tensor, labels: Tensor) -> Tensor:
-    """[m] sum of the gradients of one client's local steps on images [records, C, H, W]."""
+def step_gradient(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    """[m] gradient of the mean loss on images [records, C, H, W]."""
 
-    def loss(parameters: _Parameters, pixels: Tensor, classes: Tensor) -> Tensor:
-        return cross_entropy(functional_call(model, parameters, (pixels,)), classes)
+    def loss(parameters: dict[str, Tensor]) -> Tensor:
+        return cross_entropy(functional_call(model, parameters, (images,)), labels)
 
-    here: _Parameters = {name: p.detach() for name, p in model.named_parameters()}
-    slopes = []
-    each = (torch.split(side, recipe.batch) for side in (images, labels))
-    for pixels, classes in zip(*each, strict=True):
-        slope = grad(loss)(here, pixels, classes)
-        here = {name: value - recipe.learning_rate * slope[name] for name, value in here.items()}
-        slopes.append(torch.cat([part.flatten() for part in slope.values()]))
-    return torch.stack(slopes).sum(dim=0)
+    slopes = grad(loss)({name: p.detach() for name, p in model.named_parameters()})
+    return torch.cat([part.flatten() for part in slopes.values()])
 
 
+_RATE = 0.1
 _DECAY_AT = (3 / 8, 5 / 8, 7 / 8)
+_SMOOTHNESS = 0.02
+"""Weight of the total variation. Of .01, .02 and .05 it was the best in the mean over public images
+taken as private, barely above .01; the published 0.2 blurs digits."""
+_SPREAD = 0.2
+"""Deviation of the noise around the public class mean where the search begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """Gradient matching: min over x of 1 - cos(g(x), g*) + weight * TV(x) (Geiping et al. 2020).
+def search(public: Public, updates: Updates, labels: Tensor, iterations: int, seed: int) -> Tensor:
+    """[T, records, C, H, W] images for every update by gradient matching (Geiping et al. 2020).
 
-    By Adam on the sign of the gradient, in the scale of the first learnt layer's input, every pixel
-    kept in [0, 1]; several local steps are compared with the same steps on x, unrolled.
+    Minimises 1 - cos(g(x), g*) + weight * TV(x) over x by Adam on the sign of the gradient, in the
+    scale of the first learnt layer's input, every pixel kept in [0, 1]. The learning rate and its
+    decay are published.
 
-    iterations: of Adam. tv: weight of the total variation. restarts: of which the search's own
-    loss keeps the best. spread: deviation of the noise around the public class mean where each
-    restart begins.
-
-    The learning rate and its decay are published. Of tv .01, .02 and .05, .02 was best in the mean
-    over public images taken as private, barely above .01; the published 0.2 blurs digits.
-    """
-
-    iterations: int = 1000
-    learning_rate: float = 0.1
-    tv: float = 0.02
-    restarts: int = 2
-    spread: float = 0.2
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if not 0 <= value < math.inf or (value == 0 and each.name not in ("tv", "spread")):
-                raise ConfigurationError(f"search.{each.name}", value, "use a number above 0")
-
-
-QUICK = Search(iterations=40, restarts=1)
-
-
-def search(
-    public: Public, updates: Updates, labels: Tensor, recipe: Recipe, settings: Search, seed: int
-) -> Tensor:
-    """[T, records, 1, H, W] images for every update, the best of its restarts.
-
-    labels: [T, records], in the order of the local steps.
+    Args:
+        public: with the network that trained.
+        updates: what is matched.
+        labels: [T, records].
+        iterations: of Adam.
+        seed: of the noise around the public class means, where the search begins.
     """
     public.pixels()
     model = network(public, updates.start)
     scaling = scaling_before(split_fixed(model)[0], tuple(public.proxies.shape[1:]))
-    asked = labels.repeat_interleave(settings.restarts, dim=0)
-    wanted = updates.gradients.float().repeat_interleave(settings.restarts, dim=0)
+    wanted = updates.gradients.float()
     black, white = (end.float().view(scaling.shape) for end in (scaling.black, scaling.white))
     noise = torch.Generator().manual_seed(seed)
-    guess = black + class_means(public)[asked] * (white - black)
-    given = guess + settings.spread * torch.randn(guess.shape, generator=noise)
+    guess = black + class_means(public)[labels] * (white - black)
+    given = guess + _SPREAD * torch.randn(guess.shape, generator=noise)
     with on_device(model) as on:
-        there = (each.to(on) for each in (asked, wanted, black, white))
-        asked, wanted, black, white = there
-        mismatch = Mismatch(model, asked, wanted, recipe, black, white, settings.tv)
-        found, losses = (made.cpu() for made in _minimise(mismatch, given.to(on), settings))
-    best = losses.view(len(updates), -1).argmin(dim=1)
-    return found.view(len(updates), settings.restarts, *found.shape[1:])[
-        torch.arange(len(updates)), best
-    ]
+        asked, wanted, black, white = (each.to(on) for each in (labels, wanted, black, white))
+        mismatch = Mismatch(model, asked, wanted, black, white)
+        return _minimise(mismatch, given.to(on), iterations).cpu()
 
 
-def class_means(public: Public) -> Tensor:
-    """[C, 1, H, W] public mean of each class; of all where labels are missing."""
-    average = public.proxies.mean(dim=0)
-    means = average.repeat(public.n_classes, *[1] * average.ndim)
-    if public.labels is not None:
-        for c in torch.unique(public.labels).tolist():
-            means[c] = public.proxies[public.labels == c].mean(dim=0)
-    return means
-
-
+@dataclass(frozen=True, slots=True, eq=False)
 class Mismatch:
-    """What is minimised: [A] values of A attempts given [A, records, 1, H, W]."""
+    """What is minimised: [T] values of guesses given [T, records, C, H, W].
 
-    def __init__(
-        self,
-        model: nn.Module,
-        labels: Tensor,
-        wanted: Tensor,
-        recipe: Recipe,
-        black: Tensor,
-        white: Tensor,
-        tv: float,
-    ) -> None:
-        self._model, self._labels, self._wanted, self._recipe = model, labels, wanted, recipe
-        self._tv, self.black, self.white = tv, black, white
+    labels: [T, records]. wanted: [T, m] gradients. black, white: what the first learnt layer is
+    given for such images. smoothness: weight of the total variation.
+    """
+
+    model: nn.Module
+    labels: Tensor
+    wanted: Tensor
+    black: Tensor
+    white: Tensor
+    smoothness: float = _SMOOTHNESS
 
     def images(self, given: Tensor) -> Tensor:
         """Images in the scale of pixels."""
         return (given - self.black) / (self.white - self.black)
 
     def __call__(self, given: Tensor) -> Tensor:
-        """[A] losses."""
-        steps = partial(unrolled, self._model, self._recipe)
-        moved = vmap(steps)(self.images(given), self._labels)
-        apart = 1 - cosine_similarity(moved, self._wanted, dim=1)
-        return apart + self._tv * _total_variation(given)
+        """[T] losses."""
+        made = vmap(partial(step_gradient, self.model))(self.images(given), self.labels)
+        angle = 1 - cosine_similarity(made, self.wanted, dim=1)
+        return angle + self.smoothness * _total_variation(given)
 
 
-def _minimise(mismatch: Mismatch, given: Tensor, settings: Search) -> tuple[Tensor, Tensor]:
-    """Images [A, records, 1, H, W] and losses [A] after the search."""
+def _minimise(mismatch: Mismatch, given: Tensor, iterations: int) -> Tensor:
+    """Images [T, records, C, H, W] after the search."""
     low = torch.minimum(mismatch.black, mismatch.white)
     high = torch.maximum(mismatch.black, mismatch.white)
     given = given.clamp(low, high).requires_grad_()
-    optimiser = torch.optim.Adam([given], settings.learning_rate)
-    milestones = [int(settings.iterations * share) for share in _DECAY_AT]
+    optimiser = torch.optim.Adam([given], _RATE)
+    milestones = [int(iterations * share) for share in _DECAY_AT]
     decay = torch.optim.lr_scheduler.MultiStepLR(optimiser, milestones, gamma=0.1)
-    for _ in range(settings.iterations):
+    for _ in range(iterations):
         (slope,) = torch.autograd.grad(mismatch(given).sum(), given)
         given.grad = slope.sign()
         optimiser.step()
         decay.step()
         with torch.no_grad():
             given.clamp_(low, high)
-    losses = mismatch(given).detach()
-    return mismatch.images(given.detach()).clamp(0, 1), losses
+    return mismatch.images(given.detach()).clamp(0, 1)
 
 
 def _total_variation(images: Tensor) -> Tensor:
-    """[A] mean absolute difference of neighbours, over the images of an attempt [A, n, 1, H, W]."""
+    """[T] mean absolute difference of neighbours, over images [T, records, C, H, W]."""
     down = (images[..., 1:, :] - images[..., :-1, :]).abs().flatten(1).mean(dim=1)
     across = (images[..., 1:] - images[..., :-1]).abs().flatten(1).mean(dim=1)
     return down + across

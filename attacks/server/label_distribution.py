@@ -22,7 +22,7 @@ from attacks.core.run import Attack, Run, attack_view, histograms, public_of
 from attacks.core.scoring import score_distributions
 from attacks.core.statistics import distribution, distributions
 from attacks.core.view import Capability, Public, View, read_unmasked, server_view
-from attacks.inversion.updates import MEAN_UPDATE, Recipe, classes_pulled, readable_updates
+from attacks.inversion.updates import MEAN_UPDATE, classes_pulled, readable_updates
 from attacks.server.class_sums import public_map
 from attacks.server.votes import in_votes
 from secure_fd.data.federated import FederatedData
@@ -190,7 +190,7 @@ def _of_updates(view: View) -> Iterator[Totals]:
         raise MissingCapabilityError(f"missing two rounds of global parameters ({view.attacker})")
     for newest in range(2, len(view.models) + 1):
         seen = replace(view, models=view.models[:newest])
-        updates = readable_updates(seen, Recipe(batch=1))  # shares depend on no rate or batch
+        updates = readable_updates(seen, 1)  # shares depend on no rate or batch
         pulled = classes_pulled(view.public, updates)
         sides = zip(updates.clients, pulled, strict=True)
         yield {k[0]: moved for k, moved in sides if len(k) == 1}, pulled.sum(axis=0)

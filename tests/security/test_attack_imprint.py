@@ -9,7 +9,7 @@ from attacks.core.run import attack_view, public_of
 from attacks.core.view import Capability, Public
 from attacks.inversion.imprint import Imprint, imprinted, lying
 from attacks.inversion.one_update import MLP, OneUpdate, SetUp, one_update
-from attacks.inversion.updates_attack import UpdateInversion
+from attacks.inversion.update_inversion import UpdateInversion
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import Split
@@ -45,8 +45,7 @@ def lied_to(*, private: bool = False) -> OneUpdate:
 
 
 def read(met: OneUpdate) -> AttackResult:
-    attack = Imprint(met.public, SetUp(batch=BATCH).recipe)
-    return attack_view(attack.with_truth(met.records), met.view, SEED)
+    return attack_view(Imprint.of(met), met.view, SEED)
 
 
 def test_a_masked_sum_of_eighty_records_is_read_image_by_image():
@@ -63,8 +62,7 @@ def test_the_mean_that_an_honest_server_sends_shows_no_image():
     """The same clients, records and masks; the closed form reads the newest mean update."""
     set_up = SetUp(batch=BATCH)
     met = one_update(set_up, ten(), SEED, masks=True)
-    attack = UpdateInversion(met.public, set_up.recipe)
-    found = attack_view(attack.with_truth(met.records), met.view, SEED)
+    found = attack_view(UpdateInversion.of(met), met.view, SEED)
     assert found.figure < found.control + 5
     assert found.details["share_exact"] == 0.0
     with pytest.raises(MissingCapabilityError, match="model of the server's own"):

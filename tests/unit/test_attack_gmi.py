@@ -35,14 +35,17 @@ def toy() -> tuple[Prior, nn.Module]:
 
 
 def published_search(made: Prior, target: nn.Module, z: Tensor, labels: Tensor) -> Tensor:
-    """The update as the published code writes it: velocity, look-ahead, clamp; a mean loss."""
+    """The update as the published code writes it: velocity, look-ahead, clamp.
+
+    Its loss is the mean over three classes, so three times the rate makes the same step.
+    """
     velocity = torch.zeros_like(z)
     for _ in range(40):
         z = z.detach().requires_grad_()
         images = made.generator(z)
         loss = -made.critic(images).mean() + 100 * cross_entropy(target(images), labels)
         (gradient,) = torch.autograd.grad(loss, z)
-        before, velocity = velocity, 0.9 * velocity - 1e-2 * gradient
+        before, velocity = velocity, 0.9 * velocity - 3 * 2e-3 * gradient
         z = torch.clamp(z.detach() - 0.9 * before + 1.9 * velocity, -1, 1)
     return z
 
@@ -56,7 +59,7 @@ def test_the_search_is_the_published_one(monkeypatch):
     classes, restarts = torch.tensor([0, 1, 1]), 5
     start = codes(len(classes) * restarts, 7)
     monkeypatch.setattr(torch, "randn", lambda *_, **__: start)
-    settings = InversionSettings(steps=40, restarts=restarts, per_class=1, rate=1e-2, averaged=True)
+    settings = InversionSettings(steps=40, restarts=restarts, per_class=1)
     found = invert(target, made, classes, settings, seed=0)
     by_restart = start.view(len(classes), restarts, 3)
     ends = torch.stack(
@@ -67,11 +70,8 @@ def test_the_search_is_the_published_one(monkeypatch):
     best = torch.stack([scores[i, :, c].argmax() for i, c in enumerate(classes.tolist())])
     expected = images[torch.arange(len(classes)), best]
     torch.testing.assert_close(found.images, expected, rtol=1e-9, atol=1e-12)
-    # The twin: a summed loss takes three times the step, and ends elsewhere.
-    summed = InversionSettings(steps=40, restarts=restarts, per_class=1, rate=1e-2)
-    assert not torch.allclose(invert(target, made, classes, summed, 0).images, expected)
-    third = InversionSettings(steps=40, restarts=restarts, per_class=1, rate=1e-2 / 3)
-    torch.testing.assert_close(invert(target, made, classes, third, 0).images, expected)
+    fewer = InversionSettings(steps=39, restarts=restarts, per_class=1)
+    assert not torch.allclose(invert(target, made, classes, fewer, 0).images, expected)
 
 
 def images_of(n: int, seed: int) -> Labelled:
@@ -89,7 +89,7 @@ def guess(per_class: int, seed: int) -> Images:
 
 
 def compared(found: Images, seed: int = 0) -> Mapping[str, float]:
-    made = compare(found, truth().originals, seed)
+    made = compare(found, truth(), seed)
     assert made is not None
     return made.details
 
@@ -112,7 +112,7 @@ def test_copies_leak_and_what_had_no_access_does_not():
 
 def test_a_class_that_nobody_holds_is_no_leak():
     elsewhere = Images(guess(1, 0).images, torch.arange(5))
-    assert compare(elsewhere, truth().originals, 0) is None
+    assert compare(elsewhere, truth(), 0) is None
     both = Images(torch.cat([elsewhere.images, guess(1, 2).images]), torch.arange(10))
     told, same = compared(both), compared(guess(1, 2))
     assert {**told, "reconstructions": 5.0} == same
@@ -123,8 +123,8 @@ def test_raw_psnr_is_read_beside_a_control_that_beats_it():
     controls = {"grey": Images(grey, torch.arange(5, 10)), "noise": guess(2, 3)}
     nothing = toy()[0], InversionSettings(), Fit(), torch.arange(5), controls
     attack = ModelInversion(*nothing, truth=truth())
-    result = raw_psnr(attack, guess(3, 4), "a test", controls, 0)
+    result = raw_psnr(attack, guess(3, 4), "a test", 0)
     assert result.name == RAW_PSNR
     assert result.control_name == "PSNR of the grey"
     assert result.control > result.figure + 2  # blur wins, without any access
-    assert result.details["A"] == result.figure > result.details["mean_psnr"]
+    assert result.details["A"] == result.figure

@@ -30,7 +30,7 @@ def unseen(data):
 @pytest.mark.parametrize("name", sorted(registry().keys() - {"label-only"}))
 def test_an_attack_says_in_one_sentence_what_a_run_lacks(unseen, name, monkeypatch):
     # The preparations of attacks, which take half a minute.
-    for slow in ("updates_attack.one_update", "prior.train_prior"):
+    for slow in ("update_inversion.one_update", "prior.train_prior"):
         monkeypatch.setattr(f"attacks.inversion.{slow}", _unseen)
     with pytest.raises(MissingCapabilityError, match=r"^missing [^.]+$"):
         unseen.attack(name)

@@ -14,8 +14,7 @@ from attacks.core.view import Capability, LabelOracle, Public, outsider_view, se
 from attacks.inversion.gmi import InversionSettings as Search
 from attacks.inversion.gmi import ModelInversion
 from attacks.inversion.prior import PriorSettings, train_prior
-from attacks.inversion.updates import Recipe
-from attacks.inversion.updates_attack import AnalyticInversion, OptimisedInversion
+from attacks.inversion.update_inversion import UpdateInversion, UpdateMatching
 from attacks.membership.hop_skip_jump import HopSkipJump
 from attacks.membership.label_only import LabelOnlyGap, still_right
 from attacks.membership.label_shadows import ProbeSettings, ShadowedLabels
@@ -67,7 +66,7 @@ def one_step(kind: str) -> tuple[Transcript, Labelled]:
 @every_shape
 def test_the_closed_form_needs_no_image_shape(kind):
     history, record = one_step(kind)
-    attack = AnalyticInversion(public(kind), Recipe(batch=1))
+    attack = UpdateInversion(public(kind))
     found = attack.estimate(server_view(history, public(kind)), 0)
     torch.testing.assert_close(found.images, record.images, atol=1e-3, rtol=1e-3)
     seen = UploadLiRA(record, 0).observe(server_view(history, public(kind)), 0)
@@ -116,7 +115,7 @@ def test_what_needs_pixels_says_so():
     with pytest.raises(MissingCapabilityError, match="these are vectors"):
         FlipRadius(own.images, 0).estimate(injecting, 0)
     with pytest.raises(MissingCapabilityError, match="these are vectors"):
-        OptimisedInversion(known, Recipe(batch=1)).estimate(view, 0)
+        UpdateMatching(known).estimate(view, 0)
 
 
 def test_other_shapes_are_refused_in_one_sentence():

@@ -6,11 +6,10 @@ import torch
 from skimage.metrics import peak_signal_noise_ratio
 from torch import Tensor
 
-from attacks.core.base import Images
+from attacks.core.base import Images, Labelled
 from attacks.core.images import (
     CEILING,
     Originals,
-    closeness,
     compare,
     psnr,
 )
@@ -40,17 +39,18 @@ def test_psnr_of_near_equal_images_is_not_lost_to_rounding():
 
 
 def test_unequal_references_are_refused():
-    made, few, more = (torch.rand(n, 1, 6, 6) for n in (1, 2, 3))
+    made = Images(torch.rand(1, 1, 6, 6), torch.tensor([0]))
+    few, more = (Labelled(torch.rand(n, 1, 6, 6), torch.zeros(n).long()) for n in (2, 3))
     with pytest.raises(LocalError, match="3 private and 2 held-out"):
-        closeness(made, more, few)
-    with pytest.raises(LocalError, match="0 private"):
-        closeness(made, more[:0], few)
+        compare(made, Originals(more, few), 0)
+    with pytest.raises(LocalError, match="2 private and 0 held-out"):
+        compare(made, Originals(few, few.take(few.labels > 0)), 0)
 
 
-def test_delta_of_the_class_mean_is_zero_though_d_is_perfect():
+def test_delta_of_the_class_mean_is_near_zero():
     private, held_out = torch.rand(2, 50, 1, 6, 6, generator=torch.Generator().manual_seed(1))
     blur = Images(private.mean(0, keepdim=True), torch.tensor([0]))
-    found = compare(blur, Originals({0: private}, {0: [held_out]}), 0)
+    labels = torch.zeros(50, dtype=torch.int64)
+    found = compare(blur, Originals(Labelled(private, labels), Labelled(held_out, labels)), 0)
     assert found is not None
-    assert found.details["D"] > 100
     assert abs(found.details["delta"]) < 0.5

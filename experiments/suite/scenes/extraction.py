@@ -1,11 +1,10 @@
-"""IDEAL steals a student from trained clients, by what a server may read, choose or inject.
+"""IDEAL steals a student from trained clients, by what a server may read or inject.
 
 Answers pass through all that a round's would: the client's selector and network, the protection,
 the codec and the sum.
 
     clients = Clients.of(terms, made, data, protection)
     oracle = Oracle(clients.injected, budget=1000)     # images [N, 1, H, W] -> votes [N, R, C]
-    oracle = Oracle(clients.chosen, budget=1000)       # the same, public proxies only
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from attacks.core.view import Capability, Oracle, server_view
 from attacks.inversion import gmi
 from attacks.inversion import prior as priors
 from attacks.inversion.gmi import InversionTruth, inversion_truth
-from attacks.inversion.ideal import DEFAULT, QUICK, Ideal, IdealK1, IdealK2, IdealK3
+from attacks.inversion.ideal import DEFAULT, QUICK, Ideal
 from experiments.compare.leakage import Attempt
 from experiments.core.rows import RowSpec, Terms
 from experiments.core.runs import (
@@ -40,7 +39,7 @@ from experiments.privacy_compare import Settings, plan
 from experiments.suite.scenes import Cell, Scene
 from experiments.suite.scenes.shared import launched, members_of
 from secure_fd.data.federated import FederatedData
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import ConfigurationError
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.base import NoNoise, NoProtection, PrivacyMechanism
@@ -95,17 +94,6 @@ class Clients:
                 unit.client(client)
         return self._votes(unit, np.arange(len(images)), images)
 
-    def chosen(self, images: Tensor) -> Tensor:
-        """Votes [N, R, C] about public proxies, which a ledger answers as it did before.
-
-        Raises LocalError, before any client is asked, if an image is no public proxy.
-        """
-        places = {image.numpy().tobytes(): i for i, image in enumerate(self.data.proxies.pixels)}
-        found = [places.get(image.numpy().tobytes()) for image in images]
-        if None in found:
-            raise LocalError("images: one is not a public proxy, and only those may be chosen")
-        return self._votes(self.protection, np.array(found, dtype=np.int64), images)
-
     def _answer(self, client: int, images: Tensor, _: IntArray) -> Contribution:
         """Return what a client's selector and network answer about images [N, 1, H, W]."""
         labels = self.method.labels
@@ -140,6 +128,7 @@ _QUICK_SEARCH = gmi.InversionSettings(steps=40, restarts=1, per_class=1)
 _QUICK_PRIOR = priors.PriorSettings(channels=8, steps=40, batch=16, learning_rate=2e-3)
 _SOFT, _HARD = RowSpec("selective-fd", "soft"), RowSpec("selective-fd", "hard")
 _NOISY = replace(_HARD, secure="masks", unit="label")
+_READS, _INJECTS = "ideal-reads", "ideal-injects"
 _OFF = f"{_SOFT.key}-open"
 """Row whose clients answer the attacker's queries without their selectors."""
 _SPECS = {spec.key: spec for spec in (_SOFT, _HARD, _NOISY)} | {_OFF: _SOFT}
@@ -151,7 +140,7 @@ class Prepared:
 
     terms: Terms
     data: FederatedData
-    attacks: tuple[Ideal, ...]
+    attack: Ideal
     truth: InversionTruth
     warm: WarmUp = field(repr=False)
 
@@ -182,14 +171,12 @@ def _prepare(cell: Cell, data_dir: Path | None) -> Prepared:
     sizes = _QUICK_PRIOR if cell.quick else priors.PriorSettings()
     trained = priors.train_prior(public.proxies, sizes, seed)
     theft, search = (QUICK, _QUICK_SEARCH) if cell.quick else (DEFAULT, _SEARCH)
-    shared = public, trained, seed, theft, search, lesson
-    first = IdealK1.prepare(*shared)  # its controls serve all levels
-    others = (level.prepare(*shared, first.controls) for level in (IdealK2, IdealK3))
-    return Prepared(terms, data, (first, *others), truth, warm)
+    attack = replace(Ideal.prepare(public, trained, seed, search, lesson), theft=theft)
+    return Prepared(terms, data, attack, truth, warm)
 
 
 def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
-    """Train the row and attack it at every level of access."""
+    """Train the row and attack it as a server that reads, and as one that injects."""
     terms, spec, seed = made.terms, _SPECS[cell.row], cell.seed
     protection = parts_of(terms.run(spec, seed), made.data).protection
     run = run_row(terms, spec, seed, made.warm, chosen=protection)
@@ -198,20 +185,18 @@ def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
         selecting=cell.row != _OFF,
         debias=spec.unit is not None,
     )
-    levels = made.attacks if clients.selecting else made.attacks[1:]  # the first asks nothing
-    queries = levels[0].settings.queries
-    oracles = {
-        Capability.CHOOSE_INDICES: Oracle(clients.chosen, queries),
-        Capability.INJECT_PROXIES: Oracle(clients.injected, queries),
-    }
-    view = server_view(run.transcript, public_of(made.data), oracles)
-    return {each.name: partial(launched, each, view, made.truth, seed) for each in levels}
+    known, attack = public_of(made.data), made.attack
+    oracle = Oracle(clients.injected, attack.theft.queries)
+    acting = {_INJECTS: server_view(run.transcript, known, {Capability.INJECT_PROXIES: oracle})}
+    reading = {_READS: server_view(run.transcript, known)} if clients.selecting else {}
+    views = {**reading, **acting}
+    return {name: partial(launched, attack, v, made.truth, seed) for name, v in views.items()}
 
 
 SCENE = Scene(
     title="Model extraction, then reconstruction",
-    about="IDEAL steals a student from clients of one class each, by reading their ensembles, by "
-    "choosing proxies, or by injecting images; the student is inverted with GMI's public "
+    about="IDEAL steals a student from clients of one class each, by reading their ensembles or "
+    "by injecting images; the student is inverted with GMI's public "
     f"prior. {ROUNDS} rounds of training, one class a client: where each answer is one "
     "client's, and a selector has most to refuse.",
     rows=_rows,

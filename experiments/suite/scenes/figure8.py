@@ -17,7 +17,7 @@ from attacks.core.view import AnswerFunction, Capability, Oracle, server_view
 from attacks.inversion import gmi, ideal
 from attacks.inversion import prior as priors
 from attacks.inversion.gmi import RAW_PSNR, InversionTruth, ModelInversion, raw_psnr
-from attacks.inversion.ideal import POOL, IdealK3, IdealSettings
+from attacks.inversion.ideal import POOL, Ideal, IdealSettings
 from experiments.compare.leakage import Attempt
 from experiments.core.grid import paper_recipe
 from experiments.suite.scenes import Cell, Scene
@@ -65,7 +65,7 @@ class Effort:
 
 
 FULL = Effort(
-    prior=replace(priors.PUBLISHED_PRIOR, channels=16, epochs=None, steps=780),
+    prior=replace(priors.PUBLISHED_PRIOR, channels=16),
     search=gmi.InversionSettings(steps=300, restarts=3, per_class=4),
     literal=gmi.PUBLISHED,
     theft=IdealSettings(epochs=30, batch=50, warm=False),
@@ -74,7 +74,7 @@ FULL = Effort(
     rounds=100,
 )
 PUBLISHED = replace(FULL, prior=priors.PUBLISHED_PRIOR, theft=ideal.PUBLISHED)
-"""As both papers print it: a prior of 64 channels and 100 passes, and 25,000 queries."""
+"""As both papers print it: a prior of 64 channels, and 25,000 queries."""
 QUICK = Effort(
     prior=replace(priors.QUICK_PRIOR, steps=100),
     search=replace(gmi.QUICK, steps=60),
@@ -113,7 +113,7 @@ class Prepared:
     effort: Effort
     data: FederatedData
     inversion: ModelInversion
-    ideal: IdealK3
+    ideal: Ideal
     truth: InversionTruth
 
 
@@ -136,7 +136,8 @@ def _prepare(effort: Effort, cell: Cell, data_dir: Path | None) -> Prepared:
     held_out = labelled(data.held_out)
     truth = gmi.inversion_truth(members_of(data), held_out, public, effort.training, seed, lesson)
     shared = inversion.settings, inversion.training, inversion.classes, inversion.controls
-    return Prepared(effort, data, inversion, IdealK3(inversion.prior, effort.theft, *shared), truth)
+    stolen = Ideal(inversion.prior, *shared, theft=effort.theft)
+    return Prepared(effort, data, inversion, stolen, truth)
 
 
 def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
@@ -163,7 +164,7 @@ def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
                 return "not applicable: missing an image that the clients gave a private class"
             found = replace(pool, queries=stolen().queries)
         known = made.inversion.with_truth(made.truth)
-        result = raw_psnr(known, found, words, known.controls, cell.seed)
+        result = raw_psnr(known, found, words, cell.seed)
         asked = () if averages else (*_DIRECT, made.ideal.caveat)
         return noted(result, reached, (*_LITERAL, *asked, *_SETTING))
 
@@ -176,7 +177,7 @@ def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
         accepted = {"selector_accepts_any": _acceptance(made.data, stolen())}
         return noted(found, {**reached, **accepted}, (*_DIRECT, *_SETTING))
 
-    return {RAW_PSNR: literal, ModelInversion.name: read_only, IdealK3.name: injected}
+    return {RAW_PSNR: literal, ModelInversion.name: read_only, Ideal.name: injected}
 
 
 def _labels(cell: Cell) -> Labels:
@@ -247,7 +248,7 @@ SCENE = Scene(
     title="Figure 8: inversion of MNIST",
     about="Five clients hold one digit each of 5-9; a prior is trained on digits 0-4, as GMI has "
     "it. `raw-psnr` compares as the paper does, GMI against IDEAL by raw PSNR, at sizes that its "
-    "caveats state; `inversion` and `ideal-k3` search one prior with one search, so that the "
+    "caveats state; `inversion` and `ideal` search one prior with one search, so that the "
     "attack is the same, while methods differ in access and in how they train.",
     rows=_rows,
     prepare=partial(_prepare, FULL),
@@ -256,7 +257,7 @@ SCENE = Scene(
 AT_PUBLISHED_SIZES = replace(
     SCENE,
     title="Figure 8 at the published sizes",
-    about="As `figure8`, with GMI's own prior, 64 channels and 100 passes, and IDEAL's own "
+    about="As `figure8`, with GMI's own prior, 64 channels, and IDEAL's own "
     "generator, 64 channels, and 25,000 queries: hours on one core.",
     prepare=partial(_prepare, PUBLISHED),
 )

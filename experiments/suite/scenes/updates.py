@@ -5,32 +5,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import torch
-
-from attacks.core.base import AttackResult, substream
-from attacks.core.run import public_of
+from attacks.core.base import AttackResult
+from attacks.core.run import attack_view, public_of
 from attacks.inversion.imprint import Imprint, lying
-from attacks.inversion.one_update import MLP, SetUp, one_update
-from attacks.inversion.update_truth import UpdateTruth
-from attacks.inversion.updates import QUICK, Search
-from attacks.inversion.updates_attack import (
-    AnalyticInversion,
-    MeanInversion,
-    OptimisedInversion,
-    UpdateInversion,
-)
+from attacks.inversion.one_update import MLP, OneUpdate, SetUp, one_update
+from attacks.inversion.update_inversion import UpdateInversion, UpdateMatching
 from experiments.compare.leakage import Attempt
 from experiments.suite.scenes import Cell, Scene
-from experiments.suite.scenes.shared import federated, launched, noted
-from secure_fd.data.federated import ClientData, FederatedData
+from experiments.suite.scenes.shared import federated, noted
+from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import Sizes
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.training import models
 
-Attack = AnalyticInversion | MeanInversion | OptimisedInversion
-
-# Held-out records serve twice: half as references, half in the control's updates.
 _SIZES = Sizes(proxies=100, test=0, held_out=140, local=260)
+_ITERATIONS = 1000
+"""Of gradient matching, where time allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +51,9 @@ _SLOW = ("mlp-b64",)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Prepared:
-    """One seed's data. control: clients that train on the other half of the held-out records."""
+    """One seed's data. strong: one class a client, for inversion. mixed: for imprint."""
 
-    data: FederatedData
-    control: FederatedData
+    strong: FederatedData
     mixed: FederatedData
 
 
@@ -73,26 +62,9 @@ def _rows(cell: Cell) -> Mapping[str, str]:
 
 
 def _prepare(cell: Cell, data_dir: Path | None) -> _Prepared:
-    """One class a client for inversion, mixed clients for imprint."""
-    data = federated(cell, data_dir, 4 if cell.quick else 10, _SIZES)
     sizes = Sizes(proxies=20 if cell.quick else 50, test=1, held_out=40, local=60)
-    mixed = federated(cell, data_dir, 10, sizes, "iid")
-    held_out, first, second = data.held_out, [], []
-    for c in range(data.n_classes):
-        own = (held_out.labels == c).nonzero()[:, 0]
-        first.append(own[: len(own) // 2])
-        second.append(own[len(own) // 2 :])
-    others, none = held_out[torch.cat(second)], torch.arange(0)
-    clients = tuple(
-        ClientData(
-            others[torch.isin(others.labels, torch.tensor(client.classes))],
-            others[none],
-            data.n_classes,
-        )
-        for client in data.clients
-    )
-    apart = replace(data, held_out=held_out[torch.cat(first)])
-    return _Prepared(apart, replace(apart, clients=clients), mixed)
+    strong = federated(cell, data_dir, 4 if cell.quick else 10, _SIZES)
+    return _Prepared(strong, federated(cell, data_dir, 10, sizes, "iid"))
 
 
 def _attempts(cell: Cell, made: _Prepared) -> Mapping[str, Attempt]:
@@ -100,11 +72,8 @@ def _attempts(cell: Cell, made: _Prepared) -> Mapping[str, Attempt]:
     row = _ROWS[cell.row]
     if cell.row.startswith(Imprint.name):
         return {Imprint.name: partial(_imprint, cell, row, made.mixed)}
-    if row.set_up.model != MLP:
-        search = QUICK if cell.quick else Search()
-        return {OptimisedInversion.name: partial(_inverted, OptimisedInversion, cell, made, search)}
-    kinds = (AnalyticInversion, MeanInversion)
-    return {kind.name: partial(_inverted, kind, cell, made) for kind in kinds}
+    kind = UpdateInversion if row.set_up.model == MLP else UpdateMatching
+    return {kind.name: partial(_inverted, kind, cell, row, made.strong)}
 
 
 def _private(cell: Cell, row: _Row) -> PrivateSGD | None:
@@ -112,19 +81,15 @@ def _private(cell: Cell, row: _Row) -> PrivateSGD | None:
 
 
 def _inverted(
-    kind: type[Attack], cell: Cell, made: _Prepared, search: Search | None = None
+    kind: type[UpdateInversion], cell: Cell, row: _Row, data: FederatedData
 ) -> AttackResult:
-    """Beside the same attack on a run of held-out records that are no references.
-
-    That run has no masks: its sum is the same, and the attack never sees what they hide.
-    """
-    row, chance = _ROWS[cell.row], substream(cell.seed, "control")
-    train = partial(one_update, row.set_up, private=_private(cell, row))
-    met, other = train(made.data, cell.seed, masks=row.masks), train(made.control, chance)
-    attack = kind(met.public, row.set_up.recipe, search)
-    estimate, control = attack.estimate(met.view, cell.seed), attack.estimate(other.view, cell.seed)
-    truth = UpdateTruth(met.records.private, met.records.held_out, control)
-    return noted(attack.with_truth(truth).score(estimate, cell.seed), caveats=met.caveats)
+    private = _private(cell, row)
+    met = one_update(row.set_up, data, cell.seed, private=private, masks=row.masks)
+    attack = kind.of(met)
+    if isinstance(attack, UpdateMatching) and not cell.quick:
+        attack = replace(attack, iterations=_ITERATIONS)
+    found = attack_view(attack, met.view, cell.seed)
+    return replace(found, title="Inversion of one update")
 
 
 def _imprint(cell: Cell, row: _Row, data: FederatedData) -> AttackResult:
@@ -133,10 +98,12 @@ def _imprint(cell: Cell, row: _Row, data: FederatedData) -> AttackResult:
     private = _private(cell, row)
     update = partial(one_update, row.set_up, data, cell.seed, private=private, masks=True)
     lied, honest = update(lie=lying(public)), update()
-    recipe = row.set_up.recipe
-    found = launched(Imprint(public, recipe), lied.view, lied.records, cell.seed)
-    plain = launched(UpdateInversion(public, recipe), honest.view, honest.records, cell.seed)
-    return noted(found, {"honest_model_psnr": plain.figure}, lied.caveats)
+
+    def read(kind: type[UpdateInversion], met: OneUpdate) -> AttackResult:
+        return attack_view(kind.of(met), met.view, cell.seed)
+
+    plain = read(UpdateInversion, honest).figure
+    return noted(read(Imprint, lied), {"honest_model_psnr": plain})
 
 
 SCENE = Scene(
