@@ -204,20 +204,19 @@ class ModelInversion(Attack[Images, InversionTruth]):
         public: Public,
         prior: Prior,
         seed: int,
-        settings: InversionSettings | None = None,
-        training: Fit | None = None,
+        settings: InversionSettings,
+        training: Fit,
         classes: Tensor | None = None,
     ) -> Self:
         """Make the controls once; the attack then serves every method with this public set.
 
         classes: [c] whose images are sought; all by default.
         """
-        search, lesson = settings or InversionSettings(), training or Fit()
         classes = torch.arange(public.n_classes) if classes is None else classes
         controls = inversion_controls(
-            public, prior, classes, settings=search, training=lesson, seed=seed
+            public, prior, classes, settings=settings, training=training, seed=seed
         )
-        return cls(prior, search, lesson, classes, controls)
+        return cls(prior, settings, training, classes, controls)
 
     @classmethod
     def for_data(cls, data: FederatedData, seed: int, effort: Effort = "full") -> Self:

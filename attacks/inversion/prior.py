@@ -117,14 +117,6 @@ class Prior:
     generator: Generator = field(repr=False)
     critic: Critic = field(repr=False)
 
-    @torch.no_grad()
-    def sample(self, n: int, seed: int) -> Tensor:
-        """[n, 1, H, W] images of codes from N(0, 1), clamped to [-1, 1] as in the inversion."""
-        random = torch.Generator().manual_seed(seed)
-        z = torch.randn(n, self.settings.latent, generator=random).clamp(-1, 1)
-        images: Tensor = self.generator(z)
-        return images
-
 
 def train_prior(images: Tensor, settings: PriorSettings, seed: int) -> Prior:
     """Train on public images [N, C, side, side] in [0, 1] alone: WGAN-GP.

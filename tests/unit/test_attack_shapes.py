@@ -97,7 +97,7 @@ def test_label_only_attacks_ask_colours_and_the_gap_asks_anything(kind):
 def test_a_prior_paints_in_colour_and_refuses_vectors():
     small = PriorSettings(latent=4, channels=2, steps=2, batch=8)
     trained = train_prior(public("colour").proxies, small, 0)
-    assert trained.sample(2, 0).shape == (2, 3, 16, 16)
+    assert trained.generator(torch.zeros(2, 4)).shape == (2, 3, 16, 16)
     attack = ModelInversion.prepare(
         public("colour"), trained, 0, Search(steps=2, restarts=1, per_class=1), Fit(epochs=1)
     )
