@@ -118,7 +118,7 @@ def _bar(found: Sequence[Result], value: Value) -> Bar | None:
 
 
 def _title(cell: Cell) -> str:
-    rounds = f" {cell.rounds} rounds" if cell.method == PUBLISHED else ""
+    rounds = f", {cell.rounds} rounds" if cell.method == PUBLISHED else ""
     return method_title(cell.method, cell.selector) + rounds
 
 
