@@ -113,20 +113,9 @@ def predict(model: nn.Module, images: Tensor) -> Tensor:
     return torch.cat([model(batch.to(on)).cpu() for batch in torch.split(images, 1024)])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Labeller:
-    """What an oracle or an evaluator wraps: images -> the class ids of largest logit."""
-
-    model: nn.Module
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """[N] class ids of images [N, 1, H, W]."""
-        return predict(self.model, images).argmax(dim=1)
-
-
 def label_function(model: nn.Module) -> LabelFunction:
-    """A network that answers with labels alone."""
-    return Labeller(model)
+    """A network that answers images [N, C, H, W] with class ids [N] alone."""
+    return lambda images: predict(model, images).argmax(dim=1)
 
 
 UNTAUGHT = "missing an ensemble prediction that was kept for teaching"

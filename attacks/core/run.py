@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -66,7 +66,7 @@ class SumNoise:
         return cls(everybody, sum(unit.records), claim)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Run:
     """A finished run.
 
@@ -109,27 +109,27 @@ class Run:
             tuple(federation.models),
         )
 
-    @property
+    @cached_property
     def public(self) -> Public:
         """What every attacker knows."""
         return public_of(self.data)
 
-    @property
+    @cached_property
     def view(self) -> View:
         """View of the server."""
         return server_view(self.transcript, self.public)
 
-    @property
+    @cached_property
     def members(self) -> Labelled:
         """Training records of all clients."""
         return labelled(concatenate([client.train for client in self.data.clients]))
 
-    @property
+    @cached_property
     def held_out(self) -> Labelled:
         """Records that no client trained on."""
         return labelled(self.data.held_out)
 
-    @property
+    @cached_property
     def histograms(self) -> FloatArray:
         """[clients, classes] training records of each class."""
         return histograms(self.data)

@@ -21,7 +21,6 @@ from attacks.core.base import (
 from attacks.core.images import Originals, compare, pictures
 from attacks.core.run import Attack
 from attacks.core.statistics import (
-    LOW_FPR,
     RESAMPLES,
     Rate,
     distributions,
@@ -32,7 +31,7 @@ from attacks.core.statistics import (
 )
 from secure_fd.errors import LocalError
 
-LOW_RATES = (LOW_FPR, 0.001)
+LOW_RATES = (0.01, 0.001)
 """False-positive rates at which members are counted."""
 _ROUNDING = 1e-9
 _AT_ONCE = 2_000_000

@@ -165,21 +165,12 @@ def auc_bound(epsilon: float, delta: float) -> float:
     >>> round(auc_bound(1.0, 0.0), 3)
     0.731
     """
-    _check(epsilon, delta)
+    if not epsilon >= 0:
+        raise ConfigurationError("epsilon", epsilon, "use 0 or more, or inf")
+    if not 0 <= delta <= 1:
+        raise ConfigurationError("delta", delta, "use a number from 0 to 1")
     odds = math.exp(-epsilon) / (1.0 + math.exp(-epsilon))  # 1 / (1 + e^eps) without overflow
     return 1.0 - (1.0 - delta) ** 2 * odds
-
-
-def tpr_bound(fpr: float, epsilon: float, delta: float) -> float:
-    """The largest true-positive rate at a false-positive rate: 1 - f(fpr)."""
-    _check(epsilon, delta)
-    _check_rate(fpr)
-    if math.isinf(epsilon):
-        return 1.0
-    # Beyond 700 the exponential overflows; at any false-positive rate above 0 it allows all.
-    grown = math.exp(min(epsilon, 700.0)) * fpr
-    missed = max(0.0, 1 - delta - grown, math.exp(-epsilon) * (1 - delta - fpr))
-    return 1.0 - missed
 
 
 def gaussian_auc(noise_multiplier: float) -> float:
@@ -188,38 +179,9 @@ def gaussian_auc(noise_multiplier: float) -> float:
     noise_multiplier: z, the noise's standard deviation over the L2 sensitivity; 0 is no noise.
     Sharper than `auc_bound` at the epsilon of the same noise (Dong, Roth and Su, 2019).
     """
-    mu = _mu(noise_multiplier)
-    return float(norm.cdf(mu / math.sqrt(2)))
-
-
-def gaussian_tpr(fpr: float, noise_multiplier: float) -> float:
-    """The largest true-positive rate under Gaussian noise: Phi(mu + Phi^-1(fpr))."""
-    _check_rate(fpr)
-    mu = _mu(noise_multiplier)
-    if math.isinf(mu):
-        return 1.0
-    return float(norm.cdf(mu + norm.ppf(fpr)))
-
-
-def _mu(noise_multiplier: float) -> float:
     if not noise_multiplier >= 0:
         raise ConfigurationError("noise_multiplier", noise_multiplier, "use 0 or more")
-    return math.inf if noise_multiplier == 0 else 1.0 / noise_multiplier
-
-
-def _check(epsilon: float, delta: float) -> None:
-    if not epsilon >= 0:
-        raise ConfigurationError("epsilon", epsilon, "use 0 or more, or inf")
-    if not 0 <= delta <= 1:
-        raise ConfigurationError("delta", delta, "use a number from 0 to 1")
-
-
-def _check_rate(fpr: float) -> None:
-    if not 0 <= fpr <= 1:
-        raise ConfigurationError("fpr", fpr, "use a number from 0 to 1")
-
-
-LOW_FPR = 0.01
+    return float(norm.cdf(1 / (noise_multiplier * math.sqrt(2)))) if noise_multiplier else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +203,7 @@ class Claim:
         found = {
             "claimed_epsilon": self.epsilon,
             "auc_bound": auc_bound(self.epsilon, self.delta),
-            "tpr_at_0.01_fpr_bound": tpr_bound(LOW_FPR, self.epsilon, self.delta),
         }
         if self.noise_multiplier is not None:
             found["auc_bound_of_the_noise"] = gaussian_auc(self.noise_multiplier)
-            found["tpr_at_0.01_fpr_bound_of_the_noise"] = gaussian_tpr(
-                LOW_FPR, self.noise_multiplier
-            )
         return found

@@ -67,58 +67,8 @@ uploads are readable, or 1 where it sees the sum alone. An abstention is a row o
 """
 
 
-_PUBLIC = frozenset({Capability.PUBLIC_PROXIES, Capability.LABELLED_PUBLIC})
-_QUERIES = frozenset({Capability.QUERY_FINAL_MODEL, Capability.QUERY_SCORES})
-_SENT_BACK = frozenset(
-    {
-        Capability.READ_ENSEMBLES,
-        Capability.GLOBAL_PARAMETERS,
-        Capability.HOLD_GENERATOR,
-        Capability.HOLD_HEAD,
-    }
-)
-_MASKED = _SENT_BACK | {
-    Capability.READ_SUMS,
-    Capability.READ_PAYLOADS,
-    Capability.READ_GENERATED,
-}
-_CLEAR = _MASKED | {
-    Capability.READ_UPLOADS,
-    Capability.CLIENT_PARAMETERS,
-    Capability.READ_STATISTICS,
-}
-_DEVIATIONS = frozenset(
-    {
-        Capability.INJECT_PROXIES,
-        Capability.OWN_BROADCAST,
-    }
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Threat:
-    """An attacker. most: the capabilities that it can have in any run."""
-
-    name: str
-    most: frozenset[Capability]
-
-    def check(self, held: frozenset[Capability]) -> None:
-        """Raise LocalError where an attacker would hold what is not its to hold."""
-        beyond = sorted(capability.value for capability in held - self.most)
-        if beyond:
-            raise LocalError(f"{self.name}: {', '.join(beyond)} is not this attacker's to have")
-
-
-SERVER = Threat("server", _PUBLIC | _QUERIES | _CLEAR)
-"""Honest but curious; under masks the uploads are simply not in its view."""
-MALICIOUS_SERVER = Threat("malicious server", SERVER.most | _DEVIATIONS)
-"""Injects proxies, sends clients different ones, or has clients on its side."""
-CLIENT = Threat("client", _PUBLIC | _QUERIES | _SENT_BACK)
-"""Follows the protocol and keeps what is sent to everybody."""
-OUTSIDER = Threat("outsider", _PUBLIC | _QUERIES | {Capability.GLOBAL_PARAMETERS})
-"""No part in the run: asks the deployed model, or holds it where it was published."""
-
-THREATS = (SERVER, MALICIOUS_SERVER, CLIENT, OUTSIDER)
+QUERIES = frozenset({Capability.QUERY_FINAL_MODEL, Capability.QUERY_SCORES})
+"""Active capabilities of an attacker without a part in the run."""
 
 
 AnswerFunction = Callable[[Tensor], Tensor]
@@ -171,9 +121,6 @@ class Oracle:
 
 class LabelOracle(Oracle):
     """Answers with class ids [N] int64 alone."""
-
-    def __init__(self, predict: LabelFunction, budget: int) -> None:
-        super().__init__(predict, budget)
 
     def _check(self, answers: Tensor, asked: int) -> None:
         if answers.shape != (asked,) or answers.is_floating_point():
@@ -255,9 +202,7 @@ class View:
 
     def require(self, *needed: Capability) -> None:
         """Raise MissingCapabilityError, naming every capability that this attacker lacks."""
-        missing = [capability.value for capability in needed if capability not in self.capabilities]
-        if missing:
-            raise MissingCapabilityError(f"missing {', '.join(missing)} ({self.attacker})")
+        self.require_any(frozenset(needed))
 
     def require_any(self, *alternatives: frozenset[Capability]) -> None:
         """Raise MissingCapabilityError unless one whole set of capabilities is held."""
@@ -316,23 +261,24 @@ def server_view(
     """The server: everything that crossed the boundary, uploads only where it could read them.
 
     Honest but curious as long as it only reads; one that acts on the protocol through an oracle
-    is malicious. told_its_own: whether the server of this run told all clients a model that is no
+    is malicious. told_its_own: whether the server of this run sent all clients a model that is no
     mean of theirs.
     """
-    does = {Capability.OWN_BROADCAST} if told_its_own else set()
-    acts = does or not SERVER.most.issuperset(oracles or {})
+    held = oracles or {}
+    acts = told_its_own or not held.keys() <= QUERIES
     seen = View(
         public,
         tuple(transcript.distillation),
         tuple(transcript.parameters),
-        oracles or {},
-        generator=transcript.generator,
-        generated=tuple(transcript.generated),
-        heads=tuple(transcript.heads),
-        features=transcript.features,
-        survey=transcript.survey,
+        held,
+        transcript.generator,
+        tuple(transcript.generated),
+        tuple(transcript.heads),
+        transcript.features,
+        transcript.survey,
+        attacker="malicious server" if acts else "server",
     )
-    return _able(MALICIOUS_SERVER if acts else SERVER, seen, does)
+    return _able(seen, {Capability.OWN_BROADCAST} if told_its_own else set())
 
 
 def client_view(transcript: Transcript, public: Public) -> View:
@@ -343,11 +289,12 @@ def client_view(transcript: Transcript, public: Public) -> View:
         tuple(r.broadcast() for r in transcript.distillation),
         tuple(r.broadcast() for r in transcript.parameters),
         {},
-        generator=None if made is None else made.broadcast(),
+        None if made is None else made.broadcast(),
         heads=tuple(r.broadcast() for r in transcript.heads),
         features=transcript.features,
+        attacker="client",
     )
-    return _able(CLIENT, seen)
+    return _able(seen)
 
 
 def outsider_view(
@@ -359,14 +306,19 @@ def outsider_view(
 ) -> View:
     """Someone outside the run: the final model by queries, or whole where it was published.
 
-    holds_model: the outsider has the final global parameters, where the method makes any.
+    holds_model: the outsider has the final global parameters, where the method makes any. Raises
+    LocalError for an oracle that answers a server alone.
     """
+    held = oracles or {}
+    beyond = sorted(capability.value for capability in held.keys() - QUERIES)
+    if beyond:
+        raise LocalError(f"outsider: {', '.join(beyond)} is not this attacker's to have")
     final = transcript.parameters[-1:] if holds_model else []
     models = tuple(r.broadcast() for r in final)
-    return _able(OUTSIDER, View(public, (), models, oracles or {}))
+    return _able(View(public, (), models, held, attacker="outsider"))
 
 
-def _able(attacker: Threat, seen: View, does: Collection[Capability] = ()) -> View:
+def _able(seen: View, does: Collection[Capability] = ()) -> View:
     """With the capabilities that the observations and oracles of a view give, and what it does."""
     passive = [capability.value for capability in seen.oracles if capability not in ACTIVE]
     if passive:
@@ -388,9 +340,7 @@ def _able(attacker: Threat, seen: View, does: Collection[Capability] = ()) -> Vi
         Capability.READ_STATISTICS: any(sent.uploads is not None for sent in seen.heads),
     }
     observed = (capability for capability, there in evidence.items() if there)
-    held = frozenset((*observed, *seen.oracles, *does))
-    attacker.check(held)
-    return replace(seen, attacker=attacker.name, capabilities=held)
+    return replace(seen, capabilities=frozenset((*observed, *seen.oracles, *does)))
 
 
 def read_unmasked(words: WordArray, n_clients: int, bound: int, length: int) -> UnitArray | None:

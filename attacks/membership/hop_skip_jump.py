@@ -21,36 +21,33 @@ from secure_fd.errors import ConfigurationError, LocalError
 
 NOISE_STARTS = 16
 """Uniform noise that joins the starts: a network may give all public images one label."""
+BISECTIONS = 8
+"""Of a segment that crosses the boundary, to theta = 2^-8 of its length."""
 
 
 @dataclass(frozen=True, slots=True)
 class HopSkipJump:
     """budget: queries an image at most; the starts, which all images share, come on top.
 
-    evaluations: B_0, directions of the first normal; the t-th takes floor(B_0 sqrt(t)). bisections:
-    of a segment that crosses the boundary, to theta = 2^-bisections of its length. halvings: of a
-    step, at most. coarseness: pixels a side of a cell of the directions' grid; 1 is the original.
-    Raises ConfigurationError where the budget is too small for one step.
+    evaluations: B_0, directions of the first normal; the t-th takes floor(B_0 sqrt(t)). halvings:
+    of a step, at most. coarseness: pixels a side of a cell of the directions' grid; 1 is the
+    original. Raises ConfigurationError where the budget is too small for one step.
     """
 
     budget: int = 250
     evaluations: int = 25
-    bisections: int = 8
     halvings: int = 6
     coarseness: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("evaluations", "bisections", "halvings", "coarseness"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(name, getattr(self, name), "use 1 or more")
-        least = 1 + self.bisections + self._cost(1)
+        least = 1 + BISECTIONS + self._cost(1)
         if self.budget < least:
             raise ConfigurationError("budget", self.budget, f"use {least} queries an image or more")
 
     @property
     def schedule(self) -> tuple[int, ...]:
         """Directions of every step that surely fits into the budget."""
-        left = self.budget - 1 - self.bisections
+        left = self.budget - 1 - BISECTIONS
         taken: list[int] = []
         while (left := left - self._cost(len(taken) + 1)) >= 0:
             taken.append(self._evaluations(len(taken) + 1))
@@ -60,7 +57,7 @@ class HopSkipJump:
         return math.floor(self.evaluations * math.sqrt(step))
 
     def _cost(self, step: int) -> int:
-        return self._evaluations(step) + self.halvings + self.bisections
+        return self._evaluations(step) + self.halvings + BISECTIONS
 
 
 def boundary_distances(
@@ -113,21 +110,21 @@ class _Game:
 
 def _walk(game: _Game, outside: Tensor, settings: HopSkipJump, random: torch.Generator) -> Tensor:
     """[n] distances of the nearest boundary points found from points [n, d] beyond it."""
-    edge = _bisect(game, outside, settings.bisections)
+    edge = _bisect(game, outside)
     for step, directions in enumerate(settings.schedule, start=1):
         reach = game.distance(edge)
         normal = _normal(game, edge, _steps(game, edge, directions, settings, random))
         moved = _advance(game, edge, normal, reach / math.sqrt(step), settings.halvings)
-        moved = _bisect(game, moved, settings.bisections)
+        moved = _bisect(game, moved)
         edge = torch.where((game.distance(moved) < reach)[:, None], moved, edge)
     return game.distance(edge)
 
 
-def _bisect(game: _Game, outside: Tensor, bisections: int) -> Tensor:
+def _bisect(game: _Game, outside: Tensor) -> Tensor:
     """Just beyond where the segments from the origins to points [n, d] cross the boundary."""
     span = outside - game.origins
     low, high = torch.zeros(len(span), 1), torch.ones(len(span), 1)
-    for _ in range(bisections):
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2
         crossed = game.crossed(game.origins + middle * span)[:, None]
         low, high = torch.where(crossed, low, middle), torch.where(crossed, middle, high)
@@ -147,9 +144,9 @@ def _steps(
     if settings.coarseness > 1:
         grid = interpolate(grid, size=(height, width), mode="bilinear", align_corners=False)
     steps = normalize(grid.reshape(len(edge), directions, -1), dim=2)
-    steps *= (
-        math.sqrt(colours * height * width) * 2.0**-settings.bisections * game.distance(edge)
-    )[:, None, None]
+    steps *= (math.sqrt(colours * height * width) * 2.0**-BISECTIONS * game.distance(edge))[
+        :, None, None
+    ]
     return (edge[:, None] + steps).clamp_(0, 1) - edge[:, None]
 
 

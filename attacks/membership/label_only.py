@@ -1,20 +1,17 @@
-"""Label-only membership (Choquette-Choo et al., ICML 2021): four probes, and the gap attack.
+"""Label-only membership (Choquette-Choo et al., ICML 2021): probes by copies, and the gap attack.
 
 `attacks.membership.label_shadows` calibrates the probes for each candidate on shadow runs. The gap
 attack asks one question and needs no calibration: it is the baseline. `FinalLabels` asks the final
 networks of one run, without shadow runs.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import affine_grid, grid_sample
 
 from attacks.core.base import (
     AttackResult,
@@ -30,97 +27,69 @@ from attacks.core.base import (
     substream,
 )
 from attacks.core.fit import label_function
-from attacks.core.run import REFERENCES, Attack, Run, attack_view, labelled, public_of
+from attacks.core.run import Attack, Run, labelled
 from attacks.core.scoring import score_scores
 from attacks.core.view import (
     Capability,
     LabelFunction,
     LabelOracle,
-    Oracle,
     Public,
     View,
     outsider_view,
-    server_view,
 )
 from attacks.membership import overfitted
 from secure_fd.data.federated import FederatedData
-from secure_fd.errors import ConfigurationError, MissingCapabilityError
+from secure_fd.data.vision import torchvision
+from secure_fd.errors import MissingCapabilityError
+from secure_fd.methods.independent import Independent
 from secure_fd.methods.pooled_heads import PublicHead
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.selection.density_ratio import shared_reference
 from secure_fd.votes.codec import IntArray
 
-BitArray = NDArray[np.uint8]
 _CONSTANT = "the target answered one class for everything: a constant predictor tells nothing"
 
 
-def augmentations(rotation: int, shift: int) -> Tensor:
-    """[n, 2, 3] affine maps: identity, every degree of -r..r, every shift |i| + |j| = d.
+def moved_copies(images: Tensor, rotation: int, shift: int) -> Iterator[Tensor]:
+    """Turn images [N, C, H, W] by every degree of -r..r, and shift them by |i| + |j| = d pixels.
 
-    n = (2 r + 1) + 4 d: identity counted once (Choquette-Choo et al., ICML 2021, section 4).
-    Maps are from output to input, shifts in pixels.
+    Bilinear, black outside. There are 2 r + 4 d copies, without the image itself.
+
+    Reference: Choquette-Choo et al., ICML 2021, section 4.
     """
-    if rotation < 0 or rotation > 45:
-        raise ConfigurationError("rotation", rotation, "use 0 to 45 degrees")
-    if shift < 0:
-        raise ConfigurationError("shift", shift, "use 0 pixels or more")
-    turns = [_turn(degrees) for degrees in range(-rotation, rotation + 1) if degrees]
-    moves = [
-        _move(i, j)
+    transforms = torchvision().transforms
+    turns = [(float(angle), [0, 0]) for angle in range(-rotation, rotation + 1) if angle]
+    shifts = [
+        (0.0, [i, j])
         for i in range(-shift, shift + 1)
         for j in {shift - abs(i), abs(i) - shift}
         if shift
     ]
-    return torch.stack([_move(0, 0), *turns, *moves])
+    for angle, move in turns + shifts:
+        yield transforms.functional.affine(
+            images, angle, move, 1.0, [0.0], transforms.InterpolationMode.BILINEAR
+        )
 
 
-def transform(images: Tensor, theta: Tensor) -> Tensor:
-    """Images [N, C, H, W] under one map [2, 3]: bilinear, black outside; identity is exact."""
-    if torch.equal(theta, _move(0, 0)):
-        return images
-    height, width = images.shape[2:]
-    scale = torch.tensor([2.0 / width, 2.0 / height])
-    relative = torch.cat([theta[:, :2], (theta[:, 2] * scale)[:, None]], dim=1)
-    grid = affine_grid(relative.expand(len(images), 2, 3), list(images.shape), align_corners=False)
-    return grid_sample(images, grid, align_corners=False).clamp(0, 1)
-
-
-def _turn(degrees: int) -> Tensor:
-    angle = math.radians(degrees)
-    c, s = math.cos(angle), math.sin(angle)
-    return torch.tensor([[c, -s, 0.0], [s, c, 0.0]])
-
-
-def _move(right: int, down: int) -> Tensor:
-    """Output pixel (x, y) reads input (x - right, y - down)."""
-    return torch.tensor([[1.0, 0.0, -float(right)], [0.0, 1.0, -float(down)]])
-
-
-def noise_robustness(
-    ask: LabelFunction, records: Labelled, sigma: float, samples: int, seed: int
-) -> FloatArray:
-    """[N] share of the image and its noisy copies, cut to [0, 1], that get its own label.
-
-    sigma: of the noise, in units of the pixel range. samples: copies of each image.
-    """
-    random, images = torch.Generator().manual_seed(seed), records.pixels()
-    right = (ask(images) == records.labels).double()
-    for _ in range(samples):
+def noisy_copies(images: Tensor, sigma: float, copies: int, seed: int) -> Iterator[Tensor]:
+    """Add noise of deviation sigma, in units of the pixel range; pixels are cut to [0, 1]."""
+    random = torch.Generator().manual_seed(seed)
+    for _ in range(copies):
         noise = torch.randn(images.shape, generator=random)
-        right += ask((images + sigma * noise).clamp_(0, 1)) == records.labels
-    return np.asarray((right / (1 + samples)).numpy(), dtype=np.float64)
+        yield (images + sigma * noise).clamp_(0, 1)
 
 
-def still_right(ask: LabelFunction, records: Labelled, rotation: int, shift: int) -> BitArray:
-    """[N, n] ones where an augmented copy still gets the record's label; the first is the image."""
-    images = records.pixels()
-    answers = [ask(transform(images, theta)) for theta in augmentations(rotation, shift)]
-    return (torch.stack(answers, dim=1) == records.labels[:, None]).numpy().astype(np.uint8)
+def share_right(ask: LabelFunction, labels: Tensor, copies: Iterable[Tensor]) -> FloatArray:
+    """[N] the share of its copies for which a record gets its own label."""
+    right = torch.stack([ask(images) == labels for images in copies])
+    return np.asarray(right.double().mean(dim=0).numpy())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelOnlyGap(Attack[Scores, BoolArray]):
     """Call a candidate a member if its label is right (Yeom et al. 2018): the baseline.
+
+    asked: several sets of candidates, each with the view of its own target, in place of one.
 
     >>> LabelOnlyGap.title
     'Label-only membership: gap'
@@ -133,37 +102,76 @@ class LabelOnlyGap(Attack[Scores, BoolArray]):
     needs = (frozenset({Capability.QUERY_FINAL_MODEL}),)
 
     candidates: Labelled
+    asked: tuple[tuple[Labelled, View], ...] = field(default=(), repr=False)
+
+    @classmethod
+    def for_data(cls, data: FederatedData, seed: int, effort: Effort = "full") -> float:  # noqa: ARG003 - one size
+        """Return the AUC on overfitted clients."""
+        return overfitted.area(data, Independent(), cls.of_networks, seed)
 
     @classmethod
     def for_run(cls, run: Run) -> Self:
-        """Members of all clients against as many held-out records of each class."""
-        run.view.require_any(*cls.needs)
-        sides = match_classes(run.members, run.held_out, run.seed, REFERENCES)
-        challenge = draw_challenge(*sides, run.seed)
-        return cls(challenge.candidates, truth=challenge.is_member)
+        """Ask each client's final network about its own records among held-out ones."""
+        networks = deployed(run.transcript, run.data.proxies.pixels, run.networks)
+        if not networks:
+            raise MissingCapabilityError("missing final networks")
+        made = cls.of_networks(run.public, challenges_of(run.data, run.seed), networks)
+        return replace(made, positive=run.shared(cls))
 
-    def estimate(self, view: View, seed: int) -> Scores:  # noqa: ARG002 - nothing is drawn
-        """Ask one query a candidate. Raises BudgetError where the oracle's budget ends."""
-        view.require_any(*self.needs)
-        oracle = view.oracle(Capability.QUERY_FINAL_MODEL)
-        before = oracle.queries
-        answers = oracle(self.candidates.images)
-        right = (answers == self.candidates.labels).numpy()
-        return Scores(
-            right.astype(np.float64),
-            queries=oracle.queries - before,
-            caveats=(_CONSTANT,) if len(np.unique(answers.numpy())) == 1 else (),
+    @classmethod
+    def of_networks(
+        cls, public: Public, challenges: Mapping[int, Challenge], networks: Sequence[nn.Module]
+    ) -> Self:
+        """Return the attack on each client's candidates at its own network."""
+        asked = []
+        for k, each in challenges.items():
+            oracle = LabelOracle(label_function(networks[k]), _UNCAPPED)
+            held = {Capability.QUERY_FINAL_MODEL: oracle}
+            view = outsider_view(Transcript(public.n_clients), public, held)
+            asked.append((each.candidates, view))
+        own, view = asked[0]
+        truth = overfitted.truth_of(challenges)
+        return cls(own, tuple(asked), truth=truth, view=view)
+
+    def estimate(self, view: View, seed: int) -> Scores:
+        """Ask each target. Raises BudgetError where an oracle's budget ends."""
+        targets = self.asked or ((self.candidates, view),)
+        return pooled(
+            [
+                self._ask(own, one, substream(seed, f"client {k}"))
+                for k, (own, one) in enumerate(targets)
+            ]
         )
 
     def score(self, estimate: Scores, seed: int) -> AttackResult:
-        """Return the AUC with its interval; truth: [N] of the challenge of the candidates."""
+        """Return the AUC with its interval; truth: [N] of the candidates of all targets."""
         return score_scores(self, estimate, self.truth, seed)
 
+    def _ask(self, own: Labelled, view: View, seed: int) -> Scores:
+        view.require_any(*self.needs)
+        ask = view.oracle(Capability.QUERY_FINAL_MODEL)
+        before, answers = ask.queries, ask(own.images)
+        right = (answers == own.labels).double().numpy()
+        values = self._values(ask, own, right, seed)
+        constant = bool((answers == answers[0]).all())
+        caveats = (_CONSTANT,) if constant else ()
+        return Scores(values, queries=ask.queries - before, caveats=caveats)
 
-SIGMAS = (0.2, 0.4)
+    def _values(
+        self,
+        ask: LabelFunction,  # noqa: ARG002 - for subclasses
+        own: Labelled,  # noqa: ARG002
+        right: FloatArray,
+        seed: int,  # noqa: ARG002
+    ) -> FloatArray:
+        """[N] scores from whether the record itself gets its label, and further questions."""
+        return right
+
+
+_SIGMAS = (0.2, 0.4)
 """Deviations of the noise of `FinalLabels`, each on this many copies."""
 _COPIES = 4
-MEMBERS = 20
+_MEMBERS = 20
 """Of a client, where its own network or messages are asked about."""
 _UNCAPPED, _NEVER = 1_000_000, 1e-30
 _ROTATION, _SHIFT = 3, 1
@@ -184,67 +192,18 @@ class FinalLabels(LabelOnlyGap):
     title = "Label-only membership, without shadow runs"
     default = True
 
-    asked: Mapping[int, tuple[Labelled, View]] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def for_data(cls, data: FederatedData, seed: int, effort: Effort = "full") -> float:  # noqa: ARG003 - one size
-        """Return the AUC on overfitted clients."""
-        public, posed = public_of(data), overfitted.drawn_from(data, seed)
-        networks = overfitted.networks(public, posed, seed)
-        made = cls.of_networks(public, posed, networks)
-        return attack_view(made, made.view or server_view(Transcript(1), public), seed).figure
-
-    @classmethod
-    def for_run(cls, run: Run) -> Self:
-        """Ask each client's final network about its own records among held-out ones."""
-        networks = deployed(run.transcript, run.data.proxies.pixels, run.networks)
-        if not networks:
-            raise MissingCapabilityError("missing final networks")
-        challenges = few_of_each(run.data, run.seed, MEMBERS)
-        made = cls.of_networks(run.public, challenges, networks)
-        return replace(made, positive=run.shared(cls))
-
-    @classmethod
-    def of_networks(
-        cls, public: Public, challenges: Mapping[int, Challenge], networks: Sequence[nn.Module]
-    ) -> Self:
-        """Return the attack on each client's candidates at its own network."""
-        asked = {}
-        for k, each in challenges.items():
-            oracle = LabelOracle(label_function(networks[k]), _UNCAPPED)
-            held: dict[Capability, Oracle] = {Capability.QUERY_FINAL_MODEL: oracle}
-            view = outsider_view(Transcript(public.n_clients), public, held)
-            asked[k] = each.candidates, view
-        inside = np.concatenate([each.is_member for each in challenges.values()])
-        own, view = next(iter(asked.values()))
-        return cls(own, asked=asked, truth=inside, view=view)
-
-    def estimate(self, view: View, seed: int) -> Scores:
-        """Ask for the labels of all copies, client by client where there are several."""
-        if not self.asked:
-            return self._ask(view, seed)
-        return pooled(
-            [
-                replace(self, candidates=own, asked={}).estimate(
-                    one, substream(seed, f"client {k}")
-                )
-                for k, (own, one) in self.asked.items()
+    def _values(
+        self, ask: LabelFunction, own: Labelled, right: FloatArray, seed: int
+    ) -> FloatArray:
+        scores, images = right.copy(), own.images
+        if images.ndim == 4:
+            moved = share_right(ask, own.labels, moved_copies(images, _ROTATION, _SHIFT))
+            noisy = [
+                share_right(ask, own.labels, [images, *noisy_copies(images, sigma, _COPIES, seed)])
+                for sigma in _SIGMAS
             ]
-        )
-
-    def _ask(self, view: View, seed: int) -> Scores:
-        """Ask for the labels of all copies. Raises BudgetError where the oracle's budget ends."""
-        view.require_any(*self.needs)
-        ask, own = view.oracle(Capability.QUERY_FINAL_MODEL), self.candidates
-        before = ask.queries
-        right = (ask(own.images) == own.labels).numpy()
-        scores = right.astype(np.float64)
-        if own.images.ndim == 4:
-            copies = [still_right(ask, own, _ROTATION, _SHIFT)[:, 1:].mean(axis=1)]
-            copies += [noise_robustness(ask, own, sigma, _COPIES, seed) for sigma in SIGMAS]
-            scores += np.mean(copies, axis=0)
-        values = less_class_mean(scores, own.labels.numpy())
-        return Scores(values, queries=ask.queries - before)
+            scores += np.mean([moved, *noisy], axis=0)
+        return less_class_mean(scores, own.labels.numpy())
 
 
 class HeadNetwork(nn.Module):
@@ -272,24 +231,20 @@ def deployed(
     return [head] * transcript.n_clients
 
 
-def few_of_each(data: FederatedData, seed: int, members: int) -> dict[int, Challenge]:
-    """So many members of a client in all, at most; one a class at least."""
-    most = max(1, members // max(len(client.classes) for client in data.clients))
-    return challenges_of(data, seed, most)
+def challenges_of(data: FederatedData, seed: int, members: int = _MEMBERS) -> dict[int, Challenge]:
+    """For each client so many of its own records, at most, among as many held-out ones by class.
 
-
-def challenges_of(data: FederatedData, seed: int, most: int | None) -> dict[int, Challenge]:
-    """For each client its own records and, class by class, its share of the held-out ones.
-
-    Raises MissingCapabilityError where no client has a share.
+    At least one record of a class is taken. Raises MissingCapabilityError where no client holds a
+    class of the held-out records.
     """
+    most = max(1, members // max(len(client.classes) for client in data.clients))
     made = {}
     for k, (client, share) in enumerate(zip(data.clients, _deal(data), strict=True)):
         if len(share):
-            members, outside = match_classes(
+            both = match_classes(
                 labelled(client.train), labelled(data.held_out[share]), seed + k, most
             )
-            made[k] = draw_challenge(members, outside, seed + k)
+            made[k] = draw_challenge(*both, seed + k)
     if not made:
         raise MissingCapabilityError("missing held-out records of the classes that clients hold")
     return made

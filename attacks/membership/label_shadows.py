@@ -9,17 +9,16 @@ from torch import Tensor
 from attacks.core.base import FloatArray, Labelled, substream
 from attacks.core.view import Capability, Public, View
 from attacks.membership.hop_skip_jump import HopSkipJump, boundary_distances
-from attacks.membership.label_only import noise_robustness, still_right
+from attacks.membership.label_only import moved_copies, noisy_copies, share_right
 from attacks.membership.shadows import ShadowAttack, Shadows, discriminant
-from secure_fd.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeSettings:
-    """rotation, shift: as in `augmentations`. sigmas: of noise, each with `samples` copies.
+    """Questions about a candidate.
 
-    boundary: of the distance. starts: public images that it starts from. Raises ConfigurationError
-    for no sigma, or a number below 1.
+    rotation, shift: of moved copies, in degrees and pixels. sigmas: of noise, each with `samples`
+    copies. boundary: of the distance. starts: public images that it starts from.
 
     >>> ProbeSettings().boundary.budget
     40
@@ -33,12 +32,6 @@ class ProbeSettings:
         default_factory=lambda: HopSkipJump(budget=40, evaluations=10, halvings=2)
     )
     starts: int = 200
-
-    def __post_init__(self) -> None:
-        if not self.sigmas or min(self.sigmas) <= 0:
-            raise ConfigurationError("sigmas", self.sigmas, "use one or more numbers above 0")
-        if min(self.samples, self.starts) < 1:
-            raise ConfigurationError("samples", self.samples, "use 1 or more, and so of starts")
 
 
 QUICK = ProbeSettings(
@@ -89,10 +82,13 @@ class ShadowedLabels(ShadowAttack):
         view.require_any(*self.needs)
         ask, records = view.oracle(Capability.QUERY_FINAL_MODEL), self.candidates
         known, own = self.settings, substream(seed, "noisy copies")
-        right = (ask(records.images) == records.labels).double().numpy()
-        moved = still_right(ask, records, known.rotation, known.shift).mean(axis=1)
-        noise = [noise_robustness(ask, records, s, known.samples, own) for s in known.sigmas]
-        noisy, walks = np.mean(noise, axis=0), substream(seed, "walks")
+        images, labels = records.pixels(), records.labels
+        right = (ask(images) == labels).double().numpy()
+        copies = moved_copies(images, known.rotation, known.shift)
+        moved = share_right(ask, labels, [images, *copies])
+        noise = [[images, *noisy_copies(images, s, known.samples, own)] for s in known.sigmas]
+        noisy = np.mean([share_right(ask, labels, each) for each in noise], axis=0)
+        walks = substream(seed, "walks")
         far = boundary_distances(ask, records, self.starts, known.boundary, walks)
         return np.stack([right, moved, noisy, far], axis=1)
 

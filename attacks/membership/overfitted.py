@@ -1,19 +1,20 @@
-"""Federations that know their records by heart: where an attack on members must find them.
+"""Overfitted federations, used as a positive control for attacks on members.
 
-Four clients hold a few records of each class and train small networks far too long, in clear unless
-a test asks for its twin. An attack that finds no member here says nothing where it finds none
-elsewhere.
+Four clients hold a few records of each class and train small networks far too long. An attack that
+finds no member here shows nothing where it finds none elsewhere.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from attacks.core.base import (
+    BoolArray,
     Challenge,
     Labelled,
     draw_challenge,
@@ -21,18 +22,15 @@ from attacks.core.base import (
     seeded,
     substream,
 )
-from attacks.core.run import labelled
+from attacks.core.run import Attack, attack_view, labelled, public_of
 from attacks.core.view import Public, View, server_view
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.base import Method
 from secure_fd.methods.fedavg import FedAvg
-from secure_fd.methods.fedmd import FedMD
-from secure_fd.methods.independent import Independent
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.base import PrivacyMechanism
-from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import SGD, Schedule
@@ -46,6 +44,7 @@ _HIDDEN: Final = 64
 STEPS: Final = 20
 _FEDAVG: Final = Schedule(local_steps=STEPS, proxy_steps=0, sgd=SGD(0.1, local_batch=16))
 ROUNDS: Final = 4
+"""Of FedAvg; other methods have one round, which asks about every proxy."""
 _ALONE: Final = Schedule(
     warmup_steps=300,
     local_steps=10,
@@ -53,14 +52,16 @@ _ALONE: Final = Schedule(
     sgd=SGD(learning_rate=0.1, local_batch=16, distillation_batch=64),
 )
 _NO_NETWORK: Final = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
+_SCHEDULES: Final[Mapping[type[Method], Schedule]] = {FedAvg: _FEDAVG, PooledHeads: _NO_NETWORK}
 
 
 def posed(
     members: Labelled, held_out: Labelled, seed: int, of_a_class: int = _OF_A_CLASS
 ) -> dict[int, Challenge]:
-    """By client, its records among as many of nobody; MissingCapabilityError of too few.
+    """For each client, its records among as many that nobody holds.
 
-    of_a_class: records of each class at a client, at most.
+    of_a_class: records of each class at a client, at most. Raises MissingCapabilityError for too
+    few records.
     """
     both = match_classes(members, held_out, seed, CLIENTS * of_a_class)
     if len(both[0]) < CLIENTS:
@@ -72,96 +73,64 @@ def posed(
     return found
 
 
-def drawn_from(data: FederatedData, seed: int) -> dict[int, Challenge]:
-    """The same, of the records of a run."""
-    members = labelled(concatenate([client.train for client in data.clients]))
-    few = max(1, _RECORDS // data.n_classes)
-    return posed(members, labelled(data.held_out), seed, few)
-
-
-def updates(
-    public: Public,
-    challenges: Mapping[int, Challenge],
-    seed: int,
-    *,
-    masks: bool = False,
-    private: PrivateSGD | None = None,
-) -> View:
-    """The server's view of FedAvg, all rounds kept."""
-    method = FedAvg(private=private)
-    return _seen(public, _trained(public, challenges, method, _FEDAVG, ROUNDS, seed, masks=masks))
-
-
-def votes(
-    public: Public,
-    challenges: Mapping[int, Challenge],
-    seed: int,
-    *,
-    masks: bool = False,
-    protection: PrivacyMechanism | None = None,
-) -> View:
-    """The server's view of FedMD, whose one round asks about every proxy."""
-    method = FedMD("soft")
-    run = _trained(public, challenges, method, _ALONE, 1, seed, masks=masks, protection=protection)
-    return _seen(public, run)
-
-
-def class_sums(
-    public: Public, challenges: Mapping[int, Challenge], seed: int, *, masks: bool = False
-) -> View:
-    """The server's view of class sums, of every client or of all."""
-    method = PooledHeads(residual_rounds=0)
-    return _seen(public, _trained(public, challenges, method, _NO_NETWORK, 1, seed, masks=masks))
-
-
-def networks(public: Public, challenges: Mapping[int, Challenge], seed: int) -> list[nn.Module]:
-    """Each client's network, which learnt from its own records alone."""
-    return _trained(public, challenges, Independent(), _ALONE, 1, seed).models
-
-
-def _seen(public: Public, run: Federation) -> View:
-    return server_view(run.transcript, _small(public))
-
-
-def _trained(
+def trained(
     public: Public,
     challenges: Mapping[int, Challenge],
     method: Method,
-    schedule: Schedule,
-    rounds: int,
     seed: int,
     *,
     masks: bool = False,
     protection: PrivacyMechanism | None = None,
-) -> Federation:
-    known = _small(public)
-    clients = [_client(each, public.n_classes) for each in challenges.values()]
+) -> tuple[View, list[nn.Module]]:
+    """Train a federation on the members of each client.
+
+    Returns:
+        The server's view, with all uploads in clear unless masked, and the clients' networks.
+    """
+    inputs = public.proxies[0].numel()
+    architecture = partial(perceptron, inputs, public.n_classes)
     shared = isinstance(method, FedAvg)
-    networks = [
-        known.architecture(substream(seed, "network" if shared else f"network {k}"))
-        for k in range(len(clients))
-    ]
     proxies = as_images(public.proxies)
     run = Federation(
-        networks,
-        clients,
+        [
+            architecture(substream(seed, "network" if shared else f"network {k}"))
+            for k in challenges
+        ],
+        [_client(each, public.n_classes) for each in challenges.values()],
         proxies,
         method,
-        aggregation=MaskedSum(len(clients), public_seed=seed) if masks else None,
+        aggregation=MaskedSum(len(challenges), public_seed=seed) if masks else None,
         protection=protection,
-        schedule=replace(schedule, proxies_per_round=len(proxies)),
+        schedule=replace(_SCHEDULES.get(type(method), _ALONE), proxies_per_round=len(proxies)),
         seed=seed,
     )
     run.transcript.keep_uploads = True
-    run.fit(rounds)
-    return run
+    run.fit(ROUNDS if shared else 1)
+    known = replace(public, n_clients=len(challenges), architecture=architecture)
+    return server_view(run.transcript, known), run.models
 
 
-def _small(public: Public) -> Public:
-    """The same proxies, four clients, and a network of one hidden layer for records of any form."""
-    inputs = public.proxies[0].numel()
-    architecture = partial(perceptron, inputs, public.n_classes)
-    return replace(public, n_clients=CLIENTS, architecture=architecture)
+def area(
+    data: FederatedData,
+    method: Method,
+    prepare: Callable[[Public, Mapping[int, Challenge], list[nn.Module]], Attack[Any, Any]],
+    seed: int,
+) -> float:
+    """Return the AUC of an attack on an overfitted federation of a run's records, all in clear.
+
+    prepare: the attack on the candidates of each client, with the truth that scores it.
+    """
+    members = labelled(concatenate([client.train for client in data.clients]))
+    few = max(1, _RECORDS // data.n_classes)
+    public, challenges = public_of(data), posed(members, labelled(data.held_out), seed, few)
+    view, networks = trained(public, challenges, method, seed)
+    made = prepare(public, challenges, networks)
+    return attack_view(made, made.view or view, seed).figure
+
+
+def truth_of(challenges: Mapping[int, Challenge]) -> BoolArray:
+    """[N] members among the candidates of all clients, in their order."""
+    return np.concatenate([each.is_member for each in challenges.values()])
 
 
 def perceptron(inputs: int, n_classes: int, seed: int) -> nn.Module:

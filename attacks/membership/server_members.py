@@ -25,30 +25,33 @@ from torch.nn.functional import cross_entropy, normalize
 from attacks.core.base import (
     AttackResult,
     BoolArray,
+    Challenge,
     FloatArray,
     Labelled,
     Scores,
 )
 from attacks.core.fit import network, on_device
-from attacks.core.run import Attack, Run, attack_view, public_of
+from attacks.core.run import Attack, Run
 from attacks.core.scoring import score_scores
 from attacks.core.view import Capability, Public, View
 from attacks.membership import overfitted
-from attacks.membership.label_only import MEMBERS, few_of_each, less_class_mean
+from attacks.membership.label_only import challenges_of, less_class_mean
 from attacks.membership.shadows import mean_votes, neighbours
-from attacks.membership.tracing import Traced, Tracing
+from attacks.membership.tracing import Tracing
 from secure_fd.cache import freed_with_owner
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.methods.base import Method
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.fedmd import FedMD
 from secure_fd.protocol.transcript import Float32Array
 from secure_fd.votes.codec import IntArray
 
 UPDATES, VOTES = "each client's updates", "each client's votes"
 SUMMED_UPDATES, SUMMED_VOTES = "mean updates of all clients", "sums of all clients' votes"
-CLASS_SUMS = "class sums"
-"""Read by `attacks.membership.tracing` instead."""
 IN_CLEAR: Mapping[str, str] = {SUMMED_UPDATES: UPDATES, SUMMED_VOTES: VOTES}
 """The reading without masks, for each reading of sums."""
+NEIGHBOURS = 10
 ROUNDS = 4
 """Rounds of updates that are kept and read, at most."""
 _LEAST_CLIENTS = 3
@@ -61,6 +64,17 @@ _HELD = 20_000_000
 
 ByClient = Mapping[int, FloatArray]
 _Reader = Callable[["ServerMembers", View], ByClient]
+
+
+@freed_with_owner
+def overfitted_area(data: FederatedData, seed: int, read: str) -> float:
+    """Return the AUC of the same attack on overfitted clients, all in clear."""
+    method: Method = FedAvg() if read == UPDATES else FedMD("soft")
+
+    def prepare(public: Public, challenges: Mapping[int, Challenge], _: object) -> ServerMembers:
+        return ServerMembers.prepare(public, challenges, read)
+
+    return overfitted.area(data, method, prepare, seed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,31 +104,33 @@ class ServerMembers(Attack[Scores, BoolArray]):
     neighbours: Mapping[int, IntArray] = field(repr=False)
 
     @classmethod
-    def prepare(cls, public: Public, candidates: Mapping[int, Labelled], k: int = 10) -> Self:
-        """Find the k nearest proxies of each candidate."""
+    def prepare(
+        cls, public: Public, challenges: Mapping[int, Challenge], read: str = VOTES
+    ) -> Self:
+        """Find the nearest proxies of each candidate where votes are read: see `read_as`."""
+        candidates = {k: each.candidates for k, each in challenges.items()}
+        truth = overfitted.truth_of(challenges)
+        if read in (UPDATES, SUMMED_UPDATES):
+            return cls(candidates, {}, truth=truth)
         images, labels = (
             torch.cat([getattr(own, side) for own in candidates.values()])
             for side in ("images", "labels")
         )
-        found = neighbours(public, Labelled(images, labels), k)  # at once: it maps every proxy
+        found = neighbours(public, Labelled(images, labels), NEIGHBOURS)  # maps every proxy once
         each = np.split(found, np.cumsum([len(own) for own in candidates.values()])[:-1])
-        return cls(candidates, dict(zip(candidates, each, strict=True)))
+        return cls(candidates, dict(zip(candidates, each, strict=True)), truth=truth)
 
     @classmethod
     def for_run(cls, run: Run) -> Attack[Any, Any]:  # type: ignore[override]  # class sums are traced
         """Each client's own records among held-out ones; class sums are traced instead."""
         view = run.view
         if Tracing.needs[0] <= view.capabilities:
-            return _TracedMembers.for_run(run)
+            return Tracing.for_run(run)
         view.require_any(*cls.needs)
-        challenges = few_of_each(run.data, run.seed, MEMBERS)
-        candidates = {k: challenge.candidates for k, challenge in challenges.items()}
         read = read_as(view)
-        return replace(
-            _prepared(run.public, candidates, read),
-            truth=np.concatenate([each.is_member for each in challenges.values()]),
-            positive=overfitted_area(run.data, run.seed, IN_CLEAR.get(read, read)),
-        )
+        made = cls.prepare(run.public, challenges_of(run.data, run.seed), read)
+        positive = overfitted_area(run.data, run.seed, IN_CLEAR.get(read, read))
+        return replace(made, positive=positive)
 
     def estimate(self, view: View, seed: int) -> Scores:  # noqa: ARG002 - nothing is drawn
         """Score each candidate; MissingCapabilityError where the server reads nothing."""
@@ -130,34 +146,6 @@ class ServerMembers(Attack[Scores, BoolArray]):
     def score(self, estimate: Scores, seed: int) -> AttackResult:
         """Return the AUC with its interval. truth: [N] members, in the order of `candidates`."""
         return score_scores(self, estimate, self.truth, seed)
-
-
-def _prepared(public: Public, candidates: Mapping[int, Labelled], read: str) -> ServerMembers:
-    """Votes are read near a candidate, updates at it."""
-    if read in (UPDATES, SUMMED_UPDATES):
-        return ServerMembers(candidates, {})
-    return ServerMembers.prepare(public, candidates)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _TracedMembers(Tracing):
-    """Tracing under the name of this attack."""
-
-    def score(self, estimate: Traced, seed: int) -> AttackResult:
-        """The result of tracing, which names what was read."""
-        found = Tracing.score(self, estimate, seed)
-        title = f"{ServerMembers.title} ({CLASS_SUMS})"
-        return replace(found, name=ServerMembers.name, title=title)
-
-
-@freed_with_owner
-def overfitted_area(data: FederatedData, seed: int, read: str) -> float:
-    """Return the AUC of the same attack on overfitted clients, all in clear."""
-    public, posed = public_of(data), overfitted.drawn_from(data, seed)
-    made = _prepared(public, {k: each.candidates for k, each in posed.items()}, read)
-    shown = overfitted.updates if read == UPDATES else overfitted.votes
-    inside = np.concatenate([each.is_member for each in posed.values()])
-    return attack_view(made.with_truth(inside), shown(public, posed, seed), seed).figure
 
 
 def read_as(view: View) -> str:

@@ -15,6 +15,7 @@ record too, so later sums tell more.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, Self
 
 import numpy as np
@@ -25,15 +26,16 @@ from sklearn.metrics import roc_auc_score
 from attacks.core.base import (
     AttackResult,
     BoolArray,
+    Challenge,
     FloatArray,
     Labelled,
     Scores,
     draw_challenge,
     match_classes,
 )
-from attacks.core.run import Attack, Run, SumNoise, public_of
+from attacks.core.run import Attack, Run, SumNoise
 from attacks.core.scoring import score_scores
-from attacks.core.view import View
+from attacks.core.view import Public, View
 from attacks.membership import overfitted
 from attacks.server.class_sums import (
     NEEDS,
@@ -49,6 +51,7 @@ from secure_fd.cache import freed_with_owner
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import LocalError
 from secure_fd.methods.least_squares import HIGHEST_ANSWER, LOWEST_ANSWER
+from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.votes.codec import IntArray
 
 ONE_HOLDER: Final = "each block of the sum has one holder: masks hide nothing there"
@@ -101,6 +104,12 @@ def residuals(
     return np.asarray(wrong / np.maximum(np.linalg.norm(wrong, axis=1, keepdims=True), 1.0))
 
 
+@freed_with_owner
+def overfitted_area(data: FederatedData, seed: int) -> float:
+    """Return the AUC on the class sums of 30 records a client, all in clear."""
+    return overfitted.area(data, PooledHeads(residual_rounds=0), Tracing.among, seed)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Tracing(Attack[Traced, Blocks]):
     """Which candidates are in the blocks of the sums; see the module.
@@ -131,13 +140,31 @@ class Tracing(Attack[Traced, Blocks]):
             positive=overfitted_area(run.data, run.seed),
         )
 
+    @classmethod
+    def among(cls, public: Public, challenges: Mapping[int, Challenge], _: object) -> Self:
+        """The candidates of all clients together."""
+        every = [each.candidates for each in challenges.values()]
+        labels = [own.labels for own in every]
+        inside = [torch.from_numpy(each.is_member) for each in challenges.values()]
+        counts = [
+            torch.bincount(own[side], minlength=public.n_classes)
+            for own, side in zip(labels, inside, strict=True)
+        ]
+        truth = Blocks(torch.cat(inside).numpy(), torch.stack(counts).double().numpy())
+        return cls(
+            Labelled(torch.cat([own.images for own in every]), torch.cat(labels)), truth=truth
+        )
+
     def estimate(self, view: View, seed: int) -> Traced:  # noqa: ARG002 - nothing is drawn
         """Scores: deviations above public images of the class."""
         view.require_any(*self.needs)
         check_readable(view, self.noise)
         sums, public = sums_read(view), PublicRecords.of(view)
         shares = held_by(public, sums[0], self.noise)
-        rounds = self._rounds(public, sums, shares)
+        each_record = of_block(self.noise, sums[0].head.shape[1])
+        weight = public.weight(public.reference.second_moment, _RIDGE, each_record)
+        shortened = self.noise is not None
+        rounds = [AskedSum(public, one, weight, shares, shortened) for one in sums]
         features = public.reference.features(self.candidates.images)
         by_sum, together = np.zeros((len(sums), len(features))), np.zeros(len(features))
         for c in torch.unique(self.candidates.labels).tolist():
@@ -176,79 +203,56 @@ class Tracing(Attack[Traced, Blocks]):
             caveats=(ONE_HOLDER,) if single else (),
         )
 
-    def _rounds(
-        self, public: PublicRecords, sums: Sequence[SumRead], shares: Mapping[int, FloatArray]
-    ) -> "list[AskedSum]":
-        each = of_block(self.noise, sums[0].head.shape[1])
-        weight = public.weight(public.reference.second_moment, _RIDGE, each)
-        weighed, short = public.features @ weight, self.noise is not None
-        return [AskedSum.of(public, weight, weighed, one, shares, shortened=short) for one in sums]
 
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class AskedSum:
     """One sum, ready to be asked about records.
 
-    weight: [D, D], W. weighed: [K, D], public features times W. wrong: [K, C] of the public images.
-    usual: [C, D, C] what one of each class adds on average; pulled: the same times W. gaps: by
-    owner, [D, C] the block less what its shares of public images add; leaning: the same times W.
+    weight: [D, D], W. shares: by owner, [C] of each class. shortened: see `residuals`.
     """
 
     public: PublicRecords
+    read: SumRead
     weight: FloatArray
-    weighed: FloatArray
-    head: FloatArray
-    shortened: bool
     shares: Mapping[int, FloatArray]
-    wrong: FloatArray
-    usual: FloatArray
-    pulled: FloatArray
-    gaps: Mapping[int, FloatArray]
-    leaning: Mapping[int, FloatArray]
+    shortened: bool
 
-    @classmethod
-    def of(
-        cls,
-        public: PublicRecords,
-        weight: FloatArray,
-        weighed: FloatArray,
-        one: SumRead,
-        shares: Mapping[int, FloatArray],
-        *,
-        shortened: bool,
-    ) -> Self:
-        """Of one sum, and of those owners whose first sum was read too."""
-        features, labels = public.features, public.labels
-        wrong = residuals(features, labels, one.head, shortened=shortened)
-        usual = np.zeros((one.head.shape[1], *one.head.shape))
-        for c in public.classes:
+    @cached_property
+    def weighed(self) -> FloatArray:
+        """[K, D] public features times W."""
+        return self.public.features @ self.weight
+
+    @cached_property
+    def wrong(self) -> FloatArray:
+        """[K, C] residuals of the public images."""
+        return self._residuals(self.public.features, self.public.labels)
+
+    @cached_property
+    def usual(self) -> FloatArray:
+        """[C, D, C] what one record of each class adds on average."""
+        head, labels = self.read.head, self.public.labels
+        found = np.zeros((head.shape[1], *head.shape))
+        for c in self.public.classes:
             own = labels == c
-            usual[c] = features[own].T @ wrong[own] / own.sum()
-        gaps = {
-            owner: mean - np.einsum("c,cde->de", shares[owner], usual)
-            for owner, mean in one.means.items()
-            if owner in shares
+            found[c] = self.public.features[own].T @ self.wrong[own] / own.sum()
+        return found
+
+    @cached_property
+    def gaps(self) -> Mapping[int, FloatArray]:
+        """By owner whose first sum was read too, [D, C] the block less its public images' part."""
+        return {
+            owner: mean - np.einsum("c,cde->de", self.shares[owner], self.usual)
+            for owner, mean in self.read.means.items()
+            if owner in self.shares
         }
-        leaning = {owner: weight @ gap for owner, gap in gaps.items()}
-        pulled = np.stack([weight @ mean for mean in usual])
-        return cls(
-            public,
-            weight,
-            weighed,
-            one.head,
-            shortened,
-            shares,
-            wrong,
-            usual,
-            pulled,
-            gaps,
-            leaning,
-        )
+
+    def _residuals(self, features: FloatArray, labels: IntArray) -> FloatArray:
+        return residuals(features, labels, self.read.head, shortened=self.shortened)
 
     def scores(self, label: int, owner: int, features: FloatArray) -> FloatArray:
         """[n + k] of candidates [n, D] of a class, then of its k public images, left out."""
         labels = np.full(len(features), label)
-        wrong = residuals(features, labels, self.head, shortened=self.shortened)
+        wrong = self._residuals(features, labels)
         along, square = self._matched(label, owner, features, features @ self.weight, wrong)
         return np.concatenate([along / np.sqrt(square), self.left_out(label, owner)])
 
@@ -261,7 +265,8 @@ class AskedSum:
         wrong: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
         """[n] (g - m)^T W d and [n] (g - m)^T W (g - m), g = phi r^T."""
-        mean, pulled, leaning = self.usual[label], self.pulled[label], self.leaning[owner]
+        mean = self.usual[label]
+        pulled, leaning = self.weight @ mean, self.weight @ self.gaps[owner]
         along = ((features @ leaning) * wrong).sum(axis=1) - (mean * leaning).sum()
         square = (weighed * features).sum(axis=1) * (wrong**2).sum(axis=1)
         square += (mean * pulled).sum() - 2 * ((features @ pulled) * wrong).sum(axis=1)
@@ -285,18 +290,6 @@ class AskedSum:
         along += part * square + (across * moved).sum(axis=1) / spare
         square += (across**2).sum(axis=1) / spare
         return np.asarray(along / np.sqrt(square))
-
-
-@freed_with_owner
-def overfitted_area(data: FederatedData, seed: int) -> float:
-    """Return the AUC on the class sums of 30 records a client, all in clear."""
-    public, posed = public_of(data), overfitted.drawn_from(data, seed)
-    every = [each.candidates for each in posed.values()]
-    images, labels = ([getattr(own, side) for own in every] for side in ("images", "labels"))
-    traced = Tracing(Labelled(torch.cat(images), torch.cat(labels)))
-    found = traced.estimate(overfitted.class_sums(public, posed, seed), seed)
-    inside = np.concatenate([each.is_member for each in posed.values()])
-    return score_scores(traced, found, inside, seed).figure
 
 
 def _deviations(scores: FloatArray, candidates: int) -> FloatArray:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attacks.core.view import Capability, LabelOracle, View, outsider_view
 from attacks.membership.label_shadows import ProbeSettings, ShadowedLabels
-from secure_fd.errors import BudgetError, ConfigurationError, MissingCapabilityError
+from secure_fd.errors import BudgetError, MissingCapabilityError
 from secure_fd.protocol.transcript import Transcript
 from tests.security.test_attack_membership import (
     CLIENTS,
@@ -61,10 +61,3 @@ def test_queries_are_capped_and_a_view_without_them_is_refused():
         attack().observe(queried(inside=True, budget=39)[0], 0)
     with pytest.raises(MissingCapabilityError, match="label queries to the final model"):
         attack().observe(outsider_view(Transcript(CLIENTS), public()), 0)
-
-
-def test_no_sigma_is_refused():
-    with pytest.raises(ConfigurationError, match="sigmas"):
-        ProbeSettings(sigmas=())
-    with pytest.raises(ConfigurationError, match="samples"):
-        ProbeSettings(samples=0)

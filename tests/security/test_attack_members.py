@@ -26,6 +26,7 @@ from attacks.membership.server_members import (
     ServerMembers,
     deviations,
 )
+from attacks.membership.tracing import Tracing
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
@@ -61,19 +62,17 @@ def posed() -> dict[int, Challenge]:
 
 @cache
 def updates(*, masks: bool = False) -> View:
-    return overfitted.updates(public(), posed(), 0, masks=masks)
+    return overfitted.trained(public(), posed(), FedAvg(), 0, masks=masks)[0]
 
 
 @cache
 def votes(*, masks: bool = False) -> View:
-    return overfitted.votes(public(), posed(), 0, masks=masks)
+    return overfitted.trained(public(), posed(), FedMD("soft"), 0, masks=masks)[0]
 
 
 def asked(view: View, challenges: Mapping[int, Challenge] | None = None) -> AttackResult:
     given = posed() if challenges is None else challenges
-    made = ServerMembers.prepare(public(), {k: each.candidates for k, each in given.items()})
-    inside = np.concatenate([each.is_member for each in given.values()])
-    return attack_view(made.with_truth(inside), view, 0)
+    return attack_view(ServerMembers.prepare(public(), given), view, 0)
 
 
 def strangers() -> dict[int, Challenge]:
@@ -107,11 +106,13 @@ def test_votes_of_a_sum_are_a_coin():
 def test_noise_hides_members():
     """The label unit at epsilon .01, whose votes are all but uniform, and DP-SGD to its bound."""
     unit = LabelUnit(0.01, DELTA, random=np.random.default_rng(0).bytes)
-    noisy = asked(overfitted.votes(public(), posed(), 0, protection=unit))
+    votes, _ = overfitted.trained(public(), posed(), FedMD("soft"), 0, protection=unit)
+    noisy = asked(votes)
     assert noisy.figure == pytest.approx(0.5, abs=CHANCE)
     steps = overfitted.STEPS * overfitted.ROUNDS
     private = PrivateSGD(EPSILON, DELTA, steps, learning_rate=0.1, batch=16)
-    hidden = asked(overfitted.updates(public(), posed(), 0, private=private))
+    updates, _ = overfitted.trained(public(), posed(), FedAvg(private=private), 0)
+    hidden = asked(updates)
     assert hidden.figure < auc_bound(EPSILON, DELTA) + CHANCE
 
 
@@ -137,14 +138,14 @@ def data() -> FederatedData:
 
 
 @pytest.mark.parametrize(
-    ("method", "rounds", "words"),
+    ("method", "rounds", "title"),
     [
-        (FedAvg(), 3, UPDATES),
-        (FedMD("soft"), 1, VOTES),
-        (PooledHeads(0), 1, "class sums"),
+        (FedAvg(), 3, f"{ServerMembers.title} ({UPDATES})"),
+        (FedMD("soft"), 1, f"{ServerMembers.title} ({VOTES})"),
+        (PooledHeads(0), 1, Tracing.title),
     ],
 )
-def test_a_run_is_asked_as_its_server_can(method, rounds, words):
+def test_a_run_is_asked_as_its_server_can(method, rounds, title):
     """Beside what the same attack finds among clients that know their records by heart."""
     networks = fresh_networks(data(), 0, shared=isinstance(method, FedAvg))
     made = Federation(
@@ -157,8 +158,7 @@ def test_a_run_is_asked_as_its_server_can(method, rounds, words):
     made.transcript.keep_uploads = True
     made.fit(rounds)
     found = Run.of(data(), made, 0).attack("server-members")
-    assert found.name == "server-members"
-    assert found.title == f"{ServerMembers.title} ({words})"
+    assert found.title == title
     assert found.control == 0.5
     assert found.details[POSITIVE] > 0.6
 

@@ -93,8 +93,6 @@ def test_settings_and_starts_that_cannot_work_are_refused():
     assert HopSkipJump(budget=least).schedule == (25,)
     with pytest.raises(ConfigurationError, match=f"use {least} queries an image or more"):
         HopSkipJump(budget=least - 1)
-    with pytest.raises(ConfigurationError, match="coarseness"):
-        HopSkipJump(coarseness=0)
     linear = Linear()
     with pytest.raises(LocalError, match=r"use \(1, 8, 8\)"):
         boundary_distances(linear, linear.records, torch.rand(3, 1, 4, 4), FULL, 0)

@@ -27,7 +27,7 @@ def unseen(data):
     return simulate(data, method="independent")
 
 
-@pytest.mark.parametrize("name", sorted(registry().keys() - {"label-only"}))
+@pytest.mark.parametrize("name", sorted(registry().keys() - {"label-only", "label-only-gap"}))
 def test_an_attack_says_in_one_sentence_what_a_run_lacks(unseen, name, monkeypatch):
     # The preparations of attacks, which take half a minute.
     for slow in ("update_inversion.one_update", "prior.train_prior"):

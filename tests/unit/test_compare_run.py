@@ -270,7 +270,7 @@ def make(seed):
 def test_membership_attacks_need_held_out_records():
     data = runs.data_of(planned(None), 0)
     with pytest.raises(MissingCapabilityError):
-        label_only.challenges_of(replace(data, held_out=data.held_out[:0]), 0, None)
+        label_only.challenges_of(replace(data, held_out=data.held_out[:0]), 0)
 
 
 def test_the_truth_that_scores_attacks_is_in_no_repr_and_in_no_estimate(trained, monkeypatch):
