@@ -12,7 +12,6 @@ is: parameters of clients, class sums, votes on nearby proxies, the shared model
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final, Self, TypeAlias
 
 import numpy as np
@@ -44,12 +43,8 @@ from attacks.membership.shadows import (
     Game,
     IndirectMembership,
     LiRA,
-    Pool,
     ShadowAttack,
-    Shadows,
     UploadLiRA,
-    draw_game,
-    gather,
     play_all,
     shrunk_ratio,
 )
@@ -68,6 +63,8 @@ FALSE_ALARM: Final = 0.01
 """Of a limit: how often a run that tells nothing may exceed the least that is accepted."""
 _SIDE: Final = 16
 """Pixels: patches of the selectors' features fit, and cost little."""
+_CLIENTS, _CANDIDATES, _PROXIES = 3, 22, 50
+"""Of the bundled digits; candidates of a client, and proxies, are of each class."""
 _UNCAPPED: Final = 1_000_000
 
 
@@ -102,15 +99,13 @@ class TracedLiRA(ShadowAttack):
     title = "Membership: class sums, against shadow runs"
     needs = Tracing.needs
 
+    judge = staticmethod(shrunk_ratio)
+
     noise: SumNoise | None = None
 
     def observe(self, view: View, seed: int) -> FloatArray:
         """[N] deviations above public images of the class."""
         return Tracing(self.candidates, self.noise).estimate(view, seed).values
-
-    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
-        """The likelihood ratio with differences shrunk."""
-        return shrunk_ratio(seen, shadows)
 
 
 _LOOK_AT: Final = {
@@ -123,13 +118,13 @@ _LOOK_AT: Final = {
 """What protects from an attack, by its name."""
 
 
-def strongest(view: View, pool: Pool, noise: SumNoise | None = None) -> tuple[ShadowAttack, ...]:
+def strongest(view: View, game: Game, noise: SumNoise | None = None) -> tuple[ShadowAttack, ...]:
     """One attack a client, or one on all candidates: the strongest that the view allows.
 
     noise: of pooled sums, what is public of it. Raises
     MissingCapabilityError where it allows none: a game that reads nothing shows nothing.
     """
-    clients = [(pool.candidates_of(k), k) for k in range(view.public.n_clients)]
+    clients = [(game.candidates_of(k), k) for k in range(view.public.n_clients)]
     if UploadLiRA.needs[0] <= view.capabilities:
         return tuple(UploadLiRA(own, k) for own, k in clients)
     if TracedLiRA.needs[0] <= view.capabilities:
@@ -138,7 +133,7 @@ def strongest(view: View, pool: Pool, noise: SumNoise | None = None) -> tuple[Sh
         return tuple(IndirectMembership.prepare(view.public, own, k) for own, k in clients)
     for kind in (ModelLiRA, LiRA):
         if kind.needs[0] <= view.capabilities:
-            return (kind(pool.candidates),)
+            return (kind(game.candidates),)
     raise MissingCapabilityError(f"missing anything that tells of members ({view.attacker})")
 
 
@@ -150,28 +145,26 @@ class Digits:
     proxies: Labelled = field(repr=False)
 
 
-def bundled_digits(clients: int = 3, candidates: int = 22, proxies: int = 50) -> Digits:
+def bundled_digits() -> Digits:
     """Digits of scikit-learn, enlarged from 8 to 16 pixels, in an order that is always the same.
 
-    candidates: a client's of each class; proxies: of each class. Raises ConfigurationError where
-    there are too few digits.
+    Three clients have 22 candidates of each class; 50 other images of each are proxies.
 
-    >>> made = bundled_digits(clients=2, candidates=10)
-    >>> len(made.clients[1]), len(made.proxies)
-    (100, 500)
+    >>> made = bundled_digits()
+    >>> len(made.clients[2]), len(made.proxies)
+    (220, 500)
     """
     pool = load("digits").pool
     order = torch.from_numpy(np.random.default_rng(0).permutation(len(pool.labels)))
     small = interpolate(pool.pixels[order], size=_SIDE, mode="bilinear", antialias=True)
     every = Labelled(small.clamp(0, 1), pool.labels[order])
     rows = [torch.nonzero(every.labels == label)[:, 0] for label in range(10)]
-    ends = [proxies + k * candidates for k in range(clients + 1)]
-    most = min(map(len, rows))
-    if min(clients, candidates, proxies) < 1 or ends[-1] > most:
-        asked = f"{clients} clients, {candidates} candidates, {proxies} proxies"
-        raise ConfigurationError("digits", asked, f"use {most} of a class in all, and 1 of each")
-    owned = [every.take(torch.cat([own[a:b] for own in rows])) for a, b in pairwise(ends)]
-    return Digits(tuple(owned), every.take(torch.cat([own[:proxies] for own in rows])))
+
+    def of_each_class(start: int, count: int) -> Labelled:
+        return every.take(torch.cat([own[start : start + count] for own in rows]))
+
+    owned = [of_each_class(_PROXIES + k * _CANDIDATES, _CANDIDATES) for k in range(_CLIENTS)]
+    return Digits(tuple(owned), of_each_class(0, _PROXIES))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,8 +197,7 @@ class LeakageGame:
             allowed = f"use an even number from {_FEWEST} up: fewer have no spread to learn"
             raise ConfigurationError("runs", runs, allowed)
         even = [_paired(own, k) for k, own in enumerate(clients)]
-        n_classes = 1 + max(int(own.labels.max()) for own in even)
-        return cls(draw_game(gather(even, 0, n_classes, seed), runs, seed), seed)
+        return cls(Game.of(even, runs, seed), seed)
 
     @property
     def least(self) -> float:
@@ -238,7 +230,7 @@ class LeakageGame:
 
     def read(self, views: Sequence[View], noise: SumNoise | None = None) -> AttackResult:
         """The figure of `play` from the views of all runs."""
-        strong = strongest(views[0], self.game.pool, noise)
+        strong = strongest(views[0], self.game, noise)
         return self.attacked([(made, views) for made in strong])
 
     def attacked(self, made: Sequence[tuple[ShadowAttack, Sequence[View]]]) -> AttackResult:
@@ -247,7 +239,7 @@ class LeakageGame:
         scores, queries = np.zeros(game.inside.shape), 0
         for attack, views in made:
             estimate = play_all(attack, views, game, substream(self.seed, attack.name))
-            scores[:, game.pool.of(attack.client)] = estimate.values
+            scores[:, game.owned(attack.client)] = estimate.values
             queries += estimate.queries
         return score_scores(first, Scores(scores, queries=queries), game.inside, self.seed)
 
@@ -261,25 +253,25 @@ class LeakageGame:
 
         prepare: of an attack by answers, such as `LiRA`. networks: of every run, by client.
         """
-        pool, count = self.game.pool, len(networks[0])
+        game, count = self.game, len(networks[0])
         made = []
         for k in range(count):
             views = [_queried(run[k], proxies, count, self._classes) for run in networks]
-            made.append((prepare(views[0].public, pool.candidates_of(k), k), views))
+            made.append((prepare(views[0].public, game.candidates_of(k), k), views))
         return self.attacked(made)
 
     @property
     def _classes(self) -> int:
-        return 1 + int(self.game.pool.candidates.labels.max())
+        return 1 + int(self.game.candidates.labels.max())
 
     def _seen(self, factory: Factory, run: int) -> View:
-        clients = range(1 + int(self.game.pool.owner.max()))
+        clients = range(1 + int(self.game.owner.max()))
         records = tuple(self.game.records(run, k) for k in clients)
         made: object = factory(records, substream(self.seed, f"run {run}"))
         if isinstance(made, View):
             return made
         if isinstance(made, nn.Module):
-            images = self.game.pool.candidates.images
+            images = self.game.candidates.images
             return _queried(made, torch.zeros_like(images[:1]), len(clients), self._classes)
         allowed = "return a View, or the network that is deployed"
         raise ConfigurationError("factory", type(made).__name__, allowed)
@@ -297,23 +289,18 @@ def server_sees(
     labels = proxies.labels if isinstance(proxies, Labelled) else None
     images = proxies.images if isinstance(proxies, Labelled) else proxies
     shared = torch.zeros(1, 1, 1, 1) if images is None else images
-    known = Public(shared, len(networks), n_classes, _Copies(networks[0]), labels)
+    known = Public(shared, len(networks), n_classes, _copies(networks[0]), labels)
     return server_view(federation.transcript, known)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Copies:
+def _copies(network: nn.Module) -> Callable[[int], nn.Module]:
     """Networks of the shared architecture, whose weights are written over."""
-
-    network: nn.Module = field(repr=False)
-
-    def __call__(self, seed: int) -> nn.Module:  # noqa: ARG002 - its weights are given
-        return copy.deepcopy(self.network)
+    return lambda _: copy.deepcopy(network)
 
 
 def _queried(network: nn.Module, proxies: Tensor, clients: int, classes: int) -> View:
     """An outsider who asks the deployed network, for probabilities or the class alone."""
-    public = Public(proxies, clients, classes, _Copies(network))
+    public = Public(proxies, clients, classes, _copies(network))
     held: dict[Capability, Oracle] = {
         Capability.QUERY_SCORES: Oracle(lambda x: torch.from_numpy(predict(network, x)), _UNCAPPED),
         Capability.QUERY_FINAL_MODEL: LabelOracle(label_function(network), _UNCAPPED),

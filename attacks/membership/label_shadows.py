@@ -10,7 +10,7 @@ from attacks.core.base import FloatArray, Labelled, substream
 from attacks.core.view import Capability, Public, View
 from attacks.membership.hop_skip_jump import HopSkipJump, boundary_distances
 from attacks.membership.label_only import moved_copies, noisy_copies, share_right
-from attacks.membership.shadows import ShadowAttack, Shadows, discriminant
+from attacks.membership.shadows import ShadowAttack, discriminant
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class ShadowedLabels(ShadowAttack):
     name = "label-only-shadows"
     title = "Label-only membership: calibrated per candidate"
     needs = (frozenset({Capability.QUERY_FINAL_MODEL, Capability.PUBLIC_PROXIES}),)
+    judge = staticmethod(discriminant)
 
     settings: ProbeSettings = field(default_factory=ProbeSettings, kw_only=True)
     starts: Tensor = field(kw_only=True, repr=False)
@@ -91,7 +92,3 @@ class ShadowedLabels(ShadowAttack):
         walks = substream(seed, "walks")
         far = boundary_distances(ask, records, self.starts, known.boundary, walks)
         return np.stack([right, moved, noisy, far], axis=1)
-
-    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
-        """[N] along the direction in which runs with a candidate differ from those without it."""
-        return discriminant(seen, shadows)

@@ -1,9 +1,9 @@
 """Membership inference with shadow runs: game, shadows, LiRA, RMIA, loss, votes on neighbours."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -30,137 +30,80 @@ from secure_fd.votes.codec import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pool:
-    """Who may take part, each at one client only.
-
-    candidates: [N], labelled as they would be trained on. owner: [N] client. mislabelled: [N] the
-    canaries, whose label is wrong on purpose.
-    """
-
-    candidates: Labelled = field(repr=False)
-    owner: IntArray = field(repr=False)
-    mislabelled: BoolArray = field(repr=False)
-
-    def __post_init__(self) -> None:
-        if not len(self.candidates) == len(self.owner) == len(self.mislabelled):
-            raise LocalError("a pool needs one owner and one canary flag a candidate")
-        images = {image.numpy().tobytes() for image in self.candidates.images}
-        if len(images) != len(self.candidates):
-            raise LocalError(
-                "an image is twice in the pool: it would be inside and outside at once"
-            )
-
-    def of(self, client: int | None) -> IntArray:
-        """Indices of the client's candidates, ascending; of all candidates where it is None."""
-        return np.flatnonzero(np.ones_like(self.owner) if client is None else self.owner == client)
-
-    def candidates_of(self, client: int | None) -> Labelled:
-        """The client's candidates, in the order of `of`."""
-        return self.candidates.take(torch.from_numpy(self.of(client)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Game:
     """Whole runs of a protocol that differ in which candidates take part.
 
-    inside: [R, N], True where the candidate takes part in the run; runs 2 j and 2 j + 1 pair. Each
-    candidate takes part in exactly one run of a pair, chosen by a coin; every run is attacked in
-    turn, with the runs of all *other* pairs as shadows. So a target's shadows hold each candidate
-    equally often inside and outside: unpaired, the number of shadows that hold a candidate would
-    betray the target (Carlini et al. 2022 balance over all models, the target included).
+    candidates: [N], labelled as they are trained on. owner: [N] the client that may hold each.
+    inside: [R, N], True where the candidate takes part in the run; runs 2 j and 2 j + 1 pair.
+
+    Each candidate takes part in exactly one run of a pair, chosen by a coin; every run is attacked
+    in turn, with the runs of all *other* pairs as shadows. So a target's shadows hold each
+    candidate equally often inside and outside: unpaired, the number of shadows that hold a
+    candidate would betray the target (Carlini et al. 2022 balance over all models, the target
+    included).
     """
 
-    pool: Pool
+    candidates: Labelled
+    owner: IntArray = field(repr=False)
     inside: BoolArray = field(repr=False)
 
     def __post_init__(self) -> None:
-        runs, candidates = self.inside.shape
-        if runs < 4 or runs % 2 or candidates != len(self.pool.owner):
+        runs = len(self.inside)
+        if runs < 4 or runs % 2 or self.inside.shape != (runs, len(self.candidates)):
             raise ConfigurationError("runs", self.inside.shape, "use an even number from 4 up")
         if not (self.inside[::2] ^ self.inside[1::2]).all():
             raise LocalError("a candidate is in both runs of a pair, or in neither")
+        images = {image.numpy().tobytes() for image in self.candidates.images}
+        if len(images) != len(self.candidates):
+            raise LocalError(
+                "an image is a candidate twice: it would be inside and outside at once"
+            )
+
+    @classmethod
+    def of(cls, clients: Sequence[Labelled], runs: int, seed: int) -> Self:
+        """Draw a game in which every run holds half of each client's candidates of each label.
+
+        So neither numbers of records nor labels tell runs apart, and neighbouring runs differ by
+        exchanging records. Raises LocalError where a client has an odd number of a label.
+        """
+        images, labels = ([getattr(own, side) for own in clients] for side in ("images", "labels"))
+        together = Labelled(torch.cat(images), torch.cat(labels))
+        owner = np.repeat(np.arange(len(clients)), [len(own) for own in clients])
+        keys = np.stack([owner, together.labels.numpy()], axis=1)
+        kinds, which, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+        for (client, label), count in zip(kinds, counts, strict=True):
+            if count % 2:
+                raise LocalError(f"client {client} has {count} candidates of label {label}: odd")
+        groups = [np.flatnonzero(which == group) for group in range(len(kinds))]
+        rng = np.random.default_rng(seed)
+        inside = np.zeros((runs, len(owner)), dtype=np.bool_)
+        for first in range(0, runs, 2):
+            for group in groups:
+                inside[first, rng.permutation(group)[: len(group) // 2]] = True
+            inside[first + 1] = ~inside[first]
+        return cls(together, owner, inside)
 
     @property
     def runs(self) -> range:
         """Every run, each a target in its turn."""
         return range(len(self.inside))
 
+    def owned(self, client: int | None) -> IntArray:
+        """Indices of the client's candidates, ascending; of all candidates where it is None."""
+        return np.flatnonzero(np.ones_like(self.owner) if client is None else self.owner == client)
+
+    def candidates_of(self, client: int) -> Labelled:
+        """The client's candidates, in the order of `owned`."""
+        return self.candidates.take(torch.from_numpy(self.owned(client)))
+
     def shadows(self, target: int) -> IntArray:
         """The runs that an attacker on `target` may learn from: all but its own pair."""
         return np.array([run for run in self.runs if run // 2 != target // 2])
 
     def records(self, run: int, client: int) -> Labelled:
-        """What the client trains on in the run."""
-        chosen = self.inside[run] & (self.pool.owner == client)
-        return self.pool.candidates.take(torch.from_numpy(np.flatnonzero(chosen)))
-
-
-def gather(clients: Sequence[Labelled], canaries: int, n_classes: int, seed: int) -> Pool:
-    """What each client could hold, `canaries` of its records of each class mislabelled.
-
-    A canary gets its label by a permutation of the classes that moves all of them, so that a
-    client's canaries have each label equally often. LocalError where a class has too few records.
-    """
-    parts, flags = [], []
-    for k, own in enumerate(clients):
-        rng = np.random.default_rng((seed, k))
-        labels = own.labels.numpy().copy()
-        chosen = _drawn(labels, canaries, n_classes, rng)
-        for group in chosen:
-            labels[group] = _derangement(n_classes, rng)
-        parts.append(Labelled(own.images, torch.from_numpy(labels)))
-        flags.append(np.isin(np.arange(len(labels)), chosen))
-    everything = Labelled(
-        torch.cat([p.images for p in parts]), torch.cat([p.labels for p in parts])
-    )
-    owner = np.repeat(np.arange(len(parts)), [len(p) for p in parts])
-    return Pool(everything, owner, np.concatenate(flags))
-
-
-def draw_game(pool: Pool, runs: int, seed: int) -> Game:
-    """A game in which every run holds half of each client's candidates of each label and kind.
-
-    So neither numbers of records nor labels tell runs apart, and neighbouring runs differ by
-    exchanging records. Raises LocalError where such a group is odd.
-    """
-    rng = np.random.default_rng(seed)
-    inside = np.zeros((runs, len(pool.owner)), dtype=np.bool_)
-    groups = list(_groups(pool))
-    for first in range(0, runs, 2):
-        for group in groups:
-            inside[first, rng.permutation(group)[: len(group) // 2]] = True
-        inside[first + 1] = ~inside[first]
-    return Game(pool, inside)
-
-
-def _groups(pool: Pool) -> Iterator[IntArray]:
-    """Indices of candidates that share client, label and kind."""
-    labels = pool.candidates.labels.numpy()
-    keys = np.stack([pool.owner, labels, pool.mislabelled.astype(np.int64)], axis=1)
-    _, which = np.unique(keys, axis=0, return_inverse=True)
-    for group in range(which.max() + 1):
-        members = np.flatnonzero(which == group)
-        if len(members) % 2:
-            owner, label, _ = keys[members[0]]
-            raise LocalError(f"client {owner} has {len(members)} candidates of label {label}: odd")
-        yield members
-
-
-def _drawn(labels: IntArray, count: int, n_classes: int, rng: np.random.Generator) -> IntArray:
-    """[count, C] indices: in column c, records of class c."""
-    columns = [rng.permutation(np.flatnonzero(labels == c))[:count] for c in range(n_classes)]
-    short = [c for c, column in enumerate(columns) if len(column) < count]
-    if short:
-        raise LocalError(f"class {short[0]} has fewer than {count} records to mislabel")
-    return np.stack(columns, axis=1)
-
-
-def _derangement(n: int, rng: np.random.Generator) -> IntArray:
-    """A permutation of n without a fixed point, uniform among them."""
-    while True:
-        order = rng.permutation(n)
-        if n > 1 and (order != np.arange(n)).all():
-            return order
+        """Candidates that the client trains on in the run."""
+        chosen = self.inside[run] & (self.owner == client)
+        return self.candidates.take(torch.from_numpy(np.flatnonzero(chosen)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,12 +128,7 @@ class Shadows:
     @property
     def means(self) -> tuple[FloatArray, FloatArray]:
         """[N, ...] each candidate's mean signal over shadows with it, and over those without."""
-        with_it, without = self._masks()
-        own = self._own
-        return (
-            np.asarray((own * with_it).sum(0) / with_it.sum(0)),
-            np.asarray((own * without).sum(0) / without.sum(0)),
-        )
+        return self._mean(self.inside), self._mean(~self.inside)
 
     @property
     def residuals(self) -> tuple[FloatArray, FloatArray]:
@@ -211,36 +149,41 @@ class Shadows:
     def _own(self) -> FloatArray:
         return self.signals[:, : self.inside.shape[1]]
 
-    def _masks(self) -> tuple[BoolArray, BoolArray]:
-        shape = (*self.inside.shape, *(1,) * (self.signals.ndim - 2))
-        return self.inside.reshape(shape), ~self.inside.reshape(shape)
+    def _mean(self, side: BoolArray) -> FloatArray:
+        taken = side.reshape(*side.shape, *(1,) * (self.signals.ndim - 2))
+        return np.asarray((self._own * taken).sum(0) / taken.sum(0))
+
+
+_NO_SHADOWS = "missing shadow runs of the same protocol, which a LeakageGame plays"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShadowAttack(Attack[Scores, BoolArray]):
-    """An attack on candidates of one client, or of all where it is None."""
+    """An attack on candidates of one client, or of all where it is None.
 
+    judge: [N] scores of the candidates from the target's signal and the shadows'. One finished run
+    has no shadow runs, so `play_all` takes the place of `for_run` and `estimate`.
+    """
+
+    judge: ClassVar[Callable[[FloatArray, Shadows], FloatArray]]
     figure_name = "AUC"
     control_name = "AUC of a coin"
 
     candidates: Labelled
     client: int | None = None
-    shadows: Shadows | None = field(default=None, repr=False)
 
     @classmethod
     def for_run(cls, run: Run) -> Self:  # noqa: ARG003 - one run has no shadow
         """Refuse: one finished run has no shadow runs."""
-        raise MissingCapabilityError(
-            "missing shadow runs of the same protocol, which a LeakageGame plays"
-        )
+        raise MissingCapabilityError(_NO_SHADOWS)
+
+    def estimate(self, view: View, seed: int) -> Scores:  # noqa: ARG002
+        """Refuse, as `for_run` does."""
+        raise MissingCapabilityError(_NO_SHADOWS)
 
     @abstractmethod
     def observe(self, view: View, seed: int) -> FloatArray:
         """[M, ...] the signal of a run. MissingCapabilityError where the view has too little."""
-
-    @abstractmethod
-    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
-        """[N] scores of the candidates from the target's signal and the shadows'."""
 
     @property
     def owner(self) -> int:
@@ -249,22 +192,9 @@ class ShadowAttack(Attack[Scores, BoolArray]):
             raise LocalError(f"{self.name}: it reads what one client sent; name the client")
         return self.client
 
-    def estimate(self, view: View, seed: int) -> Scores:
-        """Scores of the candidates; LocalError without shadows."""
-        if self.shadows is None:
-            raise LocalError(f"{self.name}: it has no shadows; give it some")
-        before = asked(view)
-        scores = self.judge(self.observe(view, seed), self.shadows)
-        return Scores(scores, queries=asked(view) - before)
-
     def score(self, estimate: Scores, seed: int) -> AttackResult:
-        """AUC; truth: [R, N] who was inside, of the game that `play_all` was given, or [N]."""
+        """AUC; truth: [R, N] members of the game that `play_all` was given."""
         return score_scores(self, estimate, self.truth, seed)
-
-
-def asked(view: View) -> int:
-    """Queries to all oracles of a view."""
-    return sum(oracle.queries for oracle in view.oracles.values())
 
 
 def play_all(attack: ShadowAttack, views: Sequence[View], game: Game, seed: int) -> Scores:
@@ -273,14 +203,15 @@ def play_all(attack: ShadowAttack, views: Sequence[View], game: Game, seed: int)
     views: of all runs. A run's signal is observed once, whichever part it plays; as a target it is
     judged by shadows of which its own pair is none. queries: to all targets together.
     """
-    before = sum(map(asked, views))
+    oracles = [oracle for view in views for oracle in view.oracles.values()]
+    before = sum(oracle.queries for oracle in oracles)
     signals = np.stack([attack.observe(view, seed) for view in views])
-    inside = game.inside[:, game.pool.of(attack.client)]
+    inside = game.inside[:, game.owned(attack.client)]
     scores = [
         attack.judge(signals[t], Shadows(signals[game.shadows(t)], inside[game.shadows(t)]))
         for t in game.runs
     ]
-    return Scores(np.stack(scores), queries=sum(map(asked, views)) - before)
+    return Scores(np.stack(scores), queries=sum(oracle.queries for oracle in oracles) - before)
 
 
 _TINY = 1e-30
@@ -337,7 +268,8 @@ def shrunk_ratio(seen: FloatArray, shadows: Shadows) -> FloatArray:
 def discriminant(seen: FloatArray, shadows: Shadows) -> FloatArray:
     """[N] signals [N, d] along Fisher's direction, each from the middle of its candidate's means.
 
-    One direction for all candidates: the mean difference between runs with and without them.
+    One direction for all candidates: a candidate's own difference between 7 runs and 7 is mostly
+    noise, and the mean difference over all candidates is not. A candidate's own means centre it.
     """
     inside, outside = shadows.means
     residuals, spare = np.concatenate(shadows.residuals), sum(shadows.freedom())
@@ -361,16 +293,13 @@ class LiRA(ShadowAttack):
     name = "lira"
     title = "Membership: LiRA, online"
     needs = (frozenset({Capability.QUERY_SCORES}),)
+    judge = staticmethod(likelihood_ratio)
 
     def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
         """[N] phi of the deployed network: one query a candidate."""
         view.require_any(*self.needs)
         answers = view.oracle(Capability.QUERY_SCORES)(self.candidates.images)
         return confidence(answers, self.candidates.labels)
-
-    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
-        """The likelihood ratio; its logarithm is above 0 where a member is likelier."""
-        return likelihood_ratio(seen, shadows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -385,16 +314,13 @@ class UploadLiRA(LiRA):
     name = "lira-upload"
     title = "Membership: LiRA on a client's upload"
     needs = (frozenset({Capability.CLIENT_PARAMETERS}),)
+    judge = staticmethod(shrunk_ratio)
 
     def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
         """[N] mean phi of the client's uploads, which the attacker runs by itself."""
         view.require_any(*self.needs)
         sent = view.uploads_by_round(self.owner)
         return np.asarray(np.mean([self._phi(view.public, own) for own in sent], axis=0))
-
-    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
-        """The likelihood ratio with differences shrunk."""
-        return shrunk_ratio(seen, shadows)
 
     def _phi(self, public: Public, parameters: Float32Array) -> FloatArray:
         sent = network(public, torch.from_numpy(parameters.copy()))
@@ -414,33 +340,43 @@ def _log_normal(value: FloatArray, mean: FloatArray, variance: float) -> FloatAr
     return np.asarray(-((value - mean) ** 2) / (2 * variance) - np.log(variance) / 2)
 
 
+_REFERENCES = 4
+"""Runs that p(x) is a mean of, in pairs: half of them hold each candidate."""
+
+
+def dominated(seen: FloatArray, shadows: Shadows) -> FloatArray:
+    """[N] the share of the population that each candidate dominates, less one half."""
+    reference = shadows.signals[:_REFERENCES].mean(axis=0)
+    ratio = seen / np.maximum(reference, _TINY)
+    candidates = shadows.inside.shape[1]
+    population = np.sort(ratio[candidates:])
+    below = np.searchsorted(population, ratio[:candidates], side="right")
+    return np.asarray(below / len(population) - 0.5)
+
+
+def above_midway(seen: FloatArray, shadows: Shadows) -> FloatArray:
+    """[N] above a threshold midway between the shadows' mean inside and their mean outside."""
+    inside, outside = shadows.means
+    return np.asarray(seen - (inside.mean() + outside.mean()) / 2)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RMIA(ShadowAttack):
     """Is the candidate more surprisingly likely than public records are?
 
-    Pr_z[ (p(x | target) / p(x)) / (p(z | target) / p(z)) >= gamma ], p(x) the mean over a few
+    Pr_z[ (p(x | target) / p(x)) / (p(z | target) / p(z)) >= 1 ], p(x) the mean over a few
     reference runs (Zarifzadeh, Liu, Shokri, ICML 2024, equations 3 and 10); the population z are
     the labelled proxies.
 
-    references: runs that p(x) is a mean of, in pairs: half of them hold each candidate.
-
-    gamma: how much likelier x must be than z. In distillation the proxies z taught the target as
-    they taught the references, so that p(z | target) / p(z) is about one: they are a population
-    that the target knows as well as its references do, though not one that it never saw.
+    In distillation the target and its references were trained on the proxies z, so that
+    p(z | target) / p(z) is about one: a population that the target knows as well as its references
+    do, though not one that it never saw.
     """
 
     name = "rmia"
     title = "Membership: RMIA"
     needs = (frozenset({Capability.QUERY_SCORES, Capability.LABELLED_PUBLIC}),)
-
-    references: int = 4
-    gamma: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.references < 2 or self.references % 2:
-            raise ConfigurationError("references", self.references, "use an even number from 2 up")
-        if not self.gamma >= 1:
-            raise ConfigurationError("gamma", self.gamma, "use 1 or more")
+    judge = staticmethod(dominated)
 
     def observe(self, view: View, seed: int) -> FloatArray:  # noqa: ARG002 - nothing is drawn
         """[N + P] probabilities of the own label: of the candidates, then of the proxies."""
@@ -453,15 +389,6 @@ class RMIA(ShadowAttack):
         own = [ask(images)[torch.arange(len(labels)), labels] for images, labels in sides]
         return np.asarray(np.maximum(torch.cat(own).double().numpy(), _TINY))
 
-    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
-        """[N] the share of the population that each candidate dominates, less one half."""
-        reference = shadows.signals[: self.references].mean(axis=0)
-        ratio = seen / np.maximum(reference, _TINY)
-        candidates = shadows.inside.shape[1]
-        population = np.sort(ratio[candidates:])
-        dominated = np.searchsorted(population, ratio[:candidates] / self.gamma, side="right")
-        return np.asarray(dominated / len(population) - 0.5)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossThreshold(LiRA):
@@ -469,11 +396,7 @@ class LossThreshold(LiRA):
 
     name = "loss-threshold"
     title = "Membership: loss threshold"
-
-    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
-        """Above a threshold midway between the shadows' mean inside and their mean outside."""
-        inside, outside = shadows.means
-        return np.asarray(seen - (inside.mean() + outside.mean()) / 2)
+    judge = staticmethod(above_midway)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -484,7 +407,7 @@ class IndirectMembership(ShadowAttack):
     the attacker compares the votes for the candidate's label there with those of shadow runs
     (Jagielski, Nasr, Lee, Choquette-Choo, Carlini, Tramèr, NeurIPS 2023).
 
-    neighbours: [N, k] each candidate's nearest proxies, nearest first; see `nearest`.
+    neighbours: [N, k] each candidate's nearest proxies, nearest first; see `neighbours`.
 
     It reads the most telling votes in its view: the client's own, else the sum's, else ensembles;
     and, of a survey, whether these proxies are known.
@@ -493,6 +416,7 @@ class IndirectMembership(ShadowAttack):
     name = "indirect"
     title = "Membership: votes on nearby proxies"
     needs = (frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),)
+    judge = staticmethod(discriminant)
 
     neighbours: IntArray = field(kw_only=True, repr=False)
 
@@ -510,14 +434,6 @@ class IndirectMembership(ShadowAttack):
         at = self.neighbours, self.candidates.labels.numpy()[:, None]
         votes, levels = mean_votes(view, self.owner), surveyed(view, self.owner)
         return np.concatenate([part[at] for part in (votes, levels) if part is not None], axis=1)
-
-    def judge(self, seen: FloatArray, shadows: Shadows) -> FloatArray:
-        """Fisher's discriminant between runs with and without: one direction for all candidates.
-
-        A candidate's own difference between 7 runs and 7 is mostly noise; the mean difference over
-        all candidates is not, so it weighs the neighbours, and a candidate's own means centre it.
-        """
-        return discriminant(seen, shadows)
 
 
 def mean_votes(view: View, client: int) -> FloatArray:
@@ -556,17 +472,14 @@ def neighbours(public: Public, candidates: Labelled, k: int) -> IntArray:
     Records that are feature vectors are compared as they are.
     """
     proxies, records = public.proxies, candidates.images
-    if proxies.ndim == 4:
-        reference = shared_reference(proxies, ReferenceSettings())
-        return nearest(reference.public(proxies), reference.public(records), k)
-    return nearest(proxies.double().numpy(), records.double().numpy(), k)
-
-
-def nearest(proxies: FloatArray, candidates: FloatArray, k: int) -> IntArray:
-    """[N, k] the rows of `proxies` [P, d] nearest to each row of `candidates` [N, d], in order."""
     if not 1 <= k <= len(proxies):
         raise ConfigurationError("k", k, f"use 1 to {len(proxies)}, as many as there are proxies")
-    distance = (proxies**2).sum(axis=1) - 2 * candidates @ proxies.T  # less the candidates' norms
+    if proxies.ndim == 4:
+        reference = shared_reference(proxies, ReferenceSettings())
+        known, own = reference.public(proxies), reference.public(records)
+    else:
+        known, own = proxies.double().numpy(), records.double().numpy()
+    distance = (known**2).sum(axis=1) - 2 * own @ known.T  # less the candidates' norms
     return np.asarray(np.argsort(distance, axis=1, kind="stable")[:, :k])
 
 

@@ -10,7 +10,7 @@ import torch
 
 from attacks.core.base import POSITIVE, AttackResult, Labelled
 from attacks.membership.budgets import LeakageGame
-from attacks.membership.shadows import LiRA, draw_game
+from attacks.membership.shadows import Game, LiRA
 from experiments.compare import games
 from experiments.compare import leakage_rows as small
 from experiments.compare.comparison import GAMES
@@ -194,7 +194,7 @@ def test_with_shuffled_members_every_figure_is_a_coin():
         return networks[-1][0]
 
     true.views(seen)
-    shuffled = replace(true, game=draw_game(true.game.pool, 6, 99))
+    shuffled = replace(true, game=Game.of(records.candidates, 6, 99))
     assert not np.array_equal(true.game.inside, shuffled.game.inside)
     caught, coin = (
         one.outside(lambda _, own, k: LiRA(own, k), networks, records.proxies.pixels)

@@ -1,5 +1,7 @@
 """Membership with shadow runs: formulas against direct computation, and the game's own laws."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -18,10 +20,7 @@ from attacks.membership.shadows import (
     RMIA,
     Game,
     LiRA,
-    Pool,
     Shadows,
-    draw_game,
-    gather,
     likelihood_ratio,
     mean_votes,
 )
@@ -39,10 +38,6 @@ def records(count: int, seed: int = 0) -> Labelled:
     return Labelled(images, torch.arange(count) % 10)
 
 
-def pool(clients: int = 3, each: int = 60, canaries: int = 2) -> Pool:
-    return gather([records(each, k) for k in range(clients)], canaries, 10, seed=0)
-
-
 def inclusion(runs: int, candidates: int, seed: int) -> BoolArray:
     """[R, N] with a fair coin a pair and candidate."""
     first = np.random.default_rng(seed).random((runs // 2, candidates)) < 0.5
@@ -57,19 +52,12 @@ def public(proxies: int = 6, clients: int = 2) -> Public:
 # The game
 
 
-def test_canaries_have_wrong_labels_and_each_label_equally_often():
-    made = pool()
-    for k in range(3):
-        true, given = records(60, k).labels, made.candidates_of(k).labels
-        odd = torch.from_numpy(made.mislabelled[made.of(k)])
-        assert int(odd.sum()) == 20
-        assert bool((given[odd] != true[odd]).all())
-        assert torch.equal(given[~odd], true[~odd])
-        assert torch.bincount(given[odd], minlength=10).tolist() == [2] * 10
+def played(clients: int = 3, each: int = 60, runs: int = 8) -> Game:
+    return Game.of([records(each, k) for k in range(clients)], runs, seed=1)
 
 
 def test_every_run_holds_half_of_each_label_and_pairs_are_complements():
-    game = draw_game(pool(), 8, seed=1)
+    game = played()
     assert (game.inside[::2] ^ game.inside[1::2]).all()
     for run in game.runs:
         for k in range(3):
@@ -80,7 +68,7 @@ def test_every_run_holds_half_of_each_label_and_pairs_are_complements():
 
 
 def test_shadows_hold_each_candidate_as_often_whatever_the_target_did():
-    game = draw_game(pool(), 8, seed=1)
+    game = played()
     for target in game.runs:
         shadows = game.shadows(target)
         assert set(shadows) == set(game.runs) - {target, target ^ 1}
@@ -88,18 +76,15 @@ def test_shadows_hold_each_candidate_as_often_whatever_the_target_did():
 
 
 def test_a_game_that_would_tell_is_refused():
-    made = pool(1, 20, 0)
+    one = played(1, 20)
     with pytest.raises(LocalError, match="in both runs of a pair"):
-        Game(made, np.ones((4, 20), dtype=np.bool_))
+        replace(one, inside=np.ones((4, 20), dtype=np.bool_))
     with pytest.raises(ConfigurationError, match="even number from 4"):
-        Game(made, inclusion(2, 20, 0))
-    twice = records(20).take(torch.tensor([0, 0]))
-    with pytest.raises(LocalError, match="twice in the pool"):
-        Pool(twice, np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.bool_))
+        replace(one, inside=inclusion(2, 20, 0))
+    with pytest.raises(LocalError, match="candidate twice"):
+        Game.of([records(20), records(20)], 4, 0)
     with pytest.raises(LocalError, match="odd"):
-        draw_game(gather([records(30)], 0, 10, 0), 4, 0)
-    with pytest.raises(LocalError, match="fewer than 5 records"):
-        gather([records(40)], 5, 10, 0)
+        Game.of([records(30)], 4, 0)
 
 
 # LiRA
@@ -131,9 +116,6 @@ def test_rmia_asks_once_about_each_candidate_and_proxy():
     view = outsider_view(Transcript(2), shared, {Capability.QUERY_SCORES: oracle})
     assert RMIA(own).observe(view, 0) == pytest.approx(np.full(26, 0.1))
     assert oracle.queries == 26
-    for wrong in ({"references": 3}, {"gamma": 0.5}):
-        with pytest.raises(ConfigurationError):
-            RMIA(own, **wrong)
 
 
 # Votes about other points

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ from torch import nn
 
 from attacks.core import base
 from attacks.core.fit import label_function
-from attacks.core.run import Attack, labelled, public_of
+from attacks.core.run import labelled, public_of
 from attacks.core.scoring import score_scores
 from attacks.core.statistics import auc_bound
 from attacks.core.view import (
@@ -27,12 +27,13 @@ from attacks.core.view import (
 )
 from attacks.membership import label_shadows
 from attacks.membership import shadows as membership
+from attacks.membership.budgets import LeakageGame
 from attacks.membership.label_only import LabelOnlyGap
 from attacks.membership.label_shadows import ProbeSettings, ShadowedLabels
 from attacks.membership.overfitted import all_training
 from experiments.compare.leakage import Attempt
 from experiments.suite.scenes import Cell, Scene
-from experiments.suite.scenes.shared import federated
+from experiments.suite.scenes.shared import federated, noted
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import Images, concatenate
 from secure_fd.methods.base import Labels
@@ -67,8 +68,6 @@ _ROWS: Mapping[str, Row] = {
 }
 
 
-_MISLABELLED = 2
-"""Of a client's candidates of each class: canaries, half of them in each run."""
 _FEDAVG_STEPS = 10
 """Local steps of a round."""
 
@@ -113,7 +112,7 @@ class Prepared:
     @property
     def candidates(self) -> list[tuple[int, base.Labelled]]:
         """Every client with its candidates."""
-        return [(k, self.game.pool.candidates_of(k)) for k in range(self.scale.clients)]
+        return [(k, self.game.candidates_of(k)) for k in range(self.scale.clients)]
 
 
 def play(made: Prepared, row: Row, cell: Cell, run: int) -> Federation:
@@ -155,8 +154,6 @@ _TARGETS = [0, 1]
 """Runs that the gap attack is aimed at: one pair, so each candidate is inside one of them."""
 _UNCAPPED = 1_000_000
 _BY_SERVER = (membership.UploadLiRA.name, membership.IndirectMembership.name)
-_CANARIES = (membership.LiRA.name, *_BY_SERVER)
-"""Attacks whose figure on mislabelled canaries is a finding of its own."""
 _DEPLOYED = (
     "asks the networks that clients deploy, each trained on its client's few records: the protocol "
     "needs no such query and protects against none"
@@ -199,41 +196,27 @@ class Arena:
 
     def shadowed(
         self, attacks: Sequence[membership.ShadowAttack], view: Callable[[int, int], View]
-    ) -> tuple[base.AttackResult, ...]:
+    ) -> base.AttackResult:
         """One attack, in a part a client, on every run with the others as shadows."""
-        game, words = self.made.game, attacks[0]
-        scores, queries = np.empty(game.inside.shape), 0
-        for k, attack in enumerate(attacks):
-            views = [view(run, k) for run in game.runs]
-            found = membership.play_all(attack, views, game, base.substream(self.seed, words.name))
-            scores[:, game.pool.of(k)] = found.values
-            queries += found.queries
-        return self._scored(words, base.Scores(scores, queries=queries), list(game.runs))
+        game = self.made.game
+        parts = [(one, [view(run, k) for run in game.runs]) for k, one in enumerate(attacks)]
+        return self._noted(attacks[0].name, LeakageGame(game, self.seed).attacked(parts))
 
-    def gaps(self, attacks: Sequence[LabelOnlyGap]) -> tuple[base.AttackResult, ...]:
+    def gaps(self, attacks: Sequence[LabelOnlyGap]) -> base.AttackResult:
         """Score the gap attack, in a part a client, on the first pair of runs."""
         runs = [
             base.pooled([a.estimate(self.labels(run, k), self.seed) for k, a in enumerate(attacks)])
             for run in _TARGETS
         ]
         values = np.stack([run.values for run in runs])
-        queries = sum(run.queries for run in runs)
-        return self._scored(attacks[0], base.Scores(values, queries=queries), _TARGETS)
+        estimate = base.Scores(values, queries=sum(run.queries for run in runs))
+        inside = self.made.game.inside[_TARGETS]
+        return self._noted(attacks[0].name, score_scores(attacks[0], estimate, inside, self.seed))
 
-    def _scored(
-        self, attack: Attack[base.Scores, base.BoolArray], estimate: base.Scores, runs: list[int]
-    ) -> tuple[base.AttackResult, ...]:
-        """Records with their right labels, and for some attacks the canaries by themselves."""
-        inside, canaries = self.made.game.inside[runs], self.made.game.pool.mislabelled
-        deployed = self.row.labels is not None and attack.name not in _BY_SERVER
+    def _noted(self, name: str, found: base.AttackResult) -> base.AttackResult:
+        deployed = self.row.labels is not None and name not in _BY_SERVER
         notes = (_DEPLOYED,) * deployed + (_ONE_ANSWER,) * (self.row.noise == "label")
-        score = partial(score_scores, attack, details=self.facts, caveats=notes, seed=self.seed)
-        clean = score(estimate.taken(~canaries), inside[:, ~canaries])
-        if attack.name not in _CANARIES:
-            return (clean,)
-        odd = score(estimate.taken(canaries), inside[:, canaries])
-        title = f"{attack.title}, mislabelled"
-        return clean, replace(odd, name=f"{attack.name}-canaries", title=title)
+        return noted(found, self.facts, notes)
 
 
 def _probabilities(network: nn.Module, images: torch.Tensor) -> torch.Tensor:
@@ -264,9 +247,9 @@ def _prepare(cell: Cell, data_dir: Path | None) -> Prepared:
     sizes = Sizes(scale.proxies, 60, 0, local=scale.candidates * scale.clients)
     data = federated(cell, data_dir, scale.clients, sizes, "iid")
     owned = [labelled(concatenate([c.train, c.validation])) for c in data.clients]
-    pool, public = membership.gather(owned, _MISLABELLED, data.n_classes, seed), public_of(data)
-    base.require_disjoint(pool.candidates, base.Labelled(public.proxies, public.require_labels()))
-    return Prepared(scale, membership.draw_game(pool, scale.runs, seed), public, data.test)
+    game, public = membership.Game.of(owned, scale.runs, seed), public_of(data)
+    base.require_disjoint(game.candidates, base.Labelled(public.proxies, public.require_labels()))
+    return Prepared(scale, game, public, data.test)
 
 
 def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
@@ -289,9 +272,9 @@ def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
 
 SCENE = Scene(
     title="Membership, against shadow federations",
-    about="Five clients hold about a hundred records each, of all classes, a tenth mislabelled; "
-    "sixteen whole federations of every row differ in which half of the candidates took part, "
-    "and each is attacked with the others as shadows. Small mixed sets are where membership "
+    about="Five clients hold about a hundred records each, of all classes; sixteen whole "
+    "federations of every row differ in which half of the candidates took part, and each is "
+    "attacked with the others as shadows. Small mixed sets are where membership "
     "shows: a client of one class trains a constant predictor.",
     rows=_rows,
     prepare=_prepare,
