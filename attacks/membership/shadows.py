@@ -1,9 +1,9 @@
 """Membership inference with shadow runs: game, shadows, LiRA, RMIA, loss, votes on neighbours."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -161,11 +161,9 @@ _NO_SHADOWS = "missing shadow runs of the same protocol, which a LeakageGame pla
 class ShadowAttack(Attack[Scores, BoolArray]):
     """An attack on candidates of one client, or of all where it is None.
 
-    judge: [N] scores of the candidates from the target's signal and the shadows'. One finished run
-    has no shadow runs, so `play_all` takes the place of `for_run` and `estimate`.
+    One finished run has no shadow runs: `play_all` takes the place of `for_run` and `estimate`.
     """
 
-    judge: ClassVar[Callable[[FloatArray, Shadows], FloatArray]]
     figure_name = "AUC"
     control_name = "AUC of a coin"
 
@@ -184,6 +182,11 @@ class ShadowAttack(Attack[Scores, BoolArray]):
     @abstractmethod
     def observe(self, view: View, seed: int) -> FloatArray:
         """[M, ...] the signal of a run. MissingCapabilityError where the view has too little."""
+
+    @staticmethod
+    @abstractmethod
+    def judge(seen: FloatArray, shadows: Shadows) -> FloatArray:
+        """[N] scores of the candidates from the target's signal and the shadows'."""
 
     @property
     def owner(self) -> int:
