@@ -1,6 +1,5 @@
 """Results, estimates and records of attacks."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeVar
@@ -10,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from attacks.core.result import AttackResult as AttackResult  # noqa: PLC0414 - a public name
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.votes.codec import IntArray
 
@@ -21,52 +21,6 @@ Effort = Literal["quick", "short", "full"]
 """Of an attack's search and of what it trains: a look, the comparison's, the suite's."""
 POSITIVE: Final = "positive_control"
 """Detail of a result: what the attack reaches where nothing protects clients."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AttackResult:
-    """One attack's figure beside the same figure without access.
-
-    figure, control, interval: in `unit`; interval is (low, high) at 95 %. queries: to the
-    oracle. n_members, n_non_members: how many private and held-out records scored it.
-    details: further figures by name. images (name -> [n, H, W] in [0, 1]): for plots.
-    Raises LocalError where a number is not finite.
-
-    >>> print(AttackResult("a", "Who was a member", .8, "AUC", "", (.7, .9), .5, "a coin"))
-    Who was a member: AUC 0.8 [0.7, 0.9]; a coin: 0.5
-    """
-
-    name: str
-    title: str
-    figure: float
-    figure_name: str
-    unit: str
-    interval: tuple[float, float]
-    control: float
-    control_name: str
-    queries: int = 0
-    n_members: int = 0
-    n_non_members: int = 0
-    caveats: tuple[str, ...] = ()
-    details: Mapping[str, float] = field(default_factory=dict)
-    images: Mapping[str, ImageArray] | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        numbers = {
-            "figure": self.figure,
-            "interval": sum(self.interval),
-            "control": self.control,
-            **self.details,
-        }
-        for name, value in numbers.items():
-            if not math.isfinite(value):
-                raise LocalError(f"{self.name}: {name} is {value}, which no report can show")
-
-    def __str__(self) -> str:
-        """Figure, interval and control in one line."""
-        low, high = (f"{end:.3g}" for end in self.interval)
-        found = f"{self.figure_name} {self.figure:.3g} [{low}, {high}] {self.unit}".rstrip()
-        return f"{self.title}: {found}; {self.control_name}: {self.control:.3g}"
 
 
 ABSTAIN: Final = -1

@@ -128,7 +128,7 @@ def measured(data_dir: Path | None, cell: Cell, made: Mapping[Part, Any]) -> Res
         found |= _played(replace(cell, terms=terms), positive)
     own = cell.terms.own
     shown = own is None or own.show_private
-    figures, pictures = stored(_one_a_class(found, data) if shown else _without_images(found))
+    figures, pictures = stored(_one_a_class(found, data))
     return Result(
         cell=cell,
         figures=_figures(row),
@@ -137,7 +137,7 @@ def measured(data_dir: Path | None, cell: Cell, made: Mapping[Part, Any]) -> Res
         curve=row.curve,
         notes={**_notes(row), "data": _data(data)},
         attacks=figures,
-        pictures=pictures,
+        pictures=pictures if shown else {},
     )
 
 
@@ -223,14 +223,6 @@ def _data(data: "FederatedData") -> dict[str, object]:
         "proxies": len(data.proxies),
         "test": len(data.test),
         "held out": len(data.held_out),
-    }
-
-
-def _without_images(found: "Found") -> "Found":
-    """Figures alone: a reconstruction can be the private record itself."""
-    return {
-        name: result if isinstance(result, str) else replace(result, images=None)
-        for name, result in found.items()
     }
 
 

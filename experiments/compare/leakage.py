@@ -1,16 +1,15 @@
 """What attacks found: one figure on disk, several seeds of it together, and a table of rows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attacks.core.result import AttackResult, ImageArray
 from secure_fd.errors import ConfigurationError, SecureFDError
 
 if TYPE_CHECKING:
-    from attacks.core.base import AttackResult
     from attacks.core.statistics import OverSeeds
 
 PLAYED = ("game-server", "game-lira", "game-labels")
@@ -18,8 +17,6 @@ PLAYED = ("game-server", "game-lira", "game-labels")
 asks the final networks."""
 NOT_APPLICABLE, NOT_RUN = "not applicable: ", "not run: "
 """How the sentence starts that stands in the place of a figure."""
-EXCESS = "Δ"
-"""How the name of a figure starts that is an excess over held-out images."""
 ERROR = "TV error"
 """How the name of a figure starts that is an attacker's error: the lower, the more leaks."""
 SIGNIFICANT = 0.05
@@ -27,100 +24,31 @@ SIGNIFICANT = 0.05
 VERDICTS = {1: "above the control", 0: "at the control", -1: "below the control"}
 
 Interval = tuple[float, float]
-Pictures: TypeAlias = Mapping[str, NDArray[np.float32]]
+Pictures: TypeAlias = Mapping[str, ImageArray]
 """[n, H, W] in [0, 1] by "attack/name"."""
 BETWEEN = "/"
 
 
-@dataclass(frozen=True, slots=True)
-class AttackFigure:
-    """One attack on one row under one seed, beside the same attack without access.
-
-    figure, interval, control: in `unit`. n_members, n_non_members: how many private and held-out
-    records scored it. details: further figures by name. pictures: names of those that are kept
-    beside the cell.
-    """
-
-    title: str
-    figure: float
-    figure_name: str
-    unit: str
-    interval: Interval
-    control: float
-    control_name: str
-    queries: int = 0
-    n_members: int = 0
-    n_non_members: int = 0
-    caveats: list[str] = field(default_factory=list)
-    details: dict[str, float] = field(default_factory=dict)
-    pictures: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        if self.interval[0] > self.interval[1]:
-            raise ConfigurationError("interval", self.interval, "use [low, high]")
-
-    @classmethod
-    def of(cls, result: "AttackResult") -> "AttackFigure":
-        """An attack's result as it is stored; of its pictures the names."""
-        same = {f.name for f in fields(cls)} - {"caveats", "details", "pictures"}
-        return cls(
-            **{name: getattr(result, name) for name in same},
-            caveats=list(result.caveats),
-            details={name: float(value) for name, value in result.details.items()},
-            pictures=sorted(result.images or {}),
-        )
-
-    @property
-    def exact(self) -> float | None:
-        """Share of records that were recovered to the last bit, where the attack counts them."""
-        return self.details.get("share_exact")
-
-    @property
-    def p_value(self) -> float:
-        """The chance of so large a difference from the control, either way, if both were equal.
-
-        It follows from the 95 % interval of n records. Its wider side is 1.96 standard errors, of a
-        bootstrap that divides by n, so the error grows by sqrt(n / (n - 1)). The control is an
-        estimate too, about as uncertain as the figure: their difference has sqrt(2) times that
-        error, and Student's distribution with n - 1 degrees of freedom. Means of few and very
-        skewed records are less sure than that. A figure without any spread differs with certainty,
-        one of a single record never. Where the attack states a p-value of Δ, the larger one counts:
-        it covers the choice of images, which the interval does not.
-        """
-        from attacks.core.statistics import differs_by_chance
-
-        low, high = self.interval
-        chance = differs_by_chance(
-            self.figure - self.control, max(high - self.figure, self.figure - low), self.n_members
-        )
-        # A p-value of Δ is about no other figure.
-        excess = self.figure_name.startswith(EXCESS)
-        return max(chance, self.details.get("delta_p_value", 0.0)) if excess else chance
-
-
-Found: TypeAlias = AttackFigure | str
+Found: TypeAlias = AttackResult | str
 """A figure, or the sentence that says why there is none."""
 
 
-def stored(
-    found: "Mapping[str, AttackResult | str]",
-) -> tuple[dict[str, Found], dict[str, NDArray[np.float32]]]:
-    """What attacks on a row gave, as a cell keeps it: figures or sentences, and pictures."""
-    figures: dict[str, Found] = {}
-    pictures: dict[str, NDArray[np.float32]] = {}
-    for attack, result in found.items():
-        figures[attack] = result if isinstance(result, str) else AttackFigure.of(result)
-        if not isinstance(result, str):
-            for name, images in (result.images or {}).items():
-                pictures[f"{attack}{BETWEEN}{name}"] = np.asarray(images, dtype=np.float32)
-    return figures, pictures
+def stored(found: Mapping[str, Found]) -> tuple[dict[str, Found], dict[str, ImageArray]]:
+    """Figures or sentences as a cell keeps them, and their pictures by "attack/name"."""
+    results = {attack: one for attack, one in found.items() if isinstance(one, AttackResult)}
+    pictures = {
+        f"{attack}{BETWEEN}{name}": np.asarray(images, dtype=np.float32)
+        for attack, result in results.items()
+        for name, images in (result.images or {}).items()
+    }
+    return {**found, **{name: replace(one, images=None) for name, one in results.items()}}, pictures
 
 
-Attempt: TypeAlias = "Callable[[], AttackResult | str | tuple[AttackResult, ...]]"
+Attempt: TypeAlias = Callable[[], AttackResult | str | tuple[AttackResult, ...]]
 """Runs an attack: its result, first of several where it has more, or the reason not to run it."""
 
 
-def tried(attempts: "Mapping[str, Attempt]") -> "dict[str, AttackResult | str]":
+def tried(attempts: Mapping[str, Attempt]) -> dict[str, Found]:
     """Run attacks: by name, their results, or the reason why there is none.
 
     An error that this package raises on purpose is such a reason: a capability that the attacker
@@ -130,7 +58,7 @@ def tried(attempts: "Mapping[str, Attempt]") -> "dict[str, AttackResult | str]":
     >>> tried({"lira": lambda: "not run: it is slow"})
     {'lira': 'not run: it is slow'}
     """
-    found: dict[str, AttackResult | str] = {}
+    found: dict[str, Found] = {}
     for name, attempt in attempts.items():
         try:
             result = attempt()
@@ -139,12 +67,6 @@ def tried(attempts: "Mapping[str, Attempt]") -> "dict[str, AttackResult | str]":
         first, *more = result if isinstance(result, tuple) else (result,)
         found |= {name: first, **{other.name: other for other in more}}
     return found
-
-
-def picture_names(found: Mapping[str, Found]) -> list[str]:
-    """The names under which the pictures of these attacks are kept."""
-    figures = [(attack, f) for attack, f in found.items() if isinstance(f, AttackFigure)]
-    return sorted(f"{attack}{BETWEEN}{name}" for attack, f in figures for name in f.pictures)
 
 
 def check_found(found: Mapping[str, Found]) -> None:
@@ -166,7 +88,7 @@ class Measured:
     adjusted: the p-value as a table of many figures corrects it; None leaves it as it is.
     """
 
-    seeds: tuple[tuple[int, AttackFigure], ...]
+    seeds: tuple[tuple[int, AttackResult], ...]
     lacking: tuple[str, ...] = ()
     adjusted: float | None = None
 
@@ -175,12 +97,12 @@ class Measured:
             raise ConfigurationError("seeds", 0, "a figure needs one or more")
 
     @property
-    def every(self) -> list[AttackFigure]:
+    def every(self) -> list[AttackResult]:
         """The figures, by ascending seed."""
         return [found for _, found in self.seeds]
 
     @property
-    def first(self) -> AttackFigure:
+    def first(self) -> AttackResult:
         """What all seeds share: names and unit."""
         return self.every[0]
 
@@ -291,7 +213,7 @@ def together(found: Iterable[tuple[int, Found]]) -> Measured | str:
     'not run: it is slow'
     """
     ordered = sorted(found, key=lambda one: one[0])
-    figures = tuple((seed, f) for seed, f in ordered if isinstance(f, AttackFigure))
+    figures = tuple((seed, f) for seed, f in ordered if isinstance(f, AttackResult))
     sentences = tuple(dict.fromkeys(f for _, f in ordered if isinstance(f, str)))
     return Measured(figures, sentences) if figures else "; ".join(sentences)
 
@@ -378,7 +300,7 @@ def holm(p_values: Mapping[Name, float]) -> dict[Name, float]:
 
 def _title(name: str, every: Sequence[Mapping[str, Found]]) -> str:
     found = [named.get(name) for named in every]
-    titles = list(dict.fromkeys(f.title for f in found if isinstance(f, AttackFigure)))
+    titles = list(dict.fromkeys(f.title for f in found if isinstance(f, AttackResult)))
     if not titles:
         return name
     return titles[0] if len(titles) == 1 else titles[0].split(" (")[0]

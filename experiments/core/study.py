@@ -22,7 +22,7 @@ import numpy as np
 import tyro
 
 from experiments.cli import command, data_folder
-from experiments.compare.leakage import Found, Pictures, check_found, picture_names
+from experiments.compare.leakage import Found, Pictures, check_found
 from experiments.core import provenance
 from experiments.core.codec import NEVER, UNLESS_EMPTY, decode, encode
 from experiments.core.config import RUN, differences, written
@@ -292,8 +292,7 @@ class Store:
             os.truncate(self.lines, len(whole))
         for line in whole.splitlines():
             result = strict(self.study, parsed(line, Result, CELLS))
-            names = picture_names(result.attacks)
-            arrays = _load_arrays(self._pictures(result.cell), names)
+            arrays = _load_arrays(self._pictures(result.cell))
             self.found[key_of(result.cell)] = replace(result, pictures=arrays)
 
     @property
@@ -331,12 +330,13 @@ def save_arrays(path: Path, arrays: Pictures) -> None:
     write_atomically(path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays))
 
 
-def _load_arrays(path: Path, names: Sequence[str]) -> Pictures:
-    if not names:
+def _load_arrays(path: Path) -> Pictures:
+    """Named arrays of an npz; none where there is no such file."""
+    if not path.exists():
         return {}
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
-            return {name: kept[name] for name in names}
+            return dict(kept)
     except (KeyError, ValueError, OSError, BadZipFile):
         again = "it must hold the pictures of its cell: remove that to run it again"
         raise ConfigurationError("pictures", path.name, again) from None

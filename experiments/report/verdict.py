@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from attacks.core.result import EXCESS
 from experiments.compare.comparison import Row, leakage, rows
-from experiments.compare.leakage import ERROR, EXCESS, NOT_APPLICABLE, Leakage, Measured
+from experiments.compare.leakage import ERROR, NOT_APPLICABLE, Leakage, Measured
 from experiments.core.measures import ACCURACY
 from experiments.core.results import SINGLE
 from experiments.core.rows import IMAGES_PER_PERSON, RowSpec, Terms

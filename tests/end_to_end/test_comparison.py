@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from attacks.core.base import AttackResult
 from experiments.compare.comparison import SUM_SECONDS, SURVIVORS, VOID
-from experiments.compare.leakage import AttackFigure
 from experiments.core import study
 from experiments.core.measures import BYTES_UP
 from experiments.core.study import Result, read_results
@@ -56,9 +56,9 @@ def rows(folder):
     return {result.cell.row.key: result for result in found.cells}
 
 
-def figure(row: Result, attack: str) -> AttackFigure:
+def figure(row: Result, attack: str) -> AttackResult:
     found = row.attacks[attack]
-    assert isinstance(found, AttackFigure)
+    assert isinstance(found, AttackResult)
     return found
 
 
@@ -94,9 +94,9 @@ def test_masks_take_label_histograms_from_the_server(rows):
 
 def test_updates_tell_labels_and_pictures(rows):
     assert figure(rows["fedavg"], "label-distribution").figure < 0.05
-    assert figure(rows["fedavg"], "update-inversion").exact == 1.0
+    assert figure(rows["fedavg"], "update-inversion").details["share_exact"] == 1.0
     private = figure(rows["fedavg-dp-sgd"], "update-inversion")
-    assert private.exact == 0.0
+    assert private.details["share_exact"] == 0.0
     assert private.figure < private.control + 1.0
     masked = figure(rows["fedavg-masks"], "update-inversion")
     assert "mean of 3" in masked.title

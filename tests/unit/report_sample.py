@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from experiments.compare.leakage import AttackFigure
+from attacks.core.base import AttackResult
 from experiments.core.provenance import ROOT
 from experiments.core.study import Results, read_results
 from experiments.privacy_compare import STUDY
@@ -62,8 +62,8 @@ def with_row(results, index, **changes) -> Results:
     return replace(results, cells=tuple(cells))
 
 
-def figure(results, index, attack) -> AttackFigure:
+def figure(results, index, attack) -> AttackResult:
     """One that the sample has."""
     found = results.cells[index].attacks[attack]
-    assert isinstance(found, AttackFigure)
+    assert isinstance(found, AttackResult)
     return found

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from attacks.core.base import AttackResult
 from experiments.compare import games
 from experiments.compare import leakage_rows as small
 from experiments.compare.comparison import Cell, Part, measured, needs, prepared
-from experiments.compare.leakage import PLAYED, AttackFigure
+from experiments.compare.leakage import PLAYED
 from experiments.core.rows import RowSpec
 from experiments.core.study import SCHEMA, Result, Results
 from experiments.privacy_compare import STUDY, Settings, cells
@@ -129,7 +130,7 @@ def test_every_combination_runs_to_its_end(folder, split, units, *, secure):
     assert {cell.row.unit or "" for cell in made} == {"", *units.split(",")}
     results = tuple(result(cell) for cell in made)
     for cell, one in zip(made, results, strict=True):
-        measured_ones = {n for n, f in one.attacks.items() if isinstance(f, AttackFigure)}
+        measured_ones = {n for n, f in one.attacks.items() if isinstance(f, AttackResult)}
         assert tuple(one.attacks) == ATTACKS
         assert figures_of(cell.row) <= measured_ones, cell.label
     results_of = Results(SCHEMA, STUDY.name, "2026-01-01T00:00:00+00:00", cells=results)

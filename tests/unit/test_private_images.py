@@ -30,7 +30,6 @@ from attacks.core.view import Capability, View
 from attacks.inversion import gmi
 from attacks.inversion import prior as priors
 from experiments.compare.comparison import measured, needs, prepared
-from experiments.compare.leakage import AttackFigure
 from experiments.core import study
 from experiments.privacy_compare import STUDY, Settings
 from experiments.report.report import NOT_SHOWN
@@ -258,7 +257,7 @@ def test_no_file_of_a_run_on_own_images_shows_one(run):
     assert not list(out.rglob("*.npz"))
     results = study.read_results(STUDY, out / "privacy_compare.json")
     figures = [f for cell in results.cells for f in cell.attacks.values()]
-    assert sum(isinstance(f, AttackFigure) for f in figures) == 2  # the attacks did run
+    assert sum(isinstance(f, AttackResult) for f in figures) == 2  # the attacks did run
     assert NOT_SHOWN in (out / "report.html").read_text()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import secure_fd
-from experiments.compare.leakage import AttackFigure
+from experiments.compare.leakage import AttackResult
 from experiments.core.study import SCHEMA, Result, Results
 from tests.programs import printed
 
@@ -47,7 +47,7 @@ def test_the_schema_page_has_every_field_and_no_other():
     assert documented == [[f.name for f in fields(Results)], [f.name for f in written]]
     assert f"`{SCHEMA}`" in page
     figure = page[page.index("An **attack's figure** has") : page.index("Beside the file")]
-    assert set(re.findall(r"`(\w+)`", figure)) == {f.name for f in fields(AttackFigure)}
+    assert set(re.findall(r"`(\w+)`", figure)) == {f.name for f in fields(AttackResult)}
 
 
 def test_a_citation_is_of_this_version():
