@@ -23,7 +23,6 @@ class Cell:
     Attributes:
         epsilon, delta: budget of the rows under differential privacy.
         quick: small attacks, for a first look.
-        own: user-supplied attacks, which run on the rows of `federation`.
     """
 
     scene: str
@@ -33,7 +32,6 @@ class Cell:
     epsilon: float = 4.0
     delta: float = 1e-5
     quick: bool = False
-    own: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -68,18 +66,12 @@ SCENES: Mapping[str, str] = {
     "figure8": "figure8:SCENE",
     "membership": "membership:SCENE",
     "extraction": "extraction:SCENE",
-    "federation": "sums:FEDERATION",
-    "dropouts": "sums:DROPOUTS",
+    "dropouts": "sums:SCENE",
     "updates": "updates:SCENE",
     "selector": "selector:SCENE",
     "pooled": "pooled:SCENE",
-    "figure8-published": "figure8:AT_PUBLISHED_SIZES",
 }
 """Name -> module:scene."""
-OPTIONAL = ("figure8-published",)
-"""Scenes that take hours: they run only if they are named."""
-OWN = "federation"
-"""The scene whose rows user-supplied attacks run on."""
 
 
 def load(name: str) -> Scene[Any]:
