@@ -30,8 +30,14 @@ SUM_SECONDS = "CPU seconds of a sum"
 VOID, SURVIVORS = "void rounds", "clients in a sum"
 _OF_SUMS = (SUM_SECONDS, VOID, SURVIVORS)
 WARM_UP = "warm-up"
-GAMES = ("independent", "fedavg", "fedavg, masks", "votes", "class sums")
-"""What games of all rows share: overfitted federations, their positive controls."""
+CONTROLS: Mapping[str, RowSpec] = {
+    "overfitted independent": RowSpec("independent"),
+    "overfitted fedavg": RowSpec("fedavg"),
+    "overfitted fedavg, masks": RowSpec("fedavg", secure="masks"),
+    "overfitted votes": RowSpec("fedmd", "soft"),
+    "overfitted class sums": RowSpec("heads"),
+}
+"""Overfitted federations, which the games of all rows share: their positive controls."""
 INVERSION, ORIGINALS = "inversion", "originals"
 
 
@@ -72,8 +78,8 @@ def needs(cell: Cell) -> tuple[Part, ...]:
     """The warm-up for all but FedAvg, the attacks and the games, longest first."""
     attacks = [name for name in cell.attacks.names if name not in PLAYED]
     # A quick look has no outsider, whose positive control is the first.
-    games = [_game(key) for key in GAMES[cell.attacks.quick :]] if _asked(cell) else []
-    names = sorted([*games, *attacks], key=lambda name: name != "inversion")
+    games = [*CONTROLS][cell.attacks.quick :] if _asked(cell) else []
+    names = sorted([*games, *attacks], key=lambda name: name != INVERSION)
     parts = tuple(Part(name, cell.terms, cell.seed, cell.attacks.quick) for name in names)
     warm = () if averages(cell.row.kind) else (Part(WARM_UP, cell.terms, cell.seed),)
     return (*warm, *parts)
@@ -84,10 +90,6 @@ def _asked(cell: Cell) -> tuple[str, ...]:
     return tuple(name for name in cell.attacks.names if name in PLAYED)
 
 
-def _game(key: str) -> str:
-    return f"overfitted {key}"
-
-
 def prepared(data_dir: Path | None, part: Part) -> Any:  # noqa: ANN401 - of each part its own
     """The warm-up of a seed, or one attack that is ready for its rows; why not, where it is not."""
     from experiments.core import runs
@@ -95,11 +97,10 @@ def prepared(data_dir: Path | None, part: Part) -> Any:  # noqa: ANN401 - of eac
     terms = replace(part.terms, data_dir=data_dir)
     if part.name == WARM_UP:
         return runs.warm_up(terms, part.seed)
-    played = {_game(key): key for key in GAMES}.get(part.name)
-    if played is not None:
+    if part.name in CONTROLS:
         from experiments.compare import games
 
-        return games.control(terms, part.seed, played)
+        return games.control(terms, part.seed, CONTROLS[part.name])
     from attacks import load
 
     data = runs.data_of(terms, part.seed)
@@ -115,7 +116,7 @@ def measured(data_dir: Path | None, cell: Cell, made: Mapping[Part, Any]) -> Res
 
     terms, ready = replace(cell.terms, data_dir=data_dir), {p.name: made[p] for p in made}
     warm = ready.pop(WARM_UP, None)
-    baselines = {key: ready.pop(_game(key)) for key in GAMES if _game(key) in ready}
+    baselines = [ready[name] for name in CONTROLS if name in ready]
     attacks = {name: ready[name] for name in cell.attacks.names if name in ready}
     row = runs.run_row(terms, cell.row, cell.seed, warm)
     data = runs.data_of(terms, cell.seed)
@@ -124,7 +125,7 @@ def measured(data_dir: Path | None, cell: Cell, made: Mapping[Part, Any]) -> Res
         run = replace(run_of(terms, row), effort=_effort(cell.attacks.quick), made=attacks)
         found = attacked(run)
     if baselines:
-        positive = {name: one for figures in baselines.values() for name, one in figures.items()}
+        positive = {name: one for figures in baselines for name, one in figures.items()}
         found |= _played(replace(cell, terms=terms), positive)
     own = cell.terms.own
     shown = own is None or own.show_private

@@ -22,11 +22,11 @@ from attacks.membership.label_only import deployed
 from attacks.membership.label_shadows import QUICK, ShadowedLabels
 from attacks.membership.shadows import LiRA
 from experiments.compare import leakage_rows as small
-from experiments.compare.leakage import NOT_APPLICABLE, NOT_RUN, PLAYED, Attempt, tried
+from experiments.compare.leakage import NOT_RUN, PLAYED, Attempt, tried
 from experiments.compare.leakage_rows import Drawn, Row
 from experiments.core import runs
 from experiments.core.rows import RowSpec, Terms
-from secure_fd.errors import MissingCapabilityError, SecureFDError
+from secure_fd.errors import SecureFDError
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.training.recipes import SGD, Schedule
 
@@ -34,14 +34,6 @@ Found = Mapping[str, AttackResult | str]
 """By name of `PLAYED`."""
 SERVER, BY_PROBABILITIES, BY_LABELS = PLAYED
 _QUICK_RUNS = 6
-CONTROLS: Final[Mapping[str, RowSpec]] = {
-    "independent": RowSpec("independent"),
-    "fedavg": RowSpec("fedavg"),
-    "fedavg, masks": RowSpec("fedavg", secure="masks"),
-    "votes": RowSpec("fedmd", "soft"),
-    "class sums": RowSpec("heads"),
-}
-"""Overfitted federations, whose figures are the positive controls of the attacks on them."""
 _FEW = 4
 """Candidates of a class at a client of an overfitted federation."""
 _LONG = Schedule(
@@ -68,7 +60,7 @@ def played(
     *,
     quick: bool,
 ) -> Found:
-    """Return the results of a row, by name of `PLAYED`; a sentence where there is no such game.
+    """Return the results of a row, by name of `PLAYED`.
 
     Args:
         terms: of the comparison, whose data the games are drawn from.
@@ -77,11 +69,11 @@ def played(
         positive: by attack, what it reaches on overfitted federations.
         names: of the attacks.
         quick: fewer runs, and the server alone.
+
+    Raises:
+        MissingCapabilityError: there is no such game of this row, or on this data.
     """
-    try:
-        row, records = small.row_of(terms, spec), drawn(terms, seed)
-    except MissingCapabilityError as missing:
-        return dict.fromkeys(names, f"{NOT_APPLICABLE}{missing}")
+    row, records = small.row_of(terms, spec), drawn(terms, seed)
     left = {name: "a quick look" for name in names if quick and name != SERVER}
     if spec.kind == "heads":  # a head maps each of thousands of images that the probes ask about
         left[BY_LABELS] = "the head's probabilities tell more than its labels"
@@ -142,12 +134,11 @@ def play(
     return tried(chosen)
 
 
-def control(terms: Terms, seed: int, key: str) -> dict[str, float]:
-    """Return the AUC of the attacks of one of `CONTROLS` on overfitted federations.
+def control(terms: Terms, seed: int, spec: RowSpec) -> dict[str, float]:
+    """Return the AUC of attacks on overfitted federations of a row, the positive controls.
 
     Empty where the data has too few records.
     """
-    spec = CONTROLS[key]
     plain = replace(terms, epsilon=None, min_voters=None, budget=None)
     try:
         row, records = small.row_of(plain, spec), _few(drawn(plain, seed))
@@ -157,7 +148,7 @@ def control(terms: Terms, seed: int, key: str) -> dict[str, float]:
         row = replace(row, cell=replace(row.cell, schedule=_LONG_FEDAVG, rounds=_LONG_ROUNDS))
     elif spec.kind != "heads":
         row = replace(row, cell=replace(row.cell, schedule=_LONG, rounds=1))
-    names = [*_ASKED] if key == "independent" else [SERVER]
+    names = [*_ASKED] if spec.kind == "independent" else [SERVER]
     found = play(row, records, seed, names, runs_of=_QUICK_RUNS)
     return {one.name: one.figure for one in found.values() if isinstance(one, AttackResult)}
 

@@ -15,8 +15,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from secure_fd.errors import LocalError
 
 if TYPE_CHECKING:
     import rich.table
-    import rich.text
 
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EN DASH}"
@@ -128,7 +126,7 @@ def tone_of(cell: str) -> str:
 class Table:
     """Rows of text under a title; the first `left` columns are flush left, the others right.
 
-    grouped: columns are named "group: name"; a terminal shows them without rules, each group once.
+    grouped: columns are named "group: name"; a terminal shows group above name, without rules.
     """
 
     title: str
@@ -157,56 +155,34 @@ def rendered(parts: Iterable[Table | str], width: int = _PAGE, *, colour: bool =
     forced = True if colour else None
     console = Console(file=out, width=width, highlight=False, markup=False, force_terminal=forced)
     for part in parts:
-        if isinstance(part, Table) and part.grouped:
-            console.print(_grouped(part, styled=console.color_system is not None), soft_wrap=True)
-        else:
-            console.print(part if isinstance(part, str) else boxed(part))
+        styled = console.color_system is not None
+        console.print(part if isinstance(part, str) else _boxed(part, styled=styled))
     return out.getvalue()
 
 
-def _grouped(table: Table, *, styled: bool) -> "rich.text.Text":
-    """Two lines of headings, groups and the names within, above the rows.
+def _boxed(table: Table, *, styled: bool) -> "rich.table.Table":
+    """A table as rich prints it.
 
     styled: quiet cells are dimmed; otherwise they are marked.
     """
-    from rich.text import Text
-
-    groups, names = zip(*(column.rpartition(": ")[::2] for column in table.columns), strict=True)
-    shown = [[_marked(cell, styled=styled) for cell in row] for row in table.rows]
-    widths = [max(map(len, column)) for column in zip(names, *shown, strict=True)]
-    spans = [(group, len(list(same))) for group, same in groupby(groups)]
-    gaps: list[int] = []
-    top = []
-    for group, count in spans:
-        first = len(gaps)
-        gaps += [2 if count > 1 else 1, *[1] * (count - 1)]
-        width = max(len(group), sum(widths[first : first + count]) + count - 1)
-        widths[first] += width - sum(widths[first : first + count]) - count + 1
-        top.append(" " * gaps[first] + (group.center(width) if count > 1 else group.rjust(width)))
-    made = Text("".join(top)[1:])
-    for row, cells in zip([names, *table.rows], [names, *shown], strict=True):
-        made.append("\n")
-        for i, cell in enumerate(cells):
-            padded = cell.ljust(widths[i]) if i < table.left else cell.rjust(widths[i])
-            made.append(" " * gaps[i] if i else "")
-            made.append(padded, _STYLES.get(tone_of(row[i])))
-    return made
-
-
-def _marked(cell: str, *, styled: bool) -> str:
-    return QUIET + cell if tone_of(cell) == "quiet" and not styled else cell
-
-
-def boxed(table: Table) -> "rich.table.Table":
-    """A table as rich prints it."""
     from rich import box
     from rich.table import Table as Boxed
+    from rich.text import Text
 
-    made = Boxed(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    frame = None if table.grouped else box.SIMPLE_HEAD
+    made = Boxed(box=frame, pad_edge=False, padding=(0, 1, 0, 0) if table.grouped else (0, 1))
+    made.title, made.title_justify = None if table.grouped else table.title, "left"
     for i, name in enumerate(table.columns):
-        made.add_column(name, justify="left" if i < table.left else "right")
+        named = i < table.left
+        justify: Literal["left", "right"] = "left" if named else "right"
+        group, _, own = name.rpartition(": ")
+        lines = [*group.replace(", ", ",\n").splitlines(), own]
+        head = Text("\n".join(lines), "not bold")
+        made.add_column(head, justify=justify, vertical="bottom", no_wrap=named and table.grouped)
     for row in table.rows:
-        made.add_row(*row)
+        marked = (cell if styled or tone_of(cell) != "quiet" else QUIET + cell for cell in row)
+        styles = (_STYLES.get(tone_of(cell), "") for cell in row)
+        made.add_row(*(Text(*each) for each in zip(marked, styles, strict=True)))
     return made
 
 

@@ -33,7 +33,7 @@ SHOWN_PRIVATE = (
 )
 _FEW = 4
 """Rows from which a sentence counts them."""
-_WIDEST = 25
+_WIDEST = 23
 """Most columns of a row's name."""
 _GAME = {
     "game_clients": "clients",
