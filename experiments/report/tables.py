@@ -176,7 +176,7 @@ def _boxed(table: Table, *, styled: bool) -> "rich.table.Table":
         named = i < table.left
         justify: Literal["left", "right"] = "left" if named else "right"
         group, _, own = name.rpartition(": ")
-        lines = [*group.replace(", ", ",\n").splitlines(), own]
+        lines = [*group.split(", "), own]
         head = Text("\n".join(lines), "not bold")
         made.add_column(head, justify=justify, vertical="bottom", no_wrap=named and table.grouped)
     for row in table.rows:
