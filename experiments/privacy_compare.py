@@ -341,33 +341,28 @@ def row_specs(plan: Plan) -> tuple[RowSpec, ...]:
 
 
 def every_row(plan: Plan) -> list[RowSpec]:
-    """The rows that these settings have without methods of one's own, whether asked for or not."""
-    wanted = plan.settings.labels
-    labels: tuple[Labels, ...] = ("soft", "hard") if wanted == "both" else (wanted,)
-    protected = labels[-1]
-    secure: Literal["masks"] | None = "masks" if plan.settings.secure_agg else None
-    rows = [RowSpec("fedavg"), *([RowSpec("fedavg", secure=secure)] if secure else [])]
-    rows += [RowSpec("independent"), RowSpec("fedmd", labels[0])]
-    rows += [RowSpec("selective-fd", kind) for kind in labels]
-    if secure:
-        rows.append(RowSpec("selective-fd", protected, secure))
-        lies = (1, 3) if plan.settings.liars else ()
-        rows += [RowSpec("selective-fd", protected, secure, liar=lie) for lie in lies]
-    other = plan.settings.aggregation
+    """The rows that these settings have without user-supplied methods, in the table's order."""
+    chosen = plan.settings
+    labels: tuple[Labels, ...] = ("soft", "hard") if chosen.labels == "both" else (chosen.labels,)
+    hard = labels[-1]
+    masks: Literal["masks"] | None = "masks" if chosen.secure_agg else None
+    units = plan.units if chosen.dp_eps is not None else ()
+    lies = (1, 3) if chosen.liars else ()
+    other = chosen.aggregation
+    rows = [RowSpec("fedavg"), RowSpec("selective-fd", hard)]
+    if masks:
+        rows.insert(1, RowSpec("fedavg", secure=masks))
+        rows += [RowSpec("selective-fd", hard, masks, liar=lie) for lie in (0, *lies)]
     if other != "masks":
-        named = (1, 3) if plan.settings.liars and other == "prio3" else ()
-        rows += [RowSpec("selective-fd", protected, other, liar=lie) for lie in (0, *named)]
-    if plan.settings.dp_eps is not None:
-        if "label" in plan.units:
-            rows.append(RowSpec("selective-fd", protected, secure, "label"))
-        if "record" in plan.units:
-            rows += [
-                RowSpec("heads", protected, secure, "record"),
-                RowSpec("fedavg", unit="record"),
-            ]
-        if "client" in plan.units:
-            rows.append(RowSpec("selective-fd", protected, secure, "client"))
-    return rows
+        proven = lies if other == "prio3" else ()
+        rows += [RowSpec("selective-fd", hard, other, liar=lie) for lie in (0, *proven)]
+    noisy = [unit for unit in ("label", "client") if unit in units]
+    rows += [RowSpec("selective-fd", hard, masks, unit) for unit in noisy]
+    rows += [RowSpec("fedmd", labels[0])]
+    rows += [RowSpec("selective-fd", kind) for kind in labels[:-1]]
+    if "record" in units:
+        rows += [RowSpec("fedavg", unit="record"), RowSpec("heads", hard, masks, "record")]
+    return [*rows, RowSpec("independent")]
 
 
 def _in_a_look(row: RowSpec, settings: Settings) -> bool:

@@ -10,7 +10,7 @@ from experiments.compare.comparison import Row, leakage, rows
 from experiments.compare.leakage import ERROR, NOT_APPLICABLE, Leakage, Measured
 from experiments.core.measures import ACCURACY
 from experiments.core.results import SINGLE
-from experiments.core.rows import IMAGES_PER_PERSON, RowSpec, Terms
+from experiments.core.rows import IMAGES_PER_PERSON, Terms
 from experiments.core.study import Results
 from experiments.report.tables import QUIET, Table, Toned, counted, new_table, number
 from secure_fd.data.image_sets import IMAGE_SETS
@@ -80,11 +80,8 @@ class Comparison:
     @classmethod
     def of(cls, results: Results) -> "Comparison":
         """Rows over seeds, and what attacks learn from them."""
-        made = rows(results)
-        specs = [row.spec for row in made]
-        hard = any(spec.kind == "selective-fd" and spec.labels == "hard" for spec in specs)
-        made.sort(key=lambda row: _place(row.spec, "hard" if hard else "soft"))
-        return cls(results, tuple(made), leakage(made))
+        made = tuple(rows(results))
+        return cls(results, made, leakage(made))
 
     @property
     def terms(self) -> Terms:
@@ -107,19 +104,6 @@ class Comparison:
     def private(self) -> dict[str, Claim]:
         """By the label of each row that claims differential privacy, its claim."""
         return {row.label: row.claim["privacy"] for row in self.rows if row.claim["privacy"]}
-
-
-_ORDER = ("fedavg", "selective-fd", "fedmd", "other labels", "dp-sgd", "heads", "independent")
-
-
-def _place(spec: RowSpec, labels: str) -> int:
-    """Position of a row: the paper's comparison first, user-supplied methods last."""
-    kind = spec.kind
-    if kind == "selective-fd" and spec.labels != labels:
-        kind = "other labels"
-    if kind == "fedavg" and spec.unit:
-        kind = "dp-sgd"
-    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
 
 # The table.

@@ -19,13 +19,13 @@ SCRIPT = ROOT / "experiments" / "privacy_compare.py"
 ROWS = [
     "fedavg",
     "fedavg-masks",
-    "independent",
-    "fedmd-hard",
     "selective-fd-hard",
     "selective-fd-hard-masks",
     "selective-fd-hard-masks-dp-label",
-    "heads-masks-dp-record",
+    "fedmd-hard",
     "fedavg-dp-sgd",
+    "heads-masks-dp-record",
+    "independent",
 ]
 ATTACKS = [
     *("label-distribution", "update-inversion", "update-inversion-8"),

@@ -18,17 +18,16 @@ from experiments.core.study import key_of
 from experiments.privacy_compare import STUDY, Plan, Settings, cells, plan, row_specs
 from secure_fd.errors import ConfigurationError
 
-CLEAR_ROWS = ["fedavg", "independent", "fedmd-soft", "selective-fd-soft", "selective-fd-hard"]
-MASKED_ROWS = ["fedavg", "fedavg-masks", *CLEAR_ROWS[1:], "selective-fd-hard-masks"]
-TEN_ROWS = [
-    *MASKED_ROWS,
-    "selective-fd-hard-masks-dp-label",
-    "heads-masks-dp-record",
-    "fedavg-dp-sgd",
-]
+OTHERS = ["fedmd-soft", "selective-fd-soft"]
+CLEAR_ROWS = ["fedavg", "selective-fd-hard", *OTHERS, "independent"]
+MASKED = ["fedavg", "fedavg-masks", "selective-fd-hard", "selective-fd-hard-masks"]
+MASKED_ROWS = [*MASKED, *OTHERS, "independent"]
+NOISY = "selective-fd-hard-masks-dp-label"
+RECORD = ["fedavg-dp-sgd", "heads-masks-dp-record", "independent"]
+TEN_ROWS = [*MASKED, NOISY, *OTHERS, *RECORD]
 SOFT_ROWS = [
-    *CLEAR_ROWS[:4],
-    *("selective-fd-soft-dp-label", "heads-dp-record", "fedavg-dp-sgd"),
+    *("fedavg", "selective-fd-soft", "selective-fd-soft-dp-label", "fedmd-soft"),
+    *("fedavg-dp-sgd", "heads-dp-record", "independent"),
 ]
 
 
@@ -70,12 +69,12 @@ def test_quick_means_few_rounds_and_rows_unless_others_are_asked_for():
     assert planned("--quick", "--rounds", "9").terms.rounds == 9
     assert keys("--quick", *asked) == [
         "fedavg",
-        "fedmd-soft",
         "selective-fd-hard-masks",
         "selective-fd-hard-masks-dp-label",
+        "fedmd-soft",
         "heads-masks-dp-record",
     ]
-    assert keys("--quick") == ["fedavg", "fedmd-soft", "selective-fd-soft", "selective-fd-hard"]
+    assert keys("--quick") == ["fedavg", "selective-fd-hard", *OTHERS]
     assert keys("--quick", *asked, "--rows", "fedavg-masks") == ["fedavg-masks"]
 
 
@@ -90,14 +89,20 @@ def test_quick_means_few_rounds_and_rows_unless_others_are_asked_for():
         ("--labels soft --dp-eps 4", SOFT_ROWS),
         (
             "--secure-agg --aggregation he --dp-eps 4",
-            [*MASKED_ROWS, "selective-fd-hard-he", *TEN_ROWS[7:]],
+            [*MASKED, "selective-fd-hard-he", *TEN_ROWS[4:]],
         ),
-        ("--secure-agg --aggregation prio3", [*MASKED_ROWS, "selective-fd-hard-prio3"]),
+        (
+            "--secure-agg --aggregation prio3",
+            [*MASKED, "selective-fd-hard-prio3", *MASKED_ROWS[4:]],
+        ),
         (
             "--dp-unit client --dp-eps 4 --secure-agg --dp-small-fleet",
-            [*MASKED_ROWS, "selective-fd-hard-masks-dp-client"],
+            [*MASKED, "selective-fd-hard-masks-dp-client", *MASKED_ROWS[4:]],
         ),
-        ("--dp-unit label --dp-eps 4", [*CLEAR_ROWS, "selective-fd-hard-dp-label"]),
+        (
+            "--dp-unit label --dp-eps 4",
+            [*CLEAR_ROWS[:2], "selective-fd-hard-dp-label", *CLEAR_ROWS[2:]],
+        ),
         ("--rows fedmd-soft,fedavg", ["fedavg", "fedmd-soft"]),
     ],
 )
