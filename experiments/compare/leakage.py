@@ -21,7 +21,6 @@ ERROR = "TV error"
 """How the name of a figure starts that is an attacker's error: the lower, the more leaks."""
 SIGNIFICANT = 0.05
 """The p-value below which a difference from the control is more than chance."""
-VERDICTS = {1: "above the control", 0: "at the control", -1: "below the control"}
 
 Interval = tuple[float, float]
 Pictures: TypeAlias = Mapping[str, ImageArray]
@@ -149,22 +148,17 @@ class Measured:
         return paired_p_value([f.figure for f in self.every], [f.control for f in self.every])
 
     @property
-    def verdict(self) -> str:
-        """Where the figure lies, by its p-value or by the adjusted one."""
+    def side(self) -> int:
+        """1 above the control and -1 below, by the (adjusted) p-value; 0 where it may be chance."""
         chance = self.p_value if self.adjusted is None else self.adjusted
         if chance >= SIGNIFICANT:
-            return VERDICTS[0]
-        return VERDICTS[1 if self.difference.value > 0 else -1]
-
-    @property
-    def apart(self) -> bool:
-        """Whether figure and control differ by more than chance explains."""
-        return self.verdict != VERDICTS[0]
+            return 0
+        return 1 if self.difference.value > 0 else -1
 
     @property
     def leaks(self) -> bool:
         """Whether the figure tells more than its control, by more than chance explains."""
-        return self.verdict == VERDICTS[-1 if self.first.figure_name.startswith(ERROR) else 1]
+        return self.side == (-1 if self.first.figure_name.startswith(ERROR) else 1)
 
     @property
     def caveats(self) -> list[str]:
@@ -179,25 +173,8 @@ class Measured:
     def details(self) -> dict[str, float]:
         """Means of the further figures, over the seeds that have them."""
         names = dict.fromkeys(name for found in self.every for name in found.details)
-        return {name: float(np.mean(self._values(name))) for name in names}
-
-    def detail(self, name: str) -> "OverSeeds | None":
-        """A further figure over seeds; None unless every seed has it.
-
-        One seed's interval is what the attack left under `name`_low and `name`_high.
-        """
-        from attacks.core.statistics import OverSeeds
-
-        values = self._values(name)
-        if len(values) < len(self.seeds):
-            return None
-        ends = [*self._values(f"{name}_low"), *self._values(f"{name}_high")]
-        if len(self.seeds) == 1 and len(ends) == 2:
-            return OverSeeds(values[0], (ends[0], ends[1]))
-        return _over(values)
-
-    def _values(self, name: str) -> list[float]:
-        return [found.details[name] for found in self.every if name in found.details]
+        every = {n: [f.details[n] for f in self.every if n in f.details] for n in names}
+        return {name: float(np.mean(values)) for name, values in every.items()}
 
 
 def _over(values: Sequence[float]) -> "OverSeeds":
