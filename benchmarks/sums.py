@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from clock import Cost, Stopwatch
-from experiments.core.provenance import PRIVACY_LIBRARIES, versions
+from experiments.core.provenance import versions
 from floors import floor
 from secure_fd import MaskedSum
 from secure_fd.secagg.session import RoundTerms
@@ -238,7 +238,7 @@ def main() -> None:
         if cell.sum in asked.sums and cell.clients <= asked.clients:
             print(f"{cell.sum}: {cell.clients} clients, {cell.values} values", file=sys.stderr)
             rows += rows_of(cell, asked.repeats)
-    found = {"versions": versions(*PRIVACY_LIBRARIES), "repeats": asked.repeats, "rows": rows}
+    found = {"versions": versions(), "repeats": asked.repeats, "rows": rows}
     print(json.dumps(found, indent=2))
 
 
