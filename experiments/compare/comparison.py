@@ -28,7 +28,6 @@ BYTES_DOWN = "bytes down a client"
 SUM_SECONDS = "CPU seconds of a sum"
 """Of all parties, in a round; the set-up is spread over the rounds."""
 VOID, SURVIVORS = "void rounds", "clients in a sum"
-_OF_SUMS = (SUM_SECONDS, VOID, SURVIVORS)
 WARM_UP = "warm-up"
 CONTROLS: Mapping[str, RowSpec] = {
     "overfitted independent": RowSpec("independent"),
@@ -277,24 +276,24 @@ class Row:
         return spec
 
     def mean(self, name: str) -> float:
-        """A figure, mean over seeds."""
-        return moments(self.runs, lambda run: run.figures[name])[0]
+        """A figure, mean over the seeds that have it."""
+        having = [run for run in self.runs if name in run.figures]
+        return moments(having, lambda run: run.figures[name])[0]
 
     @property
     def deviation(self) -> float:
         """Of the accuracy over seeds; 0 of one alone."""
         return moments(self.runs, lambda run: run.figures[ACCURACY])[1]
 
-    @property
-    def digits(self) -> int:
-        """Decimals of a percentage: 0 of a single run whose noise is fresh, which moves it."""
+    def percent(self, share: float) -> str:
+        """A share of this row in percent, without the sign.
+
+        It has no decimals of a single run whose noise is fresh, which moves it.
+        """
         cell = self.first.cell
         noisy = cell.row.unit is not None and cell.terms.epsilon is not None
-        return 0 if noisy and cell.terms.own is not None and len(self.runs) == 1 else 1
-
-    def percent(self, share: float) -> str:
-        """A share of this row in percent, without the sign."""
-        return f"{100 * share:.{self.digits}f}"
+        coarse = noisy and cell.terms.own is not None and len(self.runs) == 1
+        return f"{100 * share:.{0 if coarse else 1}f}"
 
     @property
     def rounds(self) -> int:
@@ -317,14 +316,6 @@ class Row:
         """By stage, how often a client was silent from that stage on, over all seeds."""
         every: list[Any] = [run.notes["missing"] for run in self.runs]
         return {stage: sum(sum(counts[stage]) for counts in every) for stage in every[0]}
-
-    @property
-    def diagnostics(self) -> dict[str, float]:
-        """What only an evaluator knows: means over the seeds that have the figure."""
-        known = {ACCURACY, BYTES_UP, BYTES_DOWN, *_OF_SUMS}
-        names = dict.fromkeys(name for run in self.runs for name in run.figures)
-        values = {n: [r.figures[n] for r in self.runs if n in r.figures] for n in names}
-        return {name: float(np.mean(values[name])) for name in names if name not in known}
 
 
 def _weakness(notes: Mapping[str, Any]) -> tuple[float, float]:

@@ -62,13 +62,10 @@ class Drawn:
 
     @property
     def details(self) -> dict[str, float]:
-        """Numbers of clients, of members of a class at one client, at most, and of proxies."""
+        """Numbers of clients, and of members of a class at one client, at most."""
         most = max(int(torch.bincount(own.labels).max()) for own in self.candidates)
-        counts = {"clients": len(self.candidates), "members_of_a_class": most // 2}
-        members = sum(map(len, self.candidates)) // 2
-        return {f"game_{n}": float(v) for n, v in (counts | {"members": members}).items()} | {
-            "game_proxies": float(len(self.proxies))
-        }
+        members = float(most // 2)
+        return {"game_clients": float(len(self.candidates)), "game_members_of_a_class": members}
 
 
 @freed_with_owner

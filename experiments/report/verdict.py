@@ -342,9 +342,11 @@ def notes(made: Comparison) -> list[str]:
     every: list[Any] = [run.notes["insecure"] for run in made.results.cells]
     found += sorted({flag for flags in every for flag in flags})
     shares = {
-        row.label: row.diagnostics[SINGLE]
+        row.label: row.mean(SINGLE)
         for row in made.rows
-        if row.sum == "masks" and not row.claim["privacy"] and SINGLE in row.diagnostics
+        if row.sum == "masks"
+        and not row.claim["privacy"]
+        and any(SINGLE in run.figures for run in row.runs)
     }
     label = max(shares, key=shares.__getitem__, default="")
     if shares.get(label, 0.0) > 0.5:
