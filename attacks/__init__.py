@@ -19,10 +19,10 @@ _STATED = ("name", "title", "needs", "figure_name", "control_name")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One attack of the registry. place: module:Class. default: see `Attack.default`."""
+    """One attack of the registry. place: module:Class. shown_in: see `Attack.shown_in`."""
 
     place: str
-    default: bool
+    shown_in: str
 
 
 @cache
@@ -42,14 +42,14 @@ def registry() -> Mapping[str, Entry]:
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             stated = _literals(node) if isinstance(node, ast.ClassDef) else {}
             if isinstance(node, ast.ClassDef) and {"name", "title"} <= stated.keys():
-                default = bool(stated.get("default", False))
-                found[str(stated["name"])] = Entry(f"{module}:{node.name}", default)
+                shown_in = str(stated.get("shown_in", ""))
+                found[str(stated["name"])] = Entry(f"{module}:{node.name}", shown_in)
     return found
 
 
 def default_names() -> tuple[str, ...]:
     """Return the attacks that the comparison runs where none is named."""
-    return tuple(name for name, entry in registry().items() if entry.default)
+    return tuple(name for name, entry in registry().items() if entry.shown_in)
 
 
 def load(name: str, field: str = "attack") -> "type[Attack[Any, Any]]":

@@ -168,7 +168,8 @@ class Attack(ABC, Generic[EstimateT, TruthT]):
         needs: alternative sets of capabilities, one of which suffices.
         figure_name: unit of what the attack reports.
         control_name: the same figure without access.
-        default: whether the comparison runs it where no attack is named.
+        shown_in: column of the comparison's table, which shows the sharpest attack of each; attacks
+            of a column run where none is named. In this package a literal of the class's body.
         truth: what `score` alone reads; `attack_view` removes it for `estimate`.
         view: view of a set-up of the attack's own, which replaces the run's.
         positive: figure that the same attack reaches where nothing protects clients.
@@ -180,7 +181,7 @@ class Attack(ABC, Generic[EstimateT, TruthT]):
     needs: ClassVar[tuple[frozenset[Capability], ...]]
     figure_name: ClassVar[str]
     control_name: ClassVar[str]
-    default: ClassVar[bool] = False
+    shown_in: ClassVar[str] = ""
 
     truth: TruthT = field(default=None, repr=False)  # type: ignore[assignment]  # until it is known
     view: View | None = field(default=None, repr=False)

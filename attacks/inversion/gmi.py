@@ -190,7 +190,7 @@ class ModelInversion(Attack[Images, InversionTruth]):
         frozenset({Capability.GLOBAL_PARAMETERS, Capability.PUBLIC_PROXIES}),
         frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),
     )
-    default = True
+    shown_in = "picture, dB: this run"
 
     prior: Prior
     settings: InversionSettings

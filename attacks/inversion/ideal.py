@@ -303,7 +303,7 @@ class Ideal(ModelInversion):
         frozenset({Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES}),
         frozenset({Capability.INJECT_PROXIES, Capability.PUBLIC_PROXIES}),
     )
-    default = False
+    shown_in = ""
 
     theft: IdealSettings = field(default=DEFAULT, kw_only=True)
 

@@ -102,7 +102,7 @@ class Imprint(UpdateInversion):
     title = "Imprint: records read off a sum, by a model of the server's own"
     needs = (frozenset({Capability.OWN_BROADCAST, Capability.GLOBAL_PARAMETERS}),)
 
-    default = False
+    shown_in = ""
     set_up = SetUp(batch=8)
 
     @classmethod

@@ -57,7 +57,7 @@ class UpdateInversion(Attack[Images, Behind]):
     figure_name = "PSNR"
     control_name = "best image without an update: black, public mean, or mean of the true class"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (MEAN_UPDATE,)
-    default = True
+    shown_in = "picture, dB: worst"
     set_up: ClassVar[SetUp] = SetUp()
 
     public: Public
@@ -172,7 +172,7 @@ class UpdateInversionOfEight(UpdateInversion):
 
     name = "update-inversion-8"
     title = "Inversion of one update: a fully connected network, eight records a step"
-    default = True
+    shown_in = "picture, dB: worst"
     set_up = SetUp(batch=8)
 
 
@@ -186,7 +186,7 @@ class UpdateMatching(UpdateInversion):
     name = "update-inversion-cnn"
     title = "Inversion of one update: a convolutional network, one record a step"
     needs = CLIENT_UPDATES
-    default = True
+    shown_in = "picture, dB: worst"
     set_up = SetUp(models.SHARED)
 
     read: Callable[[View, int], Updates] = field(default=client_updates, kw_only=True)

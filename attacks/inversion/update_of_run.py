@@ -45,7 +45,7 @@ class UpdateOfRun(Attack[Images, Behind]):
     figure_name = "PSNR"
     control_name = "best image without an update: black, public mean, or mean of a true class"
     needs: ClassVar = (MEAN_UPDATE,)
-    default = True
+    shown_in = "picture, dB: this run"
 
     public: Public
     records: int

@@ -190,7 +190,7 @@ class FinalLabels(LabelOnlyGap):
 
     name = "label-only"
     title = "Label-only membership, without shadow runs"
-    default = True
+    shown_in = "members, model: this run"
 
     def _values(
         self, ask: LabelFunction, own: Labelled, right: FloatArray, seed: int

@@ -91,7 +91,7 @@ class ServerMembers(Attack[Scores, BoolArray]):
 
     name = "server-members"
     title = "Membership, without shadow runs"
-    default = True
+    shown_in = "members, server: this run"
     figure_name = "AUC"
     control_name = "AUC of a coin"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (

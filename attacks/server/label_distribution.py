@@ -64,7 +64,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
         frozenset({Capability.HOLD_HEAD}),
         MEAN_UPDATE,
     )
-    default = True
+    shown_in = "labels: error"
 
     response: RandomizedResponse | None = None
 
@@ -214,7 +214,7 @@ class Participation(LabelDistribution):
     name = "participation"
     title = "Label distribution from who took part"
     needs = (frozenset({Capability.READ_SUMS}),)
-    default = False
+    shown_in = ""
 
     def estimate(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - nothing is drawn
         """A distribution for every client."""

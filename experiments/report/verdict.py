@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from attacks import registry
 from attacks.core.result import EXCESS
 from experiments.compare.comparison import Row, leakage, rows
 from experiments.compare.leakage import ERROR, NOT_APPLICABLE, Leakage, Measured
@@ -15,9 +16,6 @@ from experiments.core.study import Results
 from experiments.report.tables import QUIET, Table, Toned, counted, new_table, number
 from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.privacy.guarantee import format_epsilon
-
-OF_UPDATES = ("update-inversion", "update-inversion-8", "update-inversion-cnn")
-"""Attacks on one update of a set-up of their own."""
 
 Claim = Mapping[str, Any]
 """A guarantee as `Guarantee.to_json` gives it."""
@@ -45,20 +43,29 @@ _GAME = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of leakage: the sharpest of some attacks. absent: text where none applies."""
+    """One column of leakage: the sharpest of the attacks that state its name.
+
+    games: of small federations, which belong to it too. absent: text where no attack applies.
+    """
 
     name: str
-    attacks: tuple[str, ...]
+    games: tuple[str, ...] = ()
     absent: str = MISSING
 
+    @property
+    def attacks(self) -> tuple[str, ...]:
+        """Return the names of its attacks."""
+        stated = [name for name, entry in registry().items() if entry.shown_in == self.name]
+        return (*stated, *self.games)
 
-LABELS = Column("labels: error", ("label-distribution",))
-SERVER = Column("members, server: this run", ("server-members",))
+
+LABELS = Column("labels: error")
+SERVER = Column("members, server: this run")
 SERVER_WORST = Column("members, server: worst", ("game-server",))
-MODEL = Column("members, model: this run", ("label-only",))
+MODEL = Column("members, model: this run")
 MODEL_WORST = Column("members, model: worst", ("game-lira", "game-labels"))
-PICTURE = Column("picture, dB: this run", ("inversion", "update-of-run"))
-PICTURE_WORST = Column("picture, dB: worst", OF_UPDATES, "none")
+PICTURE = Column("picture, dB: this run")
+PICTURE_WORST = Column("picture, dB: worst", absent="none")
 COLUMNS = (LABELS, SERVER, SERVER_WORST, MODEL, MODEL_WORST, PICTURE, PICTURE_WORST)
 _MEMBERS = (SERVER, SERVER_WORST, MODEL, MODEL_WORST)
 _KINDS: Mapping[str, tuple[Column, Column | None]] = {

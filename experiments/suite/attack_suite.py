@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from attacks import load as load_attack
 from experiments.cli import in_range, one_of
 from experiments.compare.leakage import stored, tried
 from experiments.core.grid import later
+from experiments.core.rows import working_folder
 from experiments.core.shared_options import SharedOptions
 from experiments.core.study import Result, Study, at_least, main
-from experiments.suite.scenes import SCENES, Cell, load
+from experiments.suite.scenes import OWN, SCENES, Cell, load
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
 
@@ -34,6 +36,8 @@ class Settings(SharedOptions):
     """Image set: mnist5k is bundled; mnist and fashion_mnist come from --data-dir."""
     scenes: str = "all"
     """Scenes to run: all, or names with commas."""
+    attacks: str = ""
+    """User-supplied attacks, package.module:Name with commas, on the rows of dropouts."""
     dp_eps: float = 4.0
     """Epsilon of the rows under differential privacy, from 0.01 to 50."""
     dp_delta: float = 1e-5
@@ -57,14 +61,26 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     in_range("dp_eps", settings.dp_eps, LEAST_EPSILON, MOST_EPSILON)
     if not 0 < settings.dp_delta < 1:
         raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
+    own = _own(settings.attacks)
     count = settings.seeds or (1 if settings.quick else _SEEDS)
     budget = settings.dp_eps, settings.dp_delta
     every = [
-        Cell(name, "", seed, settings.dataset, *budget, settings.quick)
+        Cell(name, "", seed, settings.dataset, *budget, settings.quick, own if name == OWN else ())
         for seed in range(settings.first_seed, settings.first_seed + count)
         for name in _scenes(settings.scenes)
     ]
     return tuple(replace(cell, row=row) for cell in every for row in load(cell.scene).rows(cell))
+
+
+def _own(text: str) -> tuple[str, ...]:
+    """User-supplied attacks, each loaded once to see that it exists."""
+    named = tuple(part.strip() for part in text.split(",") if part.strip())
+    for name in named:
+        if ":" not in name:
+            raise ConfigurationError("attacks", name, "use package.module:Name")
+        working_folder()
+        load_attack(name)
+    return named
 
 
 def _scenes(text: str) -> tuple[str, ...]:

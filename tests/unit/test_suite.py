@@ -12,7 +12,7 @@ from experiments.core.study import Result, Results, gathered
 from experiments.report import attack_summary
 from experiments.report.tables import rendered
 from experiments.suite.attack_suite import STUDY, Cell, Settings, cells, needs
-from experiments.suite.scenes import SCENES
+from experiments.suite.scenes import OWN, SCENES
 from experiments.suite.suite_page import render, seen, tables, write_report
 from secure_fd.errors import ConfigurationError
 
@@ -52,6 +52,8 @@ def sample(seeds: tuple[int, ...] = SEEDS) -> Results:
         ({"dp_eps": 0.0}, "from 0.01 to 50"),
         ({"dp_eps": float("inf")}, "from 0.01 to 50"),
         ({"dp_delta": 1.0}, "between 0 and 1"),
+        ({"attacks": "lira"}, "package.module:Name"),
+        ({"attacks": "no.such:Attack"}, "a class that exists"),
     ],
 )
 def test_a_mistake_is_named(changed, said):
@@ -68,6 +70,12 @@ def test_cells_are_rows_of_scenes_seed_by_seed():
     assert {cell.seed for cell in every} == {20, 21, 22}
     assert len({needs(cell) for cell in every}) == 3 * len(SCENES)
     assert cells(Settings(scenes="figure8", dataset="fashion_mnist")) == ()
+
+
+def test_an_attack_of_ones_own_is_of_one_scene_alone():
+    own = "examples.own_attack:LargestClass"
+    for cell in cells(Settings(attacks=own)):
+        assert cell.own == ((own,) if cell.scene == OWN else ())
 
 
 # The terminal, the page and the figures.

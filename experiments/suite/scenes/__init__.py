@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from experiments.compare.leakage import Attempt
+from experiments.core.codec import UNLESS_EMPTY
 from secure_fd.errors import ConfigurationError
 
 Made = TypeVar("Made")
@@ -23,6 +24,7 @@ class Cell:
     Attributes:
         epsilon, delta: budget of the rows under differential privacy.
         quick: small attacks, for a first look.
+        own: user-supplied attacks, which run on the rows of `dropouts`.
     """
 
     scene: str
@@ -32,6 +34,7 @@ class Cell:
     epsilon: float = 4.0
     delta: float = 1e-5
     quick: bool = False
+    own: tuple[str, ...] = field(default=(), metadata=UNLESS_EMPTY)
 
     @property
     def label(self) -> str:
@@ -72,6 +75,8 @@ SCENES: Mapping[str, str] = {
     "pooled": "pooled:SCENE",
 }
 """Name -> module:scene."""
+OWN = "dropouts"
+"""The scene whose rows user-supplied attacks run on."""
 
 
 def load(name: str) -> Scene[Any]:

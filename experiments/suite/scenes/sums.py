@@ -70,7 +70,7 @@ def _prepare(cell: Cell, data_dir: Path | None) -> Prepared:
 
 
 def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
-    """Train a row, and attack all its sums together."""
+    """Train a row, and attack all its sums together; then with user-supplied attacks."""
     terms, spec, seed = _terms(cell, made.data_dir), _SPECS[cell.row], cell.seed
     truth: list[Said] = []
     keep = partial(record, said=truth)
@@ -78,7 +78,7 @@ def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
     run = run_of(terms, trained)
     return {
         "differencing": lambda: launched(Differencing(), run.view, truth, seed),
-        "participation": partial(run.attack, "participation"),
+        **{name: partial(run.attack, name) for name in ("participation", *cell.own)},
     }
 
 
