@@ -39,12 +39,14 @@ class Tasks:
             yield item, found
 
     def _finish(self, label: str, seconds: float, found: object) -> None:
-        """Print a line about a finished task, with the accuracy that it found."""
+        """Print a line about a finished task: its accuracy, and the time left at the same pace."""
         self.shown.advance(self.shown.task_ids[0])
         bar = self.shown.tasks[0]
         accuracy = getattr(found, "figures", {}).get("accuracy")
         score = "" if accuracy is None else f"{100 * accuracy:.1f} %, "
         line = f"{bar.completed:.0f}/{bar.total:.0f} {label}: {score}{human_seconds(seconds)}"
+        left = (bar.elapsed or 0.0) * ((bar.total or 0.0) / bar.completed - 1)
+        line += f"; about {human_seconds(left)} left" if left else ""
         self.shown.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -16,13 +16,13 @@ def shown(*, terminal: bool = False) -> tuple[Console, io.StringIO]:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_every_finished_task_has_a_line(*, terminal):
+def test_every_finished_task_has_a_line_with_the_time_left(*, terminal):
     console, out = shown(terminal=terminal)
     with working(1, 2, console) as tasks:
         found = dict(tasks.each([("[task] a", abs, (-1,)), ("b", abs, (-2,))]))
     assert found == {"[task] a": 1, "b": 2}
     text = out.getvalue()
-    assert re.search(r"1/2 \[task\] a: [\d.]+ s\n", text)
+    assert re.search(r"1/2 \[task\] a: [\d.]+ s; about [\d.]+ s left\n", text)
     assert re.search(r"2/2 b: [\d.]+ s\n", text)
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == int(terminal)
 
