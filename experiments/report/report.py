@@ -63,7 +63,7 @@ def render(made: Comparison, drawn: Mapping[str, bytes]) -> str:
     leaks, advice = verdict.what_leaks(made), verdict.what_to_use(made)
     return page(
         "Accuracy, bytes and leakage",
-        f"{verdict.heading(made)} · {found.created} · {spent} of CPU time",
+        f"{verdict.heading(made)} · {found.created} · training took {spent} of CPU time",
         [sentence for sentence in (leaks, advice) if sentence],
         list(_sections(made, drawn)),
         found.command,
