@@ -5,6 +5,7 @@ of nobody, whose area has a deviation of .037 if there is nothing to tell. Four 
 once in 15,000, two-sided. All is seeded but DP-SGD's noise, which has its bound.
 """
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -90,6 +91,16 @@ def test_members_are_found_in_clear_and_strangers_are_not(view, read):
     assert asked(view(), strangers()).figure == pytest.approx(0.5, abs=CHANCE)
 
 
+@pytest.mark.parametrize("view", [updates, votes])
+def test_shuffled_members_are_a_coin(view):
+    """The same scores, whose true areas are caught above."""
+    order = np.random.default_rng(0)
+    mixed = {
+        k: replace(each, is_member=order.permutation(each.is_member)) for k, each in posed().items()
+    }
+    assert asked(view(), mixed).figure == pytest.approx(0.5, abs=CHANCE)
+
+
 @pytest.mark.parametrize(("view", "read"), [(updates, SUMMED_UPDATES), (votes, SUMMED_VOTES)])
 def test_under_masks_the_sum_tells_less(view, read):
     """Of few clients it tells something; the twin in clear is caught above."""
@@ -161,6 +172,9 @@ def test_a_run_is_asked_as_its_server_can(method, rounds, title):
     assert found.title == title
     assert found.control == 0.5
     assert found.details[POSITIVE] > 0.6
+    kept = pickle.loads(pickle.dumps(made.transcript))  # noqa: S301 - of this test
+    again = Run(data(), kept, 0).attack("server-members")  # what was received is all that it reads
+    assert (again.figure, again.interval) == (found.figure, found.interval)
 
 
 def test_what_shares_nothing_tells_nothing():
