@@ -245,21 +245,16 @@ def shares_of(histograms: ArrayLike, estimate: Distributions) -> FloatArray:
     return distributions(counts, np.asarray(estimate.guess, dtype=np.float64))
 
 
-def right_by_group(claims: ArrayLike, truth: ArrayLike) -> FloatArray:
-    """[g] of the true ids [G, ...], the share claimed, in each group that has any; [0] in none."""
-    known = np.asarray(truth)
-    known = known.reshape(len(known), -1)
-    there = known >= 0
-    same = np.asarray(claims).reshape(known.shape) == known
-    hits, cast = (same & there).sum(axis=1), there.sum(axis=1)
-    shares = hits[cast > 0] / cast[cast > 0]
-    return np.asarray(shares if shares.size else np.zeros(1))
-
-
 def _matching(claims: NDArray[Any], truth: NDArray[Any], seed: int) -> Rate:
+    """Share of the true ids [n] that are claimed; of [G, ...] the mean over groups with any."""
     if truth.ndim == 1:
         return proportion(int((claims == truth).sum()), len(truth))
-    return mean(right_by_group(claims, truth), seed)
+    known = truth.reshape(len(truth), -1)
+    there = known >= 0
+    right = (claims.reshape(known.shape) == known) & there
+    cast = there.sum(axis=1)
+    shares = right.sum(axis=1)[cast > 0] / cast[cast > 0]
+    return mean(shares if shares.size else np.zeros(1), seed)
 
 
 def result_of(
