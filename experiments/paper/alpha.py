@@ -1,4 +1,4 @@
-"""Fig. 10: error against alpha, the weight of the local loss, with the terms of Theorem 2.
+"""Fig. 10: error against alpha, the weight of the local loss.
 
 python experiments/paper/alpha.py --quick
 """
@@ -23,24 +23,7 @@ if TYPE_CHECKING:
 ALPHAS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 _MOST_ROUNDS = 40
 _SELECTOR = "ratio"
-TERMS = {
-    "empirical": "empirical risk",
-    "numerical": "numerical constraint",
-    "local_distance": "local distance",
-    "proxy_distance": "proxy distance",
-    "misleading": "misleading knowledge",
-    "ambiguous": "ambiguous knowledge",
-}
-"""Theorem 2's terms as they are added up, by a short name: means over clients."""
-TEST_LOSS = "l1 test loss"
-BOUND = "sum"
-"""Of all terms: as its distances are estimated from below, so is the bound."""
-_NOTE = (
-    "The l1 test loss is twice the error rate. Distances are estimates from below (a network "
-    "of the client's architecture tells held-out halves apart), and both lambdas are taken as "
-    "0, as in the paper; so the sum is an estimate of the bound from below. The other terms "
-    "are exact. Fig. 10 (Shao, Wu and Zhang, 2024, supplement) prints no numbers."
-)
+_NOTE = "Fig. 10 (Shao, Wu and Zhang, 2024, supplement) prints no numbers."
 _TITLES = {"true-labels": "true proxy labels", "selected-labels": "labels by selection"}
 
 
@@ -60,47 +43,31 @@ def error(result: Result) -> float:
 
 def tables(results: Results) -> list[Table | str]:
     """One table an image set and labelling: a row an alpha."""
-    names = (*TERMS.values(), BOUND, TEST_LOSS, TAUGHT)
-    columns: list[Column] = [("error, %", partial(study.percent, value=error)), *figures(names)]
+    columns: list[Column] = [("error, %", partial(study.percent, value=error))]
+    columns += figures([TAUGHT])
     made: list[Table | str] = []
     for (where, method), found in study.grouped(
         results.cells, lambda cell: (cell.place, cell.method)
     ).items():
-        title = f"{where}, {_TITLES[method]}: error, and Theorem 2 in l1 distances (delta .05)"
+        title = f"{where}, {_TITLES[method]}"
         ordered = sorted(found, key=lambda result: float(result.cell.alpha))
         made.append(summary(title, ("alpha",), ordered, lambda c: (f"{c.alpha:g}",), columns))
     return [*made, _NOTE]
 
 
 def figure(results: Results) -> "Figure":
-    """Error against alpha, as in the paper; beside it the terms under labels by selection."""
+    """Error against alpha, as in the paper."""
     panels = []
     for where, found in study.grouped(results.cells, lambda cell: cell.place).items():
-        errors = lines_of(found, lambda cell: _TITLES[cell.method], _alpha, error)
+        errors = lines_of(found, lambda cell: _TITLES[cell.method], lambda c: c.alpha or 0.0, error)
         panels.append(Lines(where, "alpha", "test error", errors))
-        selected = [result for result in found if result.cell.method == "selected-labels"]
-        terms = {
-            name: study.over(study.grouped(selected, _alpha), partial(_figure, name=name))
-            for name in (*TERMS.values(), TEST_LOSS)
-            if selected
-        }
-        title = f"{where}: terms of Theorem 2"
-        panels.append(Lines(title, "alpha", "l1 distance", terms, share=False))
-    return drawn(panels, columns=2)
-
-
-def _alpha(cell: Cell) -> float:
-    return cell.alpha or 0.0
-
-
-def _figure(result: Result, name: str) -> float:
-    return result.figures[name]
+    return drawn(panels)
 
 
 STUDY = ImageStudy(
     home="papers",
     name="alpha",
-    about="Error against the weight of the local loss, as in Fig. 10, with Theorem 2's terms.",
+    about="Error against the weight of the local loss, as in Fig. 10.",
     cells=Grid(("mnist",), ("weak",), PROXY_LABELS, vary, rounds=20).cells,
     measure=later("experiments.paper.fixed_labels:measure"),
     shown=study.with_seeds(tables),

@@ -1,8 +1,7 @@
-"""Measurements of `private_rivals`: pooled heads, and gradient methods as a server obtains them.
+"""Measurements of `private_rivals`: pooled heads, and gradient descent as a server obtains it.
 
-Rivals are computed in one process, with the sensitivities, the rounding, the shares of noise and
-the accounting that the clients would need. If a rival's noise is continuous here and its shares
-would be discrete under masks, that is in the rival's favour and its docstring says so.
+The rival is computed in one process, with the sensitivities, the rounding, the shares of noise and
+the accounting that the clients would need.
 
 Heads are linear on the public Fourier features of `selection.density_ratio`, less their mean over
 the proxies: that direction is .6 of their second moment and holds no class, and what is left is
@@ -18,11 +17,9 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.sparse.linalg import svds
 from scipy.special import softmax
-from torch import nn
 
 from experiments.core.grid import HOSPITALS
 from experiments.core.measures import ACCURACY, RIGHT_ONCE, TAUGHT
@@ -36,7 +33,6 @@ from secure_fd.data.partition import parse_split
 from secure_fd.errors import LocalError
 from secure_fd.methods.pooled_heads import HeadClient
 from secure_fd.privacy.calibration import calibrate, epsilon
-from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD, TrainingPlan
 from secure_fd.privacy.record import (
     FEATURE_UNITS,
     RESIDUAL_UNITS,
@@ -57,16 +53,12 @@ from secure_fd.simulation.build import (
     secure_sum,
 )
 from secure_fd.simulation.federation import Federation
-from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.training.recipes import distil_once
-from secure_fd.training.trainer import accuracy
 from secure_fd.votes.codec import FloatArray, IntArray, one_hot
 
 ShortArray = NDArray[np.int16]
 _AT_ONCE: Final = 2000
 _MOST_STEPS: Final = 40
-_FASTEST: Final = 2.0
-"""Learning rate of a network, at most."""
 
 
 # Features, and records seen through them.
@@ -154,15 +146,6 @@ class Budget:
         plan = PooledPlan(self.clients, self.honest, entries, count)
         return plan.with_noise(calibrate(self.epsilon, self.delta, plan))
 
-    def training(self, n_records: int, share: float, steps: int) -> TrainingPlan:
-        """Return so many steps of DP-SGD on Poisson batches, with the noise that it needs."""
-        plan = TrainingPlan(n_records, max(1, round(share * n_records)), steps)
-        return plan.with_noise(calibrate(self.epsilon, self.delta, plan))
-
-    def noise_of_shares(self, plan: TrainingPlan) -> float:
-        """Return the deviation of all shares, where the honest ones alone are enough."""
-        return plan.noise * math.sqrt(self.clients / self.honest)
-
 
 # DP-GD of a softmax on the features: no gradient is clipped.
 
@@ -243,40 +226,6 @@ def full_batch(
     return descend(records, plan.sums, rate, shares(plan, random)), plan
 
 
-def shared_steps(
-    model: nn.Module,
-    train: Images,
-    budget: Budget,
-    setting: tuple[int, float, float],
-    random: Random = os.urandom,
-) -> TrainingPlan:
-    """DP-FedAvg of one network with one step a round, in place; returns the plan.
-
-    Every client clips the gradients of a Poisson batch of its own records and adds its share of the
-    noise; the masked sum is the noisy gradient of all records. train: of all clients. setting:
-    steps, the share of the records in a batch, and the level: steps are so long that noise moves a
-    parameter by about so much in all. The shares count as continuous noise and are not rounded, in
-    this rival's favour.
-    """
-    steps, share, level = setting
-    plan = budget.training(len(train), share, steps)
-    finite = budget.epsilon if math.isfinite(budget.epsilon) else 1.0
-    rate = _step(level, plan, _FASTEST)
-    settings = PrivateSGD(finite, budget.delta, steps, rate, plan.batch)
-    spent = PrivateBudget(settings, len(train), random)
-    spent.noise = budget.noise_of_shares(plan)  # in the place of one holder's
-    PrivateTrainer(model, train, spent, torch.device("cpu")).take_steps(steps)
-    return plan
-
-
-def _step(level: float, plan: TrainingPlan, most: float) -> float:
-    """Return the rate at which the noise of all steps adds up to `level`, or the most."""
-    if plan.noise == 0:
-        return most
-    expected = plan.sample_rate * plan.n_records
-    return min(most, level * expected / (plan.noise * math.sqrt(plan.steps)))
-
-
 # A cell of the study.
 
 
@@ -296,19 +245,15 @@ def figures_of(cell: Cell, data: FederatedData) -> dict[str, float]:
     honest = threshold(clients) - corrupt_of(clients)
     budget = Budget(float(cell.epsilon), DELTA, clients, honest)
     train = concatenate([client.train for client in data.clients])
-    if row.method == "fedavg":
-        found, plan, entries = _network(row, data, train, budget, random, cell.seed)
-    else:
-        found, plan, entries = _head(row, data, train, budget, random)
+    found, plan, entries = _head(row.step, data, train, budget, random)
     return {ACCURACY: found} | _spent(plan, entries, honest)
 
 
-def _spent(plan: PooledPlan | TrainingPlan, entries: int, honest: int) -> dict[str, float]:
+def _spent(plan: PooledPlan, entries: int, honest: int) -> dict[str, float]:
     """Return what a plan releases and costs."""
-    releases = plan.sums if isinstance(plan, PooledPlan) else plan.steps
     return {
-        rivals.NUMBERS: float(releases * entries),
-        rivals.RELEASES: float(releases),
+        rivals.NUMBERS: float(plan.sums * entries),
+        rivals.RELEASES: float(plan.sums),
         rivals.SPENT: epsilon(plan, DELTA),
         rivals.HONEST: float(honest),
     }
@@ -345,12 +290,14 @@ def _ours(cell: Cell, row: Row, data: FederatedData, random: Random) -> dict[str
     }
 
 
-Found = tuple[float, PooledPlan | TrainingPlan, int]
-"""Test accuracy, the plan of the releases, and how many entries one of them has."""
+def _head(
+    per_root: float, data: FederatedData, train: Images, budget: Budget, random: Random
+) -> tuple[float, PooledPlan, int]:
+    """A head of these records, on so many ranks of the public map as its noise allows.
 
-
-def _head(row: Row, data: FederatedData, train: Images, budget: Budget, random: Random) -> Found:
-    """A head of these records, on so many ranks of the public map as its noise allows."""
+    Returns:
+        Test accuracy, the plan of the sums, and how many entries one of them has.
+    """
     settings, proxies = ReferenceSettings(), data.proxies.pixels
     public, features = settings.fit(proxies), settings.size(len(proxies))
     entries = features * data.n_classes
@@ -361,15 +308,5 @@ def _head(row: Row, data: FederatedData, train: Images, budget: Budget, random: 
         units = centred.units(public(images.pixels)[:, :rank])
         return Records(units, images.labels.numpy(), data.n_classes)
 
-    head, plan = full_batch(seen(train), budget, centred.rate, row.setting[0], random)
+    head, plan = full_batch(seen(train), budget, centred.rate, per_root, random)
     return seen(data.test).accuracy(head), plan, entries
-
-
-def _network(
-    row: Row, data: FederatedData, train: Images, budget: Budget, random: Random, seed: int
-) -> Found:
-    """One network of all clients, from the start that FedAvg's has in every study."""
-    steps, share, level = row.setting
-    model = fresh_networks(data, seed, shared=True)[0]
-    plan = shared_steps(model, train, budget, (int(steps), share, level), random)
-    return accuracy(model, data.test), plan, sum(p.numel() for p in model.parameters())
