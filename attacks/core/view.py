@@ -1,6 +1,7 @@
 """What an attacker can see or do, as words that a report prints."""
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import blake2b
@@ -343,14 +344,18 @@ def _able(seen: View, does: Collection[Capability] = ()) -> View:
     return replace(seen, capabilities=frozenset((*observed, *seen.oracles, *does)))
 
 
-def read_unmasked(words: WordArray, n_clients: int, bound: int, length: int) -> UnitArray | None:
-    """The [length] integers of a payload in clear; None where one is above `bound`.
+def read_unmasked(
+    payloads: Mapping[int, WordArray], n_clients: int, bound: int, length: int
+) -> dict[int, UnitArray]:
+    """By client, the [length] integers of every payload in clear: one with none above `bound`.
 
     A lane has room for the sum over all clients, so a masked integer is within `bound` with a
     chance of less than one half, and all of a payload with less than 2 ** -length.
     """
-    try:
-        values = LaneLayout(n_clients, bound).unpack(words, length)
-    except PeerError:
-        return None
-    return values if values.size and int(np.max(values)) <= bound else None
+    found = {}
+    for client, words in payloads.items():
+        with suppress(PeerError):
+            values = LaneLayout(n_clients, bound).unpack(words, length)
+            if values.size and int(np.max(values)) <= bound:
+                found[client] = values
+    return found

@@ -10,9 +10,8 @@ from attacks.core.base import Images, seeded, substream
 from attacks.core.fit import UNTAUGHT, fit, kept_answers
 from attacks.core.view import Capability, Oracle, View
 from attacks.inversion.gmi import ModelInversion
-from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.errors import LocalError, MissingCapabilityError
 
-_COUNTS = ("epochs", "batch", "generator_steps", "latent", "channels", "passes")
 _GENERATOR_RATE, _STUDENT_RATE, _MOMENTUM, _DECAY = 1e-3, 0.01, 0.9, 5e-4
 _BALANCE = 5.0
 """Weight of mean(p log p)."""
@@ -36,11 +35,6 @@ class IdealSettings:
     channels: int = 8
     passes: int = 2
     warm: bool = True
-
-    def __post_init__(self) -> None:
-        for name in _COUNTS:
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"ideal.{name}", getattr(self, name), "use 1 or more")
 
     @property
     def queries(self) -> int:

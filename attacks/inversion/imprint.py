@@ -84,11 +84,11 @@ def lying(public: Public) -> Lie:
     return lie
 
 
-def invert_bins(layer: FirstLayer, gradient: Tensor, records: int, *, grid: bool) -> Tensor:
+def invert_bins(layer: FirstLayer, gradient: Tensor, records: int) -> Tensor:
     """Images behind one flat gradient [m] at an imprint: a difference of rows is one bin."""
     rows = layer.rows(gradient)
     bins = torch.cat([rows[:-1] - rows[1:], rows[-1:]])
-    return invert_rows(layer, bins, records, grid=grid)
+    return invert_rows(layer, bins, records)
 
 
 class Imprint(UpdateInversion):

@@ -14,8 +14,10 @@ import torch
 from attacks.core.base import Labelled
 from attacks.core.view import Public, View, server_view
 from attacks.inversion.updates import (
+    EVERYONE,
     LEARNING_RATE,
     check_explained,
+    distinct,
     newest_draw,
     readable_updates,
 )
@@ -81,34 +83,23 @@ class SetUp:
         return Public(known.pixels, clients, data.n_classes, architecture, known.labels)
 
 
-EVERYONE = -1
-"""In place of a client: the update is the mean over all of them."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Behind:
-    """Truth about updates. private: by client, the records that its update may show."""
-
-    private: Mapping[int, Labelled] = field(repr=False)
-
-    def records(self, group: int) -> Labelled:
-        """Return the records behind the update of a client, or behind the mean over EVERYONE."""
-        clients = sorted(self.private) if group == EVERYONE else [group]
-        own = [self.private[k] for k in clients]
-        return Labelled(torch.cat([r.images for r in own]), torch.cat([r.labels for r in own]))
+def behind(private: Mapping[int, Labelled]) -> dict[int, Labelled]:
+    """Return the truth about updates: by client and for EVERYONE, the records it may show."""
+    images, labels = zip(*((own.images, own.labels) for own in private.values()), strict=True)
+    return {**private, EVERYONE: Labelled(torch.cat(images), torch.cat(labels))}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OneUpdate:
     """public: with the network that trains here. batch: of a client. view: of the server.
 
-    records: the distinct ones behind the newest updates.
+    records: the distinct ones behind the newest updates, as `behind`.
     """
 
     public: Public
     batch: int
     view: View
-    records: Behind = field(repr=False)
+    records: Mapping[int, Labelled] = field(repr=False)
     caveats: tuple[str, ...] = ()
 
 
@@ -153,8 +144,8 @@ def one_update(
     # Noise and a lie hide what was drawn, but a client with one batch has nothing else.
     if not (private or lie):
         check_explained(public, readable_updates(view, batch), drawn, shares)
-    behind = Behind({k: _distinct(own) for k, own in drawn.items()})
-    return OneUpdate(public, batch, view, behind, (_ONE_BATCH,) if private else ())
+    shown = behind({k: own.take(distinct(own.images)) for k, own in drawn.items()})
+    return OneUpdate(public, batch, view, shown, (_ONE_BATCH,) if private else ())
 
 
 def _client(client: ClientData, batch: int | None) -> ClientData:
@@ -175,11 +166,3 @@ def newest_records(clients: Sequence[ClientData], batch: int, seed: int) -> dict
         own = client.train[drawn]
         found[k] = Labelled(own.pixels, own.labels)
     return found
-
-
-def _distinct(records: Labelled) -> Labelled:
-    """The records without repeats of one image, in the order of their first use."""
-    first = {
-        image.numpy().tobytes(): place for place, image in reversed([*enumerate(records.images)])
-    }
-    return records.take(torch.tensor(sorted(first.values())))

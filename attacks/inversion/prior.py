@@ -29,12 +29,6 @@ class PriorSettings:
     learning_rate: float = 1e-3
     penalty: float = 10.0
 
-    def __post_init__(self) -> None:
-        for name in ("latent", "channels", "steps", "critic_steps", "batch"):
-            value = getattr(self, name)
-            if value < 1:
-                raise ConfigurationError(f"prior.{name}", value, "use 1 or more")
-
 
 QUICK_PRIOR = PriorSettings(channels=8, steps=165, batch=16, learning_rate=2e-3)
 """About six seconds on one core: blurred, but digits."""

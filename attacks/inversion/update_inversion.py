@@ -1,6 +1,6 @@
 """Inversions of FedAvg's updates, and how close they come to the records behind them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
@@ -8,23 +8,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.base import AttackResult, Effort, FloatArray, Images, substream
+from attacks.core.base import AttackResult, Effort, Images, Labelled, substream
 from attacks.core.images import class_means, match
 from attacks.core.run import Attack, Run, public_of
 from attacks.core.scoring import result_of
 from attacks.core.statistics import Rate, mean
 from attacks.core.view import Capability, Public, View
-from attacks.inversion.one_update import EVERYONE, Behind, OneUpdate, SetUp, one_update
+from attacks.inversion.one_update import OneUpdate, SetUp, one_update
 from attacks.inversion.updates import (
     CLIENT_UPDATES,
+    EVERYONE,
     GREYS,
     MEAN_UPDATE,
+    FirstLayer,
     Updates,
     client_updates,
     first_layer,
     infer_labels,
     invert_first_layer,
-    on_grid,
     readable_updates,
     search,
 )
@@ -32,7 +33,7 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.training import models
 
-Inverse = Callable[..., Tensor]
+Inverse = Callable[[FirstLayer, Tensor, int], Tensor]
 """Reads images off one flat gradient [m] of so many records, as `invert_first_layer`."""
 _HALF_A_GREY = 0.5 / GREYS
 _OF_A_COHORT = "finds records of the cohort; a match does not say whose they are"
@@ -43,7 +44,7 @@ _CAVEATS = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class UpdateInversion(Attack[Images, Behind]):
+class UpdateInversion(Attack[Images, Mapping[int, Labelled]]):
     """The closed form on updates of one local step on one record each.
 
     Under masks on the cohort's mean update. public: its architecture starts with a fully connected
@@ -110,10 +111,11 @@ class UpdateInversion(Attack[Images, Behind]):
             return self.found
         view.require_any(*self.needs)
         updates = self.read(view, self.batch)
-        found, clients = self.invert(updates, seed), len(updates.clients[0])
-        if clients == 1:
+        found = self.invert(updates, seed)
+        if EVERYONE not in updates.owners:
             return found
-        return replace(found, target=f"mean of {clients}", caveats=(_OF_A_COHORT,))
+        target = f"mean of {view.public.n_clients}"
+        return replace(found, target=target, caveats=(_OF_A_COHORT,))
 
     def invert(self, updates: Updates, seed: int) -> Images:  # noqa: ARG002 - a closed form
         """Return one image a record of each update."""
@@ -125,40 +127,37 @@ class UpdateInversion(Attack[Images, Behind]):
         In the details: the share of records whose pixels are all right in 8 bits.
         """
         groups = torch.unique(estimate.groups).tolist()
-        behind = {group: self.truth.records(group) for group in groups}
-        matches = [match(estimate.of(g).images, behind[g].images) for g in groups]
-        decibel = [m.decibel for m in matches]
-        blind: dict[str, list[FloatArray]] = {}
-        for own in behind.values():
-            for name, made in without_access(self.public, own.labels).items():
-                blind.setdefault(name, []).append(match(made, own.images).decibel)
-        interval = mean(np.concatenate(decibel), substream(seed, "records")).interval
+        behind = [self.truth[group] for group in groups]
+        pairs = zip(groups, behind, strict=True)
+        matches = [match(estimate.of(group).images, own.images) for group, own in pairs]
+        decibel = np.concatenate([m.decibel for m in matches])
         errors = np.concatenate([m.errors for m in matches])
+        figure = float(np.mean([m.decibel.mean() for m in matches]))
         return result_of(
             self,
             estimate,
-            Rate(_mean_of_means(decibel), interval),
-            max(map(_mean_of_means, blind.values())),
+            Rate(figure, mean(decibel, substream(seed, "records")).interval),
+            without_access(self.public, behind, lambda made, own: match(made, own).decibel.mean()),
             unit="dB",
-            n_members=sum(map(len, behind.values())),
+            n_members=sum(map(len, behind)),
             details={"share_exact": float((errors < _HALF_A_GREY).mean())},
             caveats=_CAVEATS,
         )
 
 
-def _mean_of_means(values: list[FloatArray]) -> float:
-    return float(np.mean([own.mean() for own in values]))
+def without_access(
+    public: Public, behind: Iterable[Labelled], decibel: Callable[[Tensor, Tensor], float]
+) -> float:
+    """Figure of the best guess without an update: black, public mean, or mean of the true class.
 
-
-def without_access(public: Public, labels: Tensor) -> Mapping[str, Tensor]:
-    """Guesses that consult no update, one [n, ...] a label [n]; class means of the true classes."""
-    average = public.proxies.mean(dim=0)
-    shape = (len(labels), *average.shape)
-    return {
-        "black": torch.zeros(shape),
-        "public mean": average.expand(shape),
-        "public class mean": class_means(public)[labels],
-    }
+    decibel: of one guess a record, to the records of one update; the figure is its mean.
+    """
+    average, means = public.proxies.mean(dim=0), class_means(public)
+    found = []
+    for own in behind:
+        guesses = torch.zeros_like(own.images), average.expand_as(own.images), means[own.labels]
+        found.append([decibel(made, own.images) for made in guesses])
+    return float(np.max(np.mean(found, axis=0)))
 
 
 def require_updates(run: Run) -> None:
@@ -206,16 +205,15 @@ def matched(public: Public, updates: Updates, iterations: int, seed: int) -> Ima
 
 def closed_form(public: Public, updates: Updates, invert: Inverse = invert_first_layer) -> Images:
     """An image for each record behind the updates; where none was read, the public mean."""
-    layer, grid = first_layer(public), on_grid(public.proxies)
+    layer = first_layer(public)
     average, images = public.proxies.mean(dim=0), []
     for gradient in updates.gradients:
-        found = invert(layer, gradient, updates.records, grid=grid)
+        found = invert(layer, gradient, updates.records)
         missing = updates.records - len(found)
         images.append(torch.cat([found, average.expand(missing, *average.shape)]))
     return Images(torch.cat(images), _owners(updates))
 
 
 def _owners(updates: Updates) -> Tensor:
-    """[T * records] the client of each guess; EVERYONE where an update is of several."""
-    owners = [ks[0] if len(ks) == 1 else EVERYONE for ks in updates.clients]
-    return torch.tensor(owners).repeat_interleave(updates.records)
+    """[T * records] the client of each guess, or EVERYONE."""
+    return torch.tensor(updates.owners).repeat_interleave(updates.records)

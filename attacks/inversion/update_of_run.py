@@ -5,21 +5,22 @@ a few records: in closed form where the first layer is fully connected, else by 
 with a small budget.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 import torch
 
-from attacks.core.base import AttackResult, Effort, Images, substream
+from attacks.core.base import AttackResult, Effort, Images, Labelled, substream
 from attacks.core.images import psnr
 from attacks.core.run import Attack, Run, attack_view, labelled, public_of
 from attacks.core.scoring import result_of
 from attacks.core.statistics import mean
 from attacks.core.view import Public, View
-from attacks.inversion.one_update import Behind, SetUp, one_update
+from attacks.inversion.one_update import SetUp, behind, one_update
 from attacks.inversion.update_inversion import closed_form, matched, without_access
-from attacks.inversion.updates import MEAN_UPDATE, Updates, first_layer, readable_updates
+from attacks.inversion.updates import MEAN_UPDATE, Updates, readable_updates
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError
 
@@ -31,7 +32,7 @@ _UPDATES = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class UpdateOfRun(Attack[Images, Behind]):
+class UpdateOfRun(Attack[Images, Mapping[int, Labelled]]):
     """Read the first update that is readable beside the model that it started from.
 
     records: of each client, which is public.
@@ -67,42 +68,35 @@ class UpdateOfRun(Attack[Images, Behind]):
         run.view.require_any(*cls.needs)
         private = {k: labelled(client.train) for k, client in enumerate(run.data.clients)}
         least = min(len(own) for own in private.values())
-        return cls(run.public, least, truth=Behind(private), positive=run.shared(cls))
+        return cls(run.public, least, truth=behind(private), positive=run.shared(cls))
 
     def estimate(self, view: View, seed: int) -> Images:
         """Return several images an update; MissingCapabilityError where no update is readable."""
         view.require_any(*self.needs)
         newest = _first_readable(view)
+        updates = readable_updates(newest, 1)
         try:
-            first_layer(self.public)
-        except MissingCapabilityError:
-            updates = _some(readable_updates(newest, 1), min(_SEARCHED, self.records))
-            return matched(self.public, updates, _ITERATIONS, seed)
-        updates = _some(readable_updates(newest, 1), min(_READ_OFF, self.records))
-        return closed_form(self.public, updates)
+            return closed_form(self.public, _some(updates, min(_READ_OFF, self.records)))
+        except MissingCapabilityError:  # the first layer is not fully connected
+            searched = _some(updates, min(_SEARCHED, self.records))
+            return matched(self.public, searched, _ITERATIONS, seed)
 
     def score(self, estimate: Images, seed: int) -> AttackResult:
         """Return the PSNR of the best reconstruction of each update, mean over updates."""
         groups = torch.unique(estimate.groups).tolist()
-        behind = {group: self.truth.records(group) for group in groups}
-        best = np.array([psnr(estimate.of(g).images, behind[g].images).max() for g in groups])
-        blind: dict[str, list[float]] = {}
-        for own in behind.values():
-            for name, made in without_access(self.public, torch.unique(own.labels)).items():
-                blind.setdefault(name, []).append(float(psnr(made, own.images).max()))
-        counts = [len(own) for own in behind.values()]
+        truths = [self.truth[group] for group in groups]
+        pairs = zip(groups, truths, strict=True)
+        best = np.array([psnr(estimate.of(g).images, own.images).max() for g, own in pairs])
         return result_of(
             self,
             estimate,
             mean(best, substream(seed, "updates")),
-            max(float(np.mean(values)) for values in blind.values()),
+            without_access(
+                self.public, truths, lambda made, own: psnr(torch.unique(made, dim=0), own).max()
+            ),
             unit="dB",
-            n_members=sum(counts),
-            details={
-                "updates": float(len(groups)),
-                "images_of_an_update": len(estimate.images) / len(groups),
-                "records_of_an_update": float(np.mean(counts)),
-            },
+            n_members=sum(map(len, truths)),
+            details={},
             caveats=(),
         )
 
@@ -121,5 +115,5 @@ def _first_readable(view: View) -> View:
 def _some(updates: Updates, count: int) -> Updates:
     """The first few updates, each read as so many records."""
     kept = slice(_UPDATES)
-    gradients, clients = updates.gradients[kept], updates.clients[kept]
-    return replace(updates, gradients=gradients, clients=clients, records=count)
+    gradients, owners = updates.gradients[kept], updates.owners[kept]
+    return replace(updates, gradients=gradients, owners=owners, records=count)

@@ -47,6 +47,8 @@ class Scaling:
 class FirstLayer:
     """A fully connected first layer of `outputs` neurons, and the scaling before it.
 
+    grid: whether records are known to have 8-bit pixels.
+
     It gives its inputs away: with y = W x + b, a record adds d_i x to the gradient of row W_i and
     d_i to that of b_i, where d_i is the loss's derivative in y_i. Their ratio is x wherever one
     record alone drives neuron i (Phong et al. 2018; Geiping et al. 2020, proposition 3.1), and
@@ -55,6 +57,7 @@ class FirstLayer:
 
     outputs: int
     scaling: Scaling
+    grid: bool
 
     def rows(self, flat: Tensor) -> Tensor:
         """[outputs, P + 1] gradients of its weights and, last, biases, in a flat one [m]."""
@@ -92,7 +95,8 @@ def first_layer(public: Public) -> FirstLayer:
     fixed, layer = split_fixed(public.architecture(0))
     if not isinstance(layer, nn.Linear) or layer.bias is None:
         raise MissingCapabilityError("missing a fully connected first layer with biases")
-    return FirstLayer(layer.out_features, scaling_before(fixed, tuple(public.proxies.shape[1:])))
+    scaling = scaling_before(fixed, tuple(public.proxies.shape[1:]))
+    return FirstLayer(layer.out_features, scaling, on_grid(public.proxies))
 
 
 GREYS = 255
@@ -109,28 +113,21 @@ def on_grid(images: Tensor) -> bool:
     return bool((greys - greys.round()).abs().max() < 1e-3)
 
 
-def invert_first_layer(layer: FirstLayer, gradient: Tensor, records: int, *, grid: bool) -> Tensor:
-    """At most `records` images behind one flat gradient [m] of as many records, in float64.
-
-    grid: the records are known to have 8-bit pixels. An image whose pixels are all near a grey is
-    a single record; a mixture is not, so the attacker can tell the two apart.
-    """
+def invert_first_layer(layer: FirstLayer, gradient: Tensor, records: int) -> Tensor:
+    """At most `records` images behind one flat gradient [m] of as many records, in float64."""
     rows = layer.rows(gradient)
     if records == 1:
-        return _chosen(layer, _one_record(layer, rows), records, grid=grid)
-    return invert_rows(layer, _denoised(rows, records), records, grid=grid)
+        together = rows[:, -1] @ rows  # all neurons, by least squares
+        return _chosen(layer, layer.scaling.within(_ratios(layer, together[None])), 1)
+    return invert_rows(layer, _denoised(rows, records), records)
 
 
-def invert_rows(layer: FirstLayer, rows: Tensor, records: int, *, grid: bool) -> Tensor:
+def invert_rows(layer: FirstLayer, rows: Tensor, records: int) -> Tensor:
     """Images behind rows [n, P + 1] of gradients, each of one record or a mixture."""
-    return _chosen(layer, _plausible(layer, rows), records, grid=grid)
-
-
-def _chosen(layer: FirstLayer, pixels: Tensor, records: int, *, grid: bool) -> Tensor:
-    exact, rest = _read_off(pixels) if grid else (pixels[:0], pixels)
-    exact = exact[:records]
-    mixtures = _extreme_points(exact, rest, records - len(exact))
-    return layer.scaling.images(torch.cat([exact, mixtures]))
+    pixels = _ratios(layer, rows[rows[:, -1].abs().argsort(descending=True)])
+    if len(layer.scaling.shape) > 1:
+        pixels = pixels[((pixels >= -_SLACK) & (pixels <= 1 + _SLACK)).all(dim=1)]
+    return _chosen(layer, layer.scaling.within(pixels), records)
 
 
 def _denoised(rows: Tensor, records: int) -> Tensor:
@@ -144,34 +141,26 @@ def _denoised(rows: Tensor, records: int) -> Tensor:
     return torch.as_tensor(rows @ directions @ directions.T)
 
 
-def _one_record(layer: FirstLayer, rows: Tensor) -> Tensor:
-    """[1, P] pixels from all neurons by least squares; none where no neuron was driven."""
-    biases = rows[:, -1]
-    power = biases.square().sum()
-    given = (biases @ rows[:, :-1] / power)[None]
-    return layer.scaling.within(layer.scaling.pixels(given[given.isfinite().all(dim=1)]))
+def _ratios(layer: FirstLayer, rows: Tensor) -> Tensor:
+    """[n, P] pixels that rows of driven neurons stand for."""
+    driven = rows[rows[:, -1] != 0]
+    return layer.scaling.pixels(driven[:, :-1] / driven[:, -1:])
 
 
-def _plausible(layer: FirstLayer, rows: Tensor) -> Tensor:
-    """[n, P] pixels of the ratios that may be images, most strongly driven neuron first."""
-    driven = rows[rows[:, -1].abs().argsort(descending=True)]
-    driven = driven[driven[:, -1] != 0]
-    pixels = layer.scaling.pixels(driven[:, :-1] / driven[:, -1:])
-    if len(layer.scaling.shape) == 1:
-        return pixels
-    inside = (pixels >= -_SLACK) & (pixels <= 1 + _SLACK)
-    return pixels[inside.all(dim=1)].clamp(0, 1)
+def _chosen(layer: FirstLayer, pixels: Tensor, records: int) -> Tensor:
+    """At most `records` images: single records first, then the mixtures nearest to one.
 
-
-def _read_off(pixels: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct images on the grid, strongest first, and the candidates that are not."""
-    greys = pixels * GREYS
-    rounded = greys.round() + 0.0  # no -0.0, whose bytes are not those of black
-    exact = ((greys - rounded).abs() < _NEAR).all(dim=1)
-    images, seen = torch.unique(rounded[exact], dim=0, return_inverse=True)
-    places = torch.arange(len(seen))
-    first = torch.full((len(images),), len(seen)).scatter_reduce(0, seen, places, "amin")
-    return images[first.argsort()] / GREYS, pixels[~exact]
+    An image whose pixels are all near a grey is a single record; a mixture is not.
+    """
+    single = pixels[:0]
+    if layer.grid:
+        greys = pixels * GREYS
+        rounded = greys.round() + 0.0  # no -0.0, whose bytes are not those of black
+        exact = ((greys - rounded).abs() < _NEAR).all(dim=1)
+        single, pixels = rounded[exact] / GREYS, pixels[~exact]
+        single = single[distinct(single)][:records]
+    mixtures = _extreme_points(single, pixels, records - len(single))
+    return layer.scaling.images(torch.cat([single, mixtures]))
 
 
 def _extreme_points(known: Tensor, mixtures: Tensor, count: int) -> Tensor:
@@ -193,6 +182,18 @@ def _extreme_points(known: Tensor, mixtures: Tensor, count: int) -> Tensor:
     return mixtures[torch.tensor(chosen, dtype=torch.int64)]
 
 
+def distinct(images: Tensor) -> Tensor:
+    """[n] places of distinct images, of each its first use.
+
+    >>> distinct(torch.tensor([[1.0], [0.0], [1.0]])).tolist()
+    [0, 1]
+    """
+    first: dict[bytes, int] = {}
+    for place, image in enumerate(images):
+        first.setdefault(image.numpy().tobytes(), place)
+    return torch.tensor([*first.values()], dtype=torch.int64)
+
+
 CLIENT_UPDATES = (
     frozenset({Capability.CLIENT_PARAMETERS, Capability.GLOBAL_PARAMETERS}),
     frozenset({Capability.READ_PAYLOADS, Capability.GLOBAL_PARAMETERS}),
@@ -200,6 +201,8 @@ CLIENT_UPDATES = (
 MEAN_UPDATE = frozenset({Capability.GLOBAL_PARAMETERS})
 
 
+EVERYONE = -1
+"""In place of a client: the update is the mean over all of them."""
 LEARNING_RATE = 0.1
 """Of the local steps, which is public. Any other rate only scales what is read."""
 
@@ -209,17 +212,14 @@ class Updates:
     """The updates of one round, all from the same parameters.
 
     start: [m] parameters before. gradients: [T, m] float64, (start - end) / learning rate: the
-    gradient of one local step, or the sum over several. clients: of each update, those whose
-    training it is the mean of. records: as many as each update is read as.
+    gradient of one local step, or the sum over several. owners: of each update the client, or
+    EVERYONE. records: as many as each update is read as.
     """
 
     start: Tensor = field(repr=False)
     gradients: Tensor = field(repr=False)
-    clients: tuple[tuple[int, ...], ...]
+    owners: tuple[int, ...]
     records: int
-
-    def __len__(self) -> int:
-        return len(self.clients)
 
 
 def client_updates(view: View, records: int) -> Updates:
@@ -238,7 +238,7 @@ def client_updates(view: View, records: int) -> Updates:
         raise MissingCapabilityError(f"missing {in_clear} ({view.attacker})")
     clients = sorted(ends_of)
     ends = np.stack([ends_of[client] for client in clients])
-    return _updates(_before(view), ends, tuple((k,) for k in clients), records)
+    return _updates(_before(view), ends, tuple(clients), records)
 
 
 def mean_update(view: View, records: int, start: Float32Array | None = None) -> Updates:
@@ -252,9 +252,9 @@ def mean_update(view: View, records: int, start: Float32Array | None = None) -> 
         start: [m] what clients began from, where that was not the mean of the round before.
     """
     view.require(Capability.GLOBAL_PARAMETERS)
-    everyone = (tuple(range(view.public.n_clients)),)
     before = _before(view) if start is None else start
-    return _updates(before, view.models[-1].result[None], everyone, records)
+    mean = view.models[-1].result[None]
+    return _updates(before, mean, (EVERYONE,), records * view.public.n_clients)
 
 
 def readable_updates(view: View, records: int) -> Updates:
@@ -270,11 +270,8 @@ def _unmasked(view: View) -> dict[int, Float32Array]:
     newest, n_clients = view.models[-1], view.public.n_clients
     codec = parameter_codec((1.0,) * n_clients)
     length = len(newest.result)
-    read = {
-        client: read_unmasked(words, n_clients, codec.levels, length)
-        for client, words in (newest.payloads or {}).items()
-    }
-    return codec.decode_each({k: v for k, v in read.items() if v is not None}) or {}
+    read = read_unmasked(newest.payloads or {}, n_clients, codec.levels, length)
+    return codec.decode_each(read) or {}
 
 
 def _before(view: View) -> Float32Array:
@@ -286,11 +283,11 @@ def _before(view: View) -> Float32Array:
 
 
 def _updates(
-    start: Float32Array, ends: Float32Array, clients: tuple[tuple[int, ...], ...], records: int
+    start: Float32Array, ends: Float32Array, owners: tuple[int, ...], records: int
 ) -> Updates:
     moved = start.astype(np.float64) - ends.astype(np.float64)
     gradients = torch.from_numpy(moved / LEARNING_RATE)
-    return Updates(torch.from_numpy(start.copy()), gradients, clients, records * len(clients[0]))
+    return Updates(torch.from_numpy(start.copy()), gradients, owners, records)
 
 
 def infer_labels(public: Public, updates: Updates) -> Tensor:
@@ -353,7 +350,8 @@ def check_explained(
         shares: of each client, its records over those of the largest: weights of a mean.
     """
     model = network(public, updates.start)
-    for clients, gradient in zip(updates.clients, updates.gradients, strict=True):
+    for owner, gradient in zip(updates.owners, updates.gradients, strict=True):
+        clients = sorted(trained) if owner == EVERYONE else [owner]
         own = [trained[k] for k in clients]
         made = [step_gradient(model, each.images, each.labels).double() for each in own]
         weights = torch.tensor([shares[k] for k in clients], dtype=torch.float64)

@@ -85,12 +85,7 @@ class GeneratorMembership(Attack[Scores, BoolArray]):
         models.load_flat(generator, torch.from_numpy(view.generator_parameters().copy()))
         away = nearest_made(generator, own, substream(seed, "samples"))
         known = torch.cdist(own.flatten(1), public.proxies.flatten(1)).min(dim=1).values
-        difficulty = known.double().numpy()
-        details = {
-            "mean_distance_generated": float(away.mean()),
-            "mean_distance_public": float(difficulty.mean()),
-        }
-        return Scores(difficulty - away, details=details)
+        return Scores(known.double().numpy() - away)
 
     def score(self, estimate: Scores, seed: int) -> AttackResult:
         """AUC with its interval. truth: [N] which candidates are members."""

@@ -7,7 +7,7 @@ it trained on: the gradient is the sum of p - y over its records, with predictio
 labels y. Class sums of public features give it outright.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Final, Self
@@ -22,7 +22,7 @@ from attacks.core.run import Attack, Run, attack_view, histograms, public_of
 from attacks.core.scoring import score_distributions
 from attacks.core.statistics import distribution, distributions
 from attacks.core.view import Capability, Public, View, read_unmasked, server_view
-from attacks.inversion.updates import MEAN_UPDATE, classes_pulled, readable_updates
+from attacks.inversion.updates import EVERYONE, MEAN_UPDATE, classes_pulled, readable_updates
 from attacks.server.class_sums import public_map
 from attacks.server.votes import in_votes
 from secure_fd.data.federated import FederatedData
@@ -95,7 +95,8 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
         view.require_any(*self.needs)
         classes = view.public.n_classes
         if view.rounds or view.generated:
-            totals, caveat = _of_votes(view, self.response), OF_VOTES
+            rounds = (*view.rounds, *view.generated)
+            totals, caveat = _of_votes(rounds, view.public, self.response), OF_VOTES
         elif view.heads:
             totals, caveat = _of_heads(view), OF_HEADS
         else:
@@ -138,19 +139,16 @@ def _undone(
     return np.asarray((totals - answers * response.q) / (response.p - response.q))
 
 
-def _of_sum(seen: ObservedVotes, response: RandomizedResponse | None) -> FloatArray:
-    return (
-        np.zeros(1)
-        if seen.total is None
-        else _undone(seen.total, seen, len(seen.survivors), response)
-    )
-
-
-def _of_votes(view: View, response: RandomizedResponse | None) -> Iterator[Totals]:
-    for seen in (*view.rounds, *view.generated):
-        readable = _readable(seen, view.public).items()
+def _of_votes(
+    rounds: Iterable[ObservedVotes], public: Public, response: RandomizedResponse | None
+) -> Iterator[Totals]:
+    for seen in rounds:
+        readable = _readable(seen, public).items()
         own = {client: _undone(units, seen, 1, response) for client, units in readable}
-        yield own, _of_sum(seen, response)
+        everyone = np.zeros(public.n_classes)
+        if seen.total is not None:
+            everyone = _undone(seen.total, seen, len(seen.survivors), response)
+        yield own, everyone
 
 
 def _readable(seen: ObservedVotes, public: Public) -> Mapping[int, UnitArray]:
@@ -158,11 +156,7 @@ def _readable(seen: ObservedVotes, public: Public) -> Mapping[int, UnitArray]:
     if seen.uploads is not None:
         return seen.uploads
     length = len(seen.result.indices) * public.n_classes
-    tried = {
-        client: read_unmasked(words, public.n_clients, seen.levels, length)
-        for client, words in (seen.payloads or {}).items()
-    }
-    return {client: values for client, values in tried.items() if values is not None}
+    return read_unmasked(seen.payloads or {}, public.n_clients, seen.levels, length)
 
 
 def _of_heads(view: View) -> Iterator[Totals]:
@@ -192,8 +186,8 @@ def _of_updates(view: View) -> Iterator[Totals]:
         seen = replace(view, models=view.models[:newest])
         updates = readable_updates(seen, 1)  # shares depend on no rate or batch
         pulled = classes_pulled(view.public, updates)
-        sides = zip(updates.clients, pulled, strict=True)
-        yield {k[0]: moved for k, moved in sides if len(k) == 1}, pulled.sum(axis=0)
+        sides = zip(updates.owners, pulled, strict=True)
+        yield {k: moved for k, moved in sides if k != EVERYONE}, pulled.sum(axis=0)
 
 
 _RIDGE = 0.5
@@ -225,8 +219,8 @@ class Participation(LabelDistribution):
         there = np.zeros((len(rounds), view.public.n_clients))
         for row, seen in zip(there, rounds, strict=True):
             row[list(seen.survivors)] = 1.0
-        totals = np.stack([_of_sum(seen, self.response) for seen in rounds])
-        totals = _at_par(totals, rounds, view.public)
+        sums = [everyone for _, everyone in _of_votes(rounds, view.public, self.response)]
+        totals = _at_par(np.stack(sums), rounds, view.public)
         guess = distribution(totals.sum(axis=0), np.ones(view.public.n_classes))
         # A client's own part follows from the sums if its unit vector is in the row space of A.
         projector = np.linalg.pinv(there) @ there

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.core.base import AttackResult
+from attacks.core.base import AttackResult, Labelled
 from attacks.core.run import attack_view
 from attacks.core.view import View, client_view, outsider_view
-from attacks.inversion.one_update import Behind, OneUpdate, one_update
+from attacks.inversion.one_update import OneUpdate, behind, one_update
 from attacks.inversion.update_inversion import (
     UpdateInversion,
     UpdateInversionOfEight,
     UpdateMatching,
 )
-from attacks.inversion.updates import check_explained, readable_updates
+from attacks.inversion.updates import EVERYONE, check_explained, readable_updates
 from experiments.core.runs import data_of
 from experiments.privacy_compare import Settings, plan
 from secure_fd.errors import LocalError, MissingCapabilityError
@@ -41,6 +41,10 @@ def scored(
     return attack_view(kind.of(of), view or of.view, 0)
 
 
+def clients_of(of: OneUpdate) -> dict[int, Labelled]:
+    return {k: own for k, own in of.records.items() if k != EVERYONE}
+
+
 def test_one_record_is_read_to_the_last_grey():
     result = scored(made())
     assert result.figure > 90
@@ -55,7 +59,7 @@ def test_most_of_eight_records_are_read_as_well():
     result = scored(of, kind=EIGHT)
     assert result.details["share_exact"] > 0.5
     assert result.figure > result.control + 20
-    assert result.n_members == sum(len(own) for own in of.records.private.values()) > 15
+    assert result.n_members == sum(len(own) for own in clients_of(of).values()) > 15
 
 
 def test_a_convolutional_network_shows_its_record_by_matching():
@@ -67,8 +71,8 @@ def test_a_convolutional_network_shows_its_record_by_matching():
 
 
 def test_the_records_of_other_clients_are_not_what_was_read():
-    private = made().records.private
-    swapped = Behind({k: private[(k + 1) % 3] for k in range(3)})
+    private = made().records
+    swapped = behind({k: private[(k + 1) % 3] for k in range(3)})
     result = scored(replace(made(), records=swapped))
     assert result.details["share_exact"] == 0.0
     assert result.figure < 25
@@ -92,9 +96,10 @@ def test_the_check_of_the_truth_finds_wrong_weights_and_wrong_records():
     of = one_update(ONE.set_up, replace(data, clients=(few, *others)), 0, masks=True)
     shares = (0.01, *(len(own.train) / len(first.train) for own in others))
     updates = readable_updates(of.view, 1)
-    check_explained(of.public, updates, of.records.private, shares)
-    swapped = {**of.records.private, 1: of.records.private[2]}
-    for wrong in ((of.records.private, (1.0, 1.0, 1.0)), (swapped, shares)):
+    trained = clients_of(of)
+    check_explained(of.public, updates, trained, shares)
+    swapped = {**trained, 1: trained[2]}
+    for wrong in ((trained, (1.0, 1.0, 1.0)), (swapped, shares)):
         with pytest.raises(LocalError, match="misses the update"):
             check_explained(of.public, updates, *wrong)
 

@@ -16,7 +16,7 @@ from attacks.inversion.ideal import (
     from_votes,
     steal,
 )
-from secure_fd.errors import BudgetError, ConfigurationError, LocalError
+from secure_fd.errors import BudgetError, LocalError
 from secure_fd.votes.codec import Ensemble
 from tests.attack_games import answered, linear
 
@@ -96,8 +96,3 @@ def test_votes_over_other_classes_are_refused():
 
     with pytest.raises(LocalError, match="votes: 3 classes, not 4"):
         steal(network(0), NOTHING, Oracle(three, 24), SMALL, 0)
-
-
-def test_settings_are_checked():
-    with pytest.raises(ConfigurationError, match=r"ideal\.epochs: 0 is not allowed"):
-        IdealSettings(epochs=0)

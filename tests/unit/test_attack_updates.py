@@ -154,7 +154,7 @@ def test_black_pixels_are_read_as_black_whatever_their_sign():
     loss = nn.functional.cross_entropy(model(image), torch.tensor([1]))
     slopes = torch.autograd.grad(loss, list(model.parameters()))
     gradient = torch.cat([slope.flatten() for slope in slopes]).double()
-    found = invert_first_layer(first_layer(plain), gradient, 2, grid=True)
+    found = invert_first_layer(first_layer(plain), gradient, 2)
     assert found[0].numpy().tobytes() == image[0].numpy().tobytes()
 
 
@@ -163,9 +163,9 @@ def test_no_gradient_and_pure_noise_give_no_record():
     random = torch.Generator().manual_seed(0)
     for count in (1, 4):
         nothing = torch.zeros(length).double()
-        assert len(invert_first_layer(layer, nothing, count, grid=True)) == 0
+        assert len(invert_first_layer(layer, nothing, count)) == 0
         noise = torch.randn(length, generator=random, dtype=torch.float64)
-        assert not any(map(on_grid, invert_first_layer(layer, noise, count, grid=True)))
+        assert not any(map(on_grid, invert_first_layer(layer, noise, count)))
 
 
 # The search
