@@ -59,8 +59,6 @@ TRUE_LABELS = "true labels"
 """Of networks that are taught: the truth in the place of what a head or votes say."""
 _OUTSIDE = ("image_set", "split", "seed", "rounds", "schedule", "every")
 """Fields of a cell that its line leaves out."""
-VARIANTS = ("", COUNTED, "counted votes of all classes", TRUE_LABELS)
-"""What a study changes of a method; "" is the default."""
 HEADS = {"heads": 4, AFL: 1}
 """Methods whose clients leave with a head, where the schedule teaches no network: sums of each."""
 HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
@@ -142,17 +140,13 @@ class Privacy:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What cells share: data and warm-up.
-
-    one_by_one: see `runs.warmed_up`.
-    """
+    """What cells share: data and warm-up."""
 
     image_set: str
     split: str
     seed: int
     clients: int
     warm_up: Schedule
-    one_by_one: bool = False
 
     def __str__(self) -> str:
         """Names the warm-up while it runs."""

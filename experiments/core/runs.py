@@ -135,7 +135,7 @@ def network(name: str, n_classes: int, flat: Float32Array) -> nn.Module:
 
 def prepare(data_dir: Path | None, group: rows.Group) -> tuple[Float32Array, ...]:
     """Every client's parameters after the warm-up that cells of a group share."""
-    return warmed_up(group_data(data_dir, group), group, one_by_one=group.one_by_one)
+    return warmed_up(group_data(data_dir, group), group)
 
 
 def group_data(data_dir: Path | None, group: rows.Group) -> FederatedData:
@@ -160,12 +160,11 @@ def warmed_up(
     networks = simulation.fresh_networks(data, group.seed)
     train, device = [client.train for client in data.clients], default_device()
     seeds = [1000 * group.seed + k for k in range(group.clients)]
-    if one_by_one:
-        for made, images, seed in zip(networks, train, seeds, strict=True):
+    for made, images, seed in zip(networks, train, seeds, strict=True):
+        if one_by_one:
             trainer = Trainer(made, images, group.warm_up.sgd, seed, device)
             trainer.take_steps(group.warm_up.warmup_steps)
-    else:
-        for made, images, seed in zip(networks, train, seeds, strict=True):
+        else:
             run_each([*Learner(made, images, group.warm_up, seed, device).warm_up()])
     return tuple(models.flatten(made).cpu().numpy() for made in networks)
 
@@ -362,7 +361,8 @@ def claimed(runner: Federation, data: FederatedData) -> Guarantee | None:
         )
     if isinstance(unit, PooledRecordUnit | ClientUnit):
         unit.voids[:] = [reason for reason in unit.voids if reason not in _SEEDED]
-    spent = [_with_fresh_noise(budget, n) for budget, n in dp_sgd_budgets(runner, data)]
+    budgets = dp_sgd_budgets(runner, data)
+    spent = [PrivateBudget(budget.settings, n).guarantee() for budget, n in budgets]
     return weakest(spent) if spent else runner.guarantee()
 
 
@@ -375,11 +375,6 @@ def dp_sgd_budgets(runner: Federation, data: FederatedData) -> list[tuple[Privat
         for trainer, own in zip(trainers, data.clients, strict=True)
         if isinstance(trainer, PrivateTrainer)
     ]
-
-
-def _with_fresh_noise(budget: PrivateBudget, n_records: int) -> Guarantee:
-    """Return the claim of an equal budget."""
-    return PrivateBudget(budget.settings, n_records).guarantee()
 
 
 def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> str:

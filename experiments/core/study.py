@@ -372,21 +372,19 @@ class Job:
     code: provenance.Code
     data_dir: Path | None
 
-    def study(self) -> Study:
+    def prepare(self, part: Any) -> Any:
+        """Prepare what some cells share."""
+        return self._study().prepare(self.data_dir, part)
+
+    def measure(self, cell: Any, made: Mapping[Hashable, Any]) -> Result:
+        """Measure a cell whose parts are made."""
+        return self._study().measure(self.data_dir, cell, made)
+
+    def _study(self) -> Study:
         """Return the study. Raises ConfigurationError if the code was edited in the meantime."""
         if provenance.code() != self.code:
             raise ConfigurationError("code", "changed", "it was edited during the run: run again")
         return load(self.module)
-
-
-def prepare_part(job: Job, part: Any) -> Any:
-    """Prepare what some cells share, in a worker."""
-    return job.study().prepare(job.data_dir, part)
-
-
-def run_one(job: Job, cell: Any, made: Mapping[Hashable, Any]) -> Result:
-    """Measure a cell whose parts are made, in a worker."""
-    return job.study().measure(job.data_dir, cell, made)
 
 
 def run_missing(
@@ -414,16 +412,16 @@ def run_missing(
     with working(workers, len(parts) + len(waiting)) as tasks:
         made: dict[Hashable, Any] = {}
         first: list[tuple[Any, Callable[..., Any], tuple[Any, ...]]] = [
-            (part, prepare_part, (job, part)) for part in parts
+            (part, job.prepare, (part,)) for part in parts
         ]
-        first += [(cell, run_one, (job, cell, {})) for cell, of in needed.items() if not of]
+        first += [(cell, job.measure, (cell, {})) for cell, of in needed.items() if not of]
         for item, found in tasks.each(first):
             if isinstance(found, Result):
                 store.save(found)
             else:
                 made[item] = found
         later = [
-            (cell, run_one, (job, cell, {part: made[part] for part in of}))
+            (cell, job.measure, (cell, {part: made[part] for part in of}))
             for cell, of in needed.items()
             if of
         ]
@@ -453,17 +451,14 @@ def main(module: str, arguments: Sequence[str] | None = None, prog: str = "") ->
 
     def work() -> int:
         options = expanded(given)
+        about = f"{study.about}\n\n--config FILE.toml holds options, of which what is typed wins."
         settings: Any = tyro.cli(
-            study.settings, prog=prog or study.script, description=_help(study), args=options
+            study.settings, prog=prog or study.script, description=about, args=options
         )
         return run(study, settings, options)
 
     names = {setting.name for setting in fields(study.settings)}
     return exit_status(work, interrupted=KEPT, options=names)
-
-
-def _help(study: Study) -> str:
-    return f"{study.about}\n\n--config FILE.toml holds options, of which what is typed wins."
 
 
 def run(study: Study, settings: Any, given: Sequence[str]) -> int:

@@ -17,14 +17,12 @@ from experiments.core.study import Result, Results, grouped, percent
 from experiments.core.summary import columns_by, summary
 from experiments.report.plots import Lines, drawn
 from experiments.report.tables import Table
-from secure_fd.errors import ConfigurationError
-from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
 from secure_fd.training.recipes import Schedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Epsilon = float | None
+_EPSILONS = ("1", "2", "4", "8", "inf")
 _SEEDS = (10, 11, 12)
 _MOST_ROUNDS, _QUICK_ROUNDS, _QUICK_WARMUP = 40, 4, 25
 _FLEETS, _QUICK_FLEETS = (100, 1_000, 10_000), (100, 300)
@@ -39,13 +37,13 @@ class Settings(StudyOptions):
     Every cell is saved when it ends, and a rerun does only what is missing.
     """
 
-    epsilons: str = "1,2,4,8,inf"
-    """Epsilons with commas, each from 0.01 to 50, or inf."""
+    epsilons: str | None = None
+    """Of 1, 2, 4, 8 and inf, with commas; by default all."""
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
     """Return the cells that a command line asks for. Raises ConfigurationError for a bad value."""
-    epsilons = tuple(dict.fromkeys(map(_epsilon, settings.epsilons.split(","))))
+    epsilons = [float(e) for e in study.listed("epsilons", settings.epsilons, _EPSILONS)]
     seeds = study.whole_numbers("seeds", settings.seeds, _SEEDS)
     sets = study.listed("image_sets", settings.image_sets, _SETS)
     if settings.quick:
@@ -56,24 +54,12 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     return tuple(replace(base, privacy=_privacy(base, e)) for base in bases for e in epsilons)
 
 
-def _epsilon(text: str) -> Epsilon:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if value == math.inf:
-        return None
-    if not LEAST_EPSILON <= value <= MOST_EPSILON:
-        allowed = f"use numbers from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, or inf, with commas"
-        raise ConfigurationError("epsilons", text, allowed)
-    return value
-
-
-def _privacy(base: Cell, epsilon: Epsilon) -> Privacy | None:
+def _privacy(base: Cell, epsilon: float) -> Privacy | None:
     """Return the unit of a cell; without noise, the label unit is no protection."""
+    finite = None if epsilon == math.inf else epsilon
     if base.method == FLEET:
-        return Privacy("client", epsilon, small_fleet=True)
-    return None if epsilon is None else Privacy("label", epsilon)
+        return Privacy("client", finite, small_fleet=True)
+    return None if finite is None else Privacy("label", finite)
 
 
 def _federation(image_set: str, seed: int, *, quick: bool) -> Cell:
@@ -116,7 +102,7 @@ def _fleets(seeds: Sequence[int], *, quick: bool) -> Iterator[Cell]:
 
 def needs(cell: Cell) -> tuple[Hashable, ...]:
     """Return the warm-up that cells of a federation share."""
-    return () if cell.method == FLEET else (replace(cell.group, one_by_one=True),)
+    return () if cell.method == FLEET else (cell.group,)
 
 
 def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Result:

@@ -14,7 +14,7 @@ from experiments.core import study as engine
 from experiments.core.grid import default_cell
 from experiments.core.provenance import Code
 from experiments.core.results import write
-from experiments.core.rows import VARIANTS, Cell, Privacy
+from experiments.core.rows import COUNTED, Cell, Privacy
 from experiments.core.study import (
     CELLS,
     CODE,
@@ -28,10 +28,8 @@ from experiments.core.study import (
     gathered,
     key_of,
     load,
-    prepare_part,
     read_results,
     run_missing,
-    run_one,
     write_results,
 )
 from experiments.report.results_page import MODULES
@@ -61,7 +59,7 @@ def others() -> list[Cell]:
         hard,
         replace(hard, labels="soft"),
         replace(hard, selector="kulsif"),
-        replace(hard, variant=VARIANTS[1]),
+        replace(hard, variant=COUNTED),
         replace(hard, secure="masks"),
         replace(hard, privacy=Privacy("record", 4.0)),
         replace(hard, privacy=Privacy("label", None)),
@@ -171,9 +169,9 @@ def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(tmp_path, m
 def test_code_that_was_edited_in_the_meantime_measures_no_cell():
     job = Job(ACCURACY.module, Code("another"), None)
     with pytest.raises(ConfigurationError, match="edited during the run"):
-        run_one(job, CELL, {})
+        job.measure(CELL, {})
     with pytest.raises(ConfigurationError, match="edited during the run"):
-        prepare_part(job, CELL.group)
+        job.prepare(CELL.group)
 
 
 # The version of the code.
