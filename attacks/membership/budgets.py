@@ -248,15 +248,17 @@ class LeakageGame:
         prepare: Callable[[Public, Labelled, int], ShadowAttack],
         networks: Sequence[Sequence[nn.Module]],
         proxies: Tensor,
+        labels: Tensor | None = None,
     ) -> AttackResult:
         """The same of an outsider, who asks the network that each client deploys.
 
         prepare: of an attack by answers, such as `LiRA`. networks: of every run, by client.
+        labels: of the proxies, for attacks that compare candidates with them, such as `RMIA`.
         """
         game, count = self.game, len(networks[0])
         made = []
         for k in range(count):
-            views = [_queried(run[k], proxies, count, self._classes) for run in networks]
+            views = [_queried(run[k], proxies, count, self._classes, labels) for run in networks]
             made.append((prepare(views[0].public, game.candidates_of(k), k), views))
         return self.attacked(made)
 
@@ -298,9 +300,11 @@ def _copies(network: nn.Module) -> Callable[[int], nn.Module]:
     return lambda _: copy.deepcopy(network)
 
 
-def _queried(network: nn.Module, proxies: Tensor, clients: int, classes: int) -> View:
+def _queried(
+    network: nn.Module, proxies: Tensor, clients: int, classes: int, labels: Tensor | None = None
+) -> View:
     """An outsider who asks the deployed network, for probabilities or the class alone."""
-    public = Public(proxies, clients, classes, _copies(network))
+    public = Public(proxies, clients, classes, _copies(network), labels)
     held: dict[Capability, Oracle] = {
         Capability.QUERY_SCORES: Oracle(lambda x: torch.from_numpy(predict(network, x)), _UNCAPPED),
         Capability.QUERY_FINAL_MODEL: LabelOracle(label_function(network), _UNCAPPED),

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from attacks.core import fit
 from attacks.core.base import AttackResult
-from attacks.core.run import labelled, public_of
+from attacks.core.run import attack_view, labelled, public_of
 from attacks.core.view import AnswerFunction, Capability, Oracle, server_view
 from attacks.inversion import gmi
 from attacks.inversion import prior as priors
@@ -19,8 +19,9 @@ from attacks.inversion.gmi import RAW_PSNR, InversionTruth, ModelInversion, raw_
 from attacks.inversion.ideal import POOL, Ideal, IdealSettings
 from experiments.compare.leakage import Attempt
 from experiments.core.grid import paper_recipe
+from experiments.core.rows import RowSpec
 from experiments.suite.scenes import Cell, Scene
-from experiments.suite.scenes.shared import federated, launched, members_of, noted
+from experiments.suite.scenes.shared import federated, noted
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import HETEROGENEOUS, Sizes
 from secure_fd.data.images import Images, concatenate
@@ -39,11 +40,8 @@ SIZES = {
     "mnist": Sizes(proxies=600, test=0, held_out=200),
 }
 """Sets of digits, with more held-out records than elsewhere: a class is compared with as many."""
-_ROWS = {
-    "fedavg": "FedAvg",
-    "selective-fd-soft": "Selective-FD soft",
-    "selective-fd-hard": "Selective-FD hard",
-}
+_SPECS = (RowSpec("fedavg"), RowSpec("selective-fd", "soft"), RowSpec("selective-fd"))
+_ROWS = {spec.key: spec for spec in _SPECS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +114,7 @@ class Prepared:
 
 def _rows(cell: Cell) -> Mapping[str, str]:
     """The three panels; none of an image set without digits."""
-    return _ROWS if cell.dataset in SIZES else {}
+    return {key: spec.label for key, spec in _ROWS.items() if cell.dataset in SIZES}
 
 
 def _prepare(cell: Cell, data_dir: Path | None) -> Prepared:
@@ -130,8 +128,9 @@ def _prepare(cell: Cell, data_dir: Path | None) -> Prepared:
         public, trained, seed, effort.search, effort.training, classes
     )
     lesson = labelled(concatenate([data.test, some(outside, len(data.test), seed)]))
+    members = labelled(concatenate([client.train for client in data.clients]))
     held_out = labelled(data.held_out)
-    truth = gmi.inversion_truth(members_of(data), held_out, public, effort.training, seed, lesson)
+    truth = gmi.inversion_truth(members, held_out, public, effort.training, seed, lesson)
     shared = inversion.settings, inversion.training, inversion.classes, inversion.controls
     stolen = Ideal(inversion.prior, *shared, theft=effort.theft)
     return Prepared(effort, data, inversion, stolen, truth)
@@ -139,35 +138,33 @@ def _prepare(cell: Cell, data_dir: Path | None) -> Prepared:
 
 def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
     """Train the row, then attack what its server sees."""
-    averages = cell.row == "fedavg"
-    run = _averaged(cell, made) if averages else _distilled(cell, made)
+    spec, run = _ROWS[cell.row], _trained(cell, made)
+    averages = spec.kind == "fedavg"
     oracles = {}
     if not averages:
-        answer = direct_votes(run.models, _labels(cell))
+        answer = direct_votes(run.models, spec.labels)
         oracles[Capability.INJECT_PROXIES] = Oracle(answer, made.effort.theft.queries)
     view = server_view(run.transcript, public_of(made.data), oracles)
     reached = {"accuracy": float(np.mean(run.accuracies(made.data.test)))}
-    stolen = cache(
-        partial(made.ideal.estimate, view, cell.seed)
-    )  # FedAvg's server may ask no client
+    known = made.inversion.with_truth(made.truth)
+    ask = partial(made.ideal.estimate, view, cell.seed)
+    stolen = cache(ask)  # FedAvg's server may ask no client
 
     def literal() -> AttackResult | str:
         if averages:
             attack = replace(made.inversion, settings=made.effort.literal)
             found, words = attack.estimate(view, cell.seed), "GMI, global model"
         else:
-            pool, words = stolen().others.get(POOL), f"IDEAL, {_labels(cell)} labels"
+            pool, words = stolen().others.get(POOL), f"IDEAL, {spec.labels} labels"
             if pool is None or not torch.isin(pool.groups, made.inversion.classes).any():
                 return "not applicable: missing an image that the clients gave a private class"
             found = replace(pool, queries=stolen().queries)
-        known = made.inversion.with_truth(made.truth)
         result = raw_psnr(known, found, words, cell.seed)
         asked = () if averages else (*_DIRECT, made.ideal.caveat)
         return noted(result, reached, (*_LITERAL, *asked, *_SETTING))
 
     def read_only() -> AttackResult:
-        found = launched(made.inversion, view, made.truth, cell.seed)
-        return noted(found, reached, _SETTING)
+        return noted(attack_view(known, view, cell.seed), reached, _SETTING)
 
     def injected() -> AttackResult:
         found = made.ideal.with_truth(made.truth).score(stolen(), cell.seed)
@@ -176,32 +173,21 @@ def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
     return {RAW_PSNR: literal, ModelInversion.name: read_only, Ideal.name: injected}
 
 
-def _labels(cell: Cell) -> Labels:
-    return "soft" if cell.row.endswith("soft") else "hard"
-
-
-def _averaged(cell: Cell, made: Prepared) -> Federation:
-    """FedAvg with one network."""
-    clients = made.data.clients
-    shared = [models.build(models.SHARED, made.data.n_classes, cell.seed) for _ in clients]
-    steps = paper_recipe(cell.dataset, "strong").schedule
-    run = Federation(shared, clients, None, FedAvg(), schedule=steps, seed=cell.seed)
-    run.fit(made.effort.rounds)
-    return run
-
-
-def _distilled(cell: Cell, made: Prepared) -> Federation:
-    """The paper's federation: architectures by client, sums in clear."""
-    data, names = made.data, HETEROGENEOUS
-    networks = [
-        models.build(names[k % len(names)], data.n_classes, 100 * cell.seed + k)
-        for k in range(len(data.clients))
-    ]
-    recipe, proxies = paper_recipe(cell.dataset, "strong"), data.proxies.pixels
-    steps = replace(recipe.schedule, warmup_steps=made.effort.warmup_steps)
-    method = SelectiveFD(_labels(cell))
-    run = Federation(networks, data.clients, proxies, method, schedule=steps, seed=cell.seed)
-    run.fit(min(made.effort.rounds, recipe.rounds))
+def _trained(cell: Cell, made: Prepared) -> Federation:
+    """FedAvg with one network, or the paper's federation: architectures by client, in clear."""
+    spec, data, recipe = _ROWS[cell.row], made.data, paper_recipe(cell.dataset, "strong")
+    each, classes = range(len(data.clients)), data.n_classes
+    rounds, schedule = made.effort.rounds, recipe.schedule
+    method: FedAvg | SelectiveFD = FedAvg()
+    networks = [models.build(models.SHARED, classes, cell.seed) for _ in each]
+    if spec.kind != "fedavg":
+        method, rounds = SelectiveFD(spec.labels), min(rounds, recipe.rounds)
+        schedule = replace(schedule, warmup_steps=made.effort.warmup_steps)
+        names = [HETEROGENEOUS[k % len(HETEROGENEOUS)] for k in each]
+        networks = [models.build(names[k], classes, 100 * cell.seed + k) for k in each]
+    proxies = data.proxies.pixels
+    run = Federation(networks, data.clients, proxies, method, schedule=schedule, seed=cell.seed)
+    run.fit(rounds)
     return run
 
 

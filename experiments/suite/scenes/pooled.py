@@ -1,91 +1,73 @@
 """Class sums of pooled heads: tracing the records of a block, by its size and the noise."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from attacks.core.run import Run
 from experiments.compare.leakage import Attempt
+from experiments.core import runs
+from experiments.core.rows import HEADS_ALONE, RowSpec, Terms
 from experiments.suite.scenes import Cell, Scene
 from experiments.suite.scenes.shared import federated
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import Sizes, image_set
-from secure_fd.methods.pooled_heads import PooledHeads
-from secure_fd.privacy.base import NoProtection
-from secure_fd.privacy.record import PooledRecordUnit, sums_for
-from secure_fd.selection.density_ratio import ReferenceSettings
-from secure_fd.simulation.build import fresh_networks, secure_sum
+from secure_fd.data.partition import Split
 from secure_fd.simulation.federation import Federation
-from secure_fd.training.recipes import Schedule
 
 _CLIENTS = 10
 _HELD_OUT = 60
 """Records a class: what blocks of 300 leave of MNIST-5k."""
-_FEATURES = ReferenceSettings(n_features=1000)
 _BACK = 10 / 9
 """A client holds back a tenth of its records."""
-_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
+_BLOCKS = (30, 100, 300)
+"""Records of a client, all of one class."""
+_SPECS = (RowSpec("heads", secure="masks"), RowSpec("heads", secure="masks", unit="record"))
 
 
-def _every(cell: Cell) -> dict[str, tuple[int, bool, str]]:
-    """Row key -> records of a block, whether there is noise, and the label."""
-    found = {}
-    for block in (30,) if cell.quick else (30, 100, 300):
-        key, label = f"heads-{block}-masks", f"Pooled heads, blocks of {block} + masks"
-        noise = f"{label} + DP record unit (ε = {cell.epsilon:g})"
-        found[key] = block, False, label
-        found[f"{key}-dp-{cell.epsilon:g}"] = block, True, noise
-    return found
+def _every(cell: Cell) -> dict[str, tuple[int, RowSpec]]:
+    """Row key -> records of a block, and the row of the comparison."""
+    blocks = _BLOCKS[:1] if cell.quick else _BLOCKS
+    return {f"{spec.key}-{block}": (block, spec) for block in blocks for spec in _SPECS}
 
 
 def _rows(cell: Cell) -> Mapping[str, str]:
     """Masked, and masked under the pooled record unit."""
-    return {key: label for key, (_, _, label) in _every(cell).items()}
+    epsilon = f" (ε = {cell.epsilon:g})"
+    return {
+        key: f"{spec.label}{epsilon * bool(spec.unit)}, blocks of {block}"
+        for key, (block, spec) in _every(cell).items()
+    }
 
 
 def _prepare(cell: Cell, data_dir: Path | None) -> dict[int, FederatedData]:
     """One class a client, by records of a block."""
     proxies = image_set(cell.dataset).sizes.proxies
-    blocks = dict.fromkeys(block for block, _, _ in _every(cell).values())
-    sizes = {b: Sizes(proxies, 0, _HELD_OUT, local=round(b * _BACK)) for b in blocks}
-    return {b: federated(cell, data_dir, _CLIENTS, sizes[b]) for b in blocks}
+    sizes = {b: Sizes(proxies, 0, _HELD_OUT, local=round(b * _BACK)) for b in _BLOCKS}
+    return {b: federated(cell, data_dir, _CLIENTS, sizes[b]) for b in _BLOCKS}
 
 
-def _run(cell: Cell, data: FederatedData, *, noise: bool) -> Federation:
+def _run(cell: Cell, spec: RowSpec, data: FederatedData) -> Federation:
     """Sums alone: no network trains, as the attack reads nothing else."""
-    method, unit = PooledHeads(features=_FEATURES), None
-    if noise:
-        sums = sums_for(cell.epsilon)
-        unit = PooledRecordUnit(
-            cell.epsilon,
-            cell.delta,
-            records=[len(client.train) for client in data.clients],
-            n_proxies=len(data.proxies),
-            n_classes=data.n_classes,
-            sums=sums,
-            features=_FEATURES,
-        )
-        method = replace(method, residual_rounds=sums - 1, features=unit.features)
-    made = Federation(
-        fresh_networks(data, cell.seed),
-        data.clients,
-        data.proxies.pixels,
-        method,
-        aggregation=secure_sum("masks", data, cell.seed),
-        protection=unit or NoProtection(),
-        schedule=_ALONE,
-        seed=cell.seed,
+    terms = Terms(
+        cell.dataset,
+        Split("strong"),
+        _CLIENTS,
+        rounds=1,  # the row makes as many sums as its unit plans for
+        schedule=HEADS_ALONE,
+        epsilon=cell.epsilon,
+        delta=cell.delta,
     )
-    made.fit(method.rounds)
+    row = terms.run(spec, cell.seed)
+    made = runs.federation(row, runs.Prepared(data, runs.warmed_up(data, row.group)))
+    made.fit(row.rounds)
     return made
 
 
 def _attempts(cell: Cell, made: Mapping[int, FederatedData]) -> Mapping[str, Attempt]:
     """Tracing of the records in every block."""
-    block, noise, _ = _every(cell)[cell.row]
-    data = made[block]
-    run = Run.of(data, _run(cell, data, noise=noise), cell.seed)
+    block, spec = _every(cell)[cell.row]
+    run = Run.of(made[block], _run(cell, spec, made[block]), cell.seed)
     return {"tracing": partial(run.attack, "tracing")}
 
 

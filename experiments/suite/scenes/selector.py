@@ -14,7 +14,7 @@ from attacks.core.view import Capability, Oracle, server_view
 from attacks.server.selector import FlipRadius
 from experiments.compare.leakage import Attempt
 from experiments.suite.scenes import Cell, Scene
-from experiments.suite.scenes.shared import federated, noted
+from experiments.suite.scenes.shared import as_sent, federated, noted
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -26,7 +26,7 @@ from secure_fd.selection.selectors import (
     KulsifSelector,
     ProxyRatioSelector,
 )
-from secure_fd.votes.codec import HARD_LEVELS, KnowledgeCodec, Released
+from secure_fd.votes.codec import HARD_LEVELS, Released
 
 _BUDGET = 1_000_000
 _NOISY = "kulsif-dp-label"
@@ -67,11 +67,9 @@ def _released(cell: Cell, method: SelectiveFD, fitted: FittedSelector, classes: 
 
 
 def _votes(cohort: Sequence[Answers], n_classes: int, images: Tensor) -> Tensor:
-    """[N, 1, C] the sum of the cohort's votes about images [N, C, H, W], as the codec sends it."""
-    codec = KnowledgeCodec(n_classes, HARD_LEVELS)
-    sent = [codec.encode(answers(images)) for answers in cohort]
-    total = np.sum(sent, axis=0, dtype=np.float64).reshape(-1, 1, n_classes)
-    return torch.from_numpy(total / codec.levels)
+    """[N, 1, C] the sum of the cohort's votes about images [N, C, H, W]."""
+    sent = as_sent([answers(images) for answers in cohort], n_classes, HARD_LEVELS)
+    return sent.sum(dim=1, keepdim=True)
 
 
 def _behind(fitted: FittedSelector, train: Images, column: int) -> Images:
@@ -115,7 +113,7 @@ def members(cell: Cell, data: FederatedData) -> AttackResult:
     asked = round(found.queries / len(truths))
     mechanism = RandomizedResponse(cell.epsilon, data.n_classes + 1)
     claim = mechanism.guarantee(releases=asked, delta=cell.delta)
-    details = {"composed_epsilon": claim.composes_to[0].epsilon, "answers_a_client": float(asked)}
+    details = {"composed_epsilon": claim.composes_to[0].epsilon}
     return noted(found, details, ["many answers are no longer one: see the composed epsilon"])
 
 

@@ -3,17 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from attacks.core.base import AttackResult, Labelled
-from attacks.core.run import Attack, attack_view, labelled
-from attacks.core.view import View
+import numpy as np
+import torch
+from torch import Tensor
+
+from attacks.core.base import AttackResult
 from experiments.suite.scenes import Cell
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
-from secure_fd.data.images import concatenate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
+from secure_fd.votes.codec import KnowledgeCodec, Released
 
 
 def federated(
@@ -27,14 +29,11 @@ def federated(
     return federate(load(cell.dataset, data_dir), Split(split), clients, cell.seed, sizes)
 
 
-def members_of(data: FederatedData) -> Labelled:
-    """Training records of all clients."""
-    return labelled(concatenate([client.train for client in data.clients]))
-
-
-def launched(attack: Attack[Any, Any], view: View, truth: object, seed: int) -> AttackResult:
-    """Run an attack on a view and score it."""
-    return attack_view(attack.with_truth(truth), view, seed)
+def as_sent(answers: Sequence[Released], n_classes: int, levels: int) -> Tensor:
+    """[N, K, C] votes of K clients about N images, in the units that the codec sends."""
+    codec = KnowledgeCodec(n_classes, levels)
+    sent = [codec.encode(one).reshape(-1, n_classes) for one in answers]
+    return torch.from_numpy(np.stack(sent, axis=1).astype(np.float64) / codec.levels)
 
 
 def noted(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from attacks.core.run import attack_view
 from attacks.server.differencing import Differencing
 from attacks.server.votes import Said, record
 from experiments.compare.comparison import run_of
@@ -13,7 +14,6 @@ from experiments.core import runs
 from experiments.core.rows import RowSpec, Terms
 from experiments.privacy_compare import Settings, plan
 from experiments.suite.scenes import Cell, Scene
-from experiments.suite.scenes.shared import launched
 
 _HARD = RowSpec("selective-fd", "hard")
 _MASKED = replace(_HARD, secure="masks")
@@ -77,7 +77,7 @@ def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
     trained = runs.run_row(terms, spec, seed, made.warm, on_round=keep)
     run = run_of(terms, trained)
     return {
-        "differencing": lambda: launched(Differencing(), run.view, truth, seed),
+        "differencing": partial(attack_view, Differencing().with_truth(truth), run.view, seed),
         **{name: partial(run.attack, name) for name in ("participation", *cell.own)},
     }
 
