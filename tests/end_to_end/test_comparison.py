@@ -8,7 +8,7 @@ import pytest
 
 from attacks.core.base import AttackResult
 from experiments.compare.comparison import SUM_SECONDS, SURVIVORS, VOID
-from experiments.core import study
+from experiments.core import pool
 from experiments.core.measures import BYTES_UP
 from experiments.core.study import Result, read_results
 from experiments.privacy_compare import STUDY, main
@@ -159,7 +159,7 @@ def test_the_run_leaves_its_page_and_names_nothing_of_this_machine(folder):
 
 def test_a_second_run_into_the_same_folder_has_nothing_to_do(folder, monkeypatch):
     """In this process, where a worker would be missed."""
-    monkeypatch.setattr(study, "Schedule", None)
+    monkeypatch.setattr(pool, "working", None)
     before = read_results(STUDY, folder / "privacy_compare.json").cells
     assert main([*COMMAND, f"--out={folder}"]) == 0
     assert read_results(STUDY, folder / "privacy_compare.json").cells == before
