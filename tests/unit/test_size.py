@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {
-    "secure_fd": 12_950,
+    "secure_fd": 12_960,
     "attacks": 4_760,
     "experiments": 7_050,
     "benchmarks": 590,
