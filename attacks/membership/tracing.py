@@ -163,8 +163,8 @@ class Tracing(Attack[Traced, Blocks]):
         shares = held_by(public, sums[0], self.noise)
         each_record = of_block(self.noise, sums[0].head.shape[1])
         weight = public.weight(public.reference.second_moment, _RIDGE, each_record)
-        shortened = self.noise is not None
-        rounds = [AskedSum(public, one, weight, shares, shortened) for one in sums]
+        weighed, short = public.features @ weight, self.noise is not None
+        rounds = [AskedSum(public, one, weight, weighed, shares, short) for one in sums]
         features = public.reference.features(self.candidates.images)
         by_sum, together = np.zeros((len(sums), len(features))), np.zeros(len(features))
         for c in torch.unique(self.candidates.labels).tolist():
@@ -208,19 +208,16 @@ class Tracing(Attack[Traced, Blocks]):
 class AskedSum:
     """One sum, ready to be asked about records.
 
-    weight: [D, D], W. shares: by owner, [C] of each class. shortened: see `residuals`.
+    weight: [D, D], W. weighed: [K, D], public features times W. shares: by owner, [C] of each
+    class. shortened: see `residuals`.
     """
 
     public: PublicRecords
     read: SumRead
     weight: FloatArray
+    weighed: FloatArray
     shares: Mapping[int, FloatArray]
     shortened: bool
-
-    @cached_property
-    def weighed(self) -> FloatArray:
-        """[K, D] public features times W."""
-        return self.public.features @ self.weight
 
     @cached_property
     def wrong(self) -> FloatArray:
@@ -246,6 +243,16 @@ class AskedSum:
             if owner in self.shares
         }
 
+    @cached_property
+    def pulled(self) -> FloatArray:
+        """[C, D, C] W times `usual`."""
+        return self.weight @ self.usual
+
+    @cached_property
+    def leaning(self) -> Mapping[int, FloatArray]:
+        """By owner, [D, C] W times its gap."""
+        return {owner: self.weight @ gap for owner, gap in self.gaps.items()}
+
     def _residuals(self, features: FloatArray, labels: IntArray) -> FloatArray:
         return residuals(features, labels, self.read.head, shortened=self.shortened)
 
@@ -266,7 +273,7 @@ class AskedSum:
     ) -> tuple[FloatArray, FloatArray]:
         """[n] (g - m)^T W d and [n] (g - m)^T W (g - m), g = phi r^T."""
         mean = self.usual[label]
-        pulled, leaning = self.weight @ mean, self.weight @ self.gaps[owner]
+        pulled, leaning = self.pulled[label], self.leaning[owner]
         along = ((features @ leaning) * wrong).sum(axis=1) - (mean * leaning).sum()
         square = (weighed * features).sum(axis=1) * (wrong**2).sum(axis=1)
         square += (mean * pulled).sum() - 2 * ((features @ pulled) * wrong).sum(axis=1)

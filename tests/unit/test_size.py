@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIMITS = {
     "secure_fd": 12_960,
-    "attacks": 4_760,
+    "attacks": 4_770,
     "experiments": 7_050,
     "benchmarks": 590,
     "examples": 150,
