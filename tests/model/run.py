@@ -54,7 +54,6 @@ LONG = [
     Setting("a story of 4 messages", partial(StoryWorld, 4), 1),
     Setting("a story of 4 messages with a survey", partial(StoryWorld, 4, survey=True), 1),
     Setting("4 clients, 1 round, 3 faults", partial(World, 4, 1, tail=0), 3),
-    Setting("4 clients, 2 rounds, 3 faults", partial(World, 4, 2, tail=0), 3),
 ]
 """What `make test-long` explores beside it."""
 
