@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binomtest, norm, t
 
-from attacks.core.base import FloatArray
 from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.votes.codec import FloatArray
 
 Interval = tuple[float, float]
 RESAMPLES = 1000
