@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -115,7 +116,11 @@ def predict(model: nn.Module, images: Tensor) -> Tensor:
 
 def label_function(model: nn.Module) -> LabelFunction:
     """A network that answers images [N, C, H, W] with class ids [N] alone."""
-    return lambda images: predict(model, images).argmax(dim=1)
+    return partial(_labels, model)  # no lambda: prepared attacks travel between processes
+
+
+def _labels(model: nn.Module, images: Tensor) -> Tensor:
+    return predict(model, images).argmax(dim=1)
 
 
 UNTAUGHT = "missing an ensemble prediction that was kept for teaching"
