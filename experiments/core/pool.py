@@ -33,19 +33,21 @@ class Tasks:
         """Yield every item with what its function returned in a worker, as they finish."""
         with undisturbed():  # a task may start a worker
             pending = {self.pool.submit(_timed, call, *given): item for item, call, given in calls}
-        for future in as_completed(pending):
+        bar, start = self.shown.tasks[0], time.monotonic()
+        last = bar.completed + len(pending) == bar.total  # how long others take is not known yet
+        for done, future in enumerate(as_completed(pending), 1):
             item, (seconds, found) = pending[future], future.result()
-            self._finish(str(getattr(item, "label", item)), seconds, found)
+            left = last * (time.monotonic() - start) * (len(pending) / done - 1)
+            self._finish(str(getattr(item, "label", item)), seconds, found, left)
             yield item, found
 
-    def _finish(self, label: str, seconds: float, found: object) -> None:
+    def _finish(self, label: str, seconds: float, found: object, left: float) -> None:
         """Print a line about a finished task: its accuracy, and the time left at the same pace."""
         self.shown.advance(self.shown.task_ids[0])
         bar = self.shown.tasks[0]
         accuracy = getattr(found, "figures", {}).get("accuracy")
         score = "" if accuracy is None else f"{100 * accuracy:.1f} %, "
         line = f"{bar.completed:.0f}/{bar.total:.0f} {label}: {score}{human_seconds(seconds)}"
-        left = (bar.elapsed or 0.0) * ((bar.total or 0.0) / bar.completed - 1)
         line += f"; about {human_seconds(left)} left" if left else ""
         self.shown.console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -1,11 +1,14 @@
 """Every attack answers by name on a finished run: with a figure, or with what is missing."""
 
+import pickle
 from typing import NoReturn
 
 import pytest
+import torch
 
 from attacks import default_names, registry
 from attacks.core.base import AttackResult
+from attacks.core.fit import label_function
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
@@ -55,6 +58,14 @@ def test_a_run_is_attacked_by_name(data, method, names):
     found = [run.attack(name) for name in names]
     assert [result.name for result in found] == list(names)
     assert all(isinstance(result, AttackResult) for result in found)
+
+
+def test_the_evaluator_of_a_prepared_attack_travels_between_processes():
+    """The comparison prepares an attack in one worker, and attacks rows with it in others."""
+    images = torch.rand(3, 1, 28, 28)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+    kept = pickle.loads(pickle.dumps(label_function(model)))  # noqa: S301 - of this test
+    assert torch.equal(kept(images), model(images).argmax(dim=1))
 
 
 def test_a_class_is_registered_by_its_name_and_title():
