@@ -25,7 +25,7 @@ REPORT = "report.html beside the results: intervals, controls, pictures, every c
 def shown(results: Results) -> list[Table | str]:
     """Table and sentences of a comparison, at most `WIDTH` columns wide."""
     made = Comparison.of(results)
-    spent = f"training {human_seconds(results.cpu_seconds)} of CPU time"
+    spent = f"training {human_seconds(results.cpu_seconds)} of CPU"
     title = textwrap.wrap(f"{heading(made)}; {spent}", WIDTH)
     return [*title, "", main_table(made), "", *_sentences(made)]
 

@@ -31,7 +31,7 @@ SHOWN_PRIVATE = (
 )
 _FEW = 4
 """Rows from which a sentence counts them."""
-_WIDEST = 23
+_WIDEST = 25
 """Most columns of a row's name."""
 _GAME = {
     "game_clients": "clients",
