@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import tyro
 
-from experiments.core.rows import own_function
+from experiments.core.run_config import own_function
 from secure_fd.cli import exit_status
 from secure_fd.errors import ConfigurationError
 

@@ -23,7 +23,7 @@ from experiments.compare.comparison import Cell, measured, needs, prepared
 from experiments.compare.leakage import PLAYED
 from experiments.core import study
 from experiments.core.grid import later, paper_recipe
-from experiments.core.rows import (
+from experiments.core.run_config import (
     IMAGES_PER_PERSON,
     REPORTED_SEED,
     Attacks,

@@ -18,7 +18,7 @@ from typing import cast
 
 import numpy as np
 
-from experiments.core.rows import KNOWN
+from experiments.core.run_config import KNOWN
 from secure_fd import cli
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes

@@ -12,7 +12,7 @@ import numpy as np
 from experiments.compare.leakage import NOT_APPLICABLE, PLAYED, Leakage, stored, tried
 from experiments.core.codec import UNLESS_EMPTY
 from experiments.core.measures import ACCURACY, BYTES_UP
-from experiments.core.rows import Attacks, RowSpec, Terms, averages, title
+from experiments.core.run_config import Attacks, RowSpec, Terms, averages, title
 from experiments.core.study import Result, Results, grouped, moments
 from secure_fd.errors import SecureFDError
 

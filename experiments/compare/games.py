@@ -25,7 +25,7 @@ from experiments.compare import leakage_rows as small
 from experiments.compare.leakage import NOT_RUN, PLAYED, Attempt, tried
 from experiments.compare.leakage_rows import Drawn, Row
 from experiments.core import runs
-from experiments.core.rows import RowSpec, Terms
+from experiments.core.run_config import RowSpec, Terms
 from secure_fd.errors import SecureFDError
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.training.recipes import SGD, Schedule

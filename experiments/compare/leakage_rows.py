@@ -20,7 +20,7 @@ from attacks.core.view import View
 from attacks.membership.budgets import RUNS, Factory, LeakageGame, bundled_digits, server_sees
 from attacks.membership.overfitted import all_training, as_images, perceptron
 from experiments.core import runs
-from experiments.core.rows import HEADS, Cell, RowSpec, Terms, Unit, averages, title
+from experiments.core.run_config import HEADS, RowSpec, RunConfig, Terms, Unit, averages, title
 from secure_fd.cache import freed_with_owner
 from secure_fd.data.federated import FederatedData, first_copies
 from secure_fd.data.images import Images, concatenate
@@ -110,7 +110,7 @@ class Row:
     """A row as games train it. cell: its run, but for the seed. method: in place of the cell's."""
 
     label: str
-    cell: Cell
+    cell: RunConfig
     method: Method | None = None
 
     def train(self, records: Drawn, members: Sequence[Labelled], seed: int) -> Federation:

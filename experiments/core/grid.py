@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.core import study
-from experiments.core.rows import BY_NETWORK, FIRST_SEED, Cell
+from experiments.core.run_config import BY_NETWORK, FIRST_SEED, RunConfig
 from experiments.core.shared_options import TableOptions
 from secure_fd.data.image_sets import IMAGE_SETS, image_set
 from secure_fd.data.partition import parse_split
@@ -103,7 +103,7 @@ def baselines(image_set: str, split: str) -> Schedule:
 
 def default_cell(
     image_set: str, split: str, seed: int, rounds: int | None = None, *, quick: bool = False
-) -> Cell:
+) -> RunConfig:
     """Independent learning at Selective-FD's schedule: what a study's cells vary."""
     count = rounds or (_QUICK_ROUNDS if quick else our_recipe(image_set, split).rounds)
     steps = our_recipe(image_set, split, count).schedule
@@ -112,7 +112,7 @@ def default_cell(
         alone, taught = min(_QUICK_STEPS, steps.warmup_steps), min(_QUICK_STEPS, steps.proxy_steps)
         steps = replace(steps, warmup_steps=alone, proxy_steps=taught)
         clients = clients if split == HOSPITALS else _QUICK_CLIENTS
-    return Cell(
+    return RunConfig(
         image_set=image_set,
         split=split,
         method="independent",
@@ -123,7 +123,7 @@ def default_cell(
     )
 
 
-def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
+def on_its_recipe(cell: RunConfig, *, quick: bool, rounds: int | None) -> RunConfig:
     """The cell on the schedule of its method, the paper's for baselines, and their rounds.
 
     Selectors that read a network, and votes that a network alone divides between a client's
@@ -146,14 +146,14 @@ def on_its_recipe(cell: Cell, *, quick: bool, rounds: int | None) -> Cell:
     return replace(cell, schedule=steps, rounds=rounds or usual)
 
 
-def _as_published(cell: Cell, rounds: int) -> Cell:
+def _as_published(cell: RunConfig, rounds: int) -> RunConfig:
     """The cell on the steps of the authors' code."""
     known = IMAGE_SETS[cell.image_set]
     steps = paper(known.n_classes, known.proxies, _classes_held(cell.split, known.n_classes))
     return replace(cell, schedule=steps.schedule, rounds=rounds, every=min(rounds, 25))
 
 
-def _networks_name_classes(cell: Cell) -> bool:
+def _networks_name_classes(cell: RunConfig) -> bool:
     """Whether networks alone name classes: where all are held, and votes weigh."""
     weighed = cell.selector == "ratio" and cell.quantile is None and not cell.variant
     return weighed and parse_split(cell.split).kind == "iid"
@@ -179,12 +179,12 @@ class Grid:
     image_sets: tuple[str, ...]
     splits: tuple[str, ...]
     methods: tuple[str, ...]
-    vary: Callable[[Cell], Iterator[Cell]]
+    vary: Callable[[RunConfig], Iterator[RunConfig]]
     repeated: tuple[str, ...] = ()
     rounds: int | None = None
     on_request: tuple[str, ...] = ()
 
-    def cells(self, settings: Settings) -> tuple[Cell, ...]:
+    def cells(self, settings: Settings) -> tuple[RunConfig, ...]:
         """The cells that a command line asks for, each once.
 
         Raises ConfigurationError for a value that is not allowed, or where no cell is left.
@@ -241,7 +241,7 @@ class ImageStudy(study.Study):
     """A study whose cells are runs of a federation."""
 
     settings: type = Settings
-    cell: type = Cell
+    cell: type = RunConfig
     needs: Callable[[Any], Sequence[Hashable]] = _NEEDS
     prepare: Callable[[Path | None, Any], Any] = _PREPARE
     measure: Callable[[Path | None, Any, Mapping[Any, Any]], study.Result] = _MEASURE

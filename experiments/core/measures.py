@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from experiments.core.results import SINGLE
 
 if TYPE_CHECKING:
-    from experiments.core.rows import Cell
+    from experiments.core.run_config import RunConfig
     from experiments.core.runs import Prepared
     from secure_fd.data.federated import FederatedData
     from secure_fd.protocol.transcript import ObservedVotes
@@ -46,14 +46,14 @@ TAUGHT = "proxies that teach"
 BoolArray = NDArray[np.bool_]
 
 
-def measured(cell: "Cell", runner: "Federation", made: "Prepared") -> dict[str, float]:
+def measured(cell: "RunConfig", runner: "Federation", made: "Prepared") -> dict[str, float]:
     """All figures of a run but its accuracy, by name."""
     return of_method(cell, runner, made) | of_lost(runner)
 
 
-def of_method(cell: "Cell", runner: "Federation", made: "Prepared") -> dict[str, float]:
+def of_method(cell: "RunConfig", runner: "Federation", made: "Prepared") -> dict[str, float]:
     """Figures that runs of some methods alone have."""
-    from experiments.core.rows import HEADS
+    from experiments.core.run_config import HEADS
     from secure_fd.methods.pooled_heads import HeadClient
     from secure_fd.methods.votes import VotingMethod
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import lru_cache
 from inspect import signature
 
-from experiments.core.rows import OwnData, own_function
+from experiments.core.run_config import OwnData, own_function
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import own_name
 from secure_fd.data.own_images import federation_in

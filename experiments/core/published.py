@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from experiments.core.rows import Cell
+from experiments.core.run_config import RunConfig
 from experiments.report.tables import NONE
 from secure_fd.methods.registry import METHODS
 
@@ -41,7 +41,7 @@ def accuracy(image_set: str, split: str, method: str, labels: str) -> Published 
     return _tables().get(f"{image_set} {split}", {}).get(f"{method} {labels}".strip())
 
 
-def of_cell(cell: Cell) -> Published | None:
+def of_cell(cell: RunConfig) -> Published | None:
     """What the paper prints of a cell's method; nothing of controls."""
     method = cell.method.removesuffix("-published")
     return None if cell.variant else accuracy(cell.image_set, cell.split, method, cell.labels)

@@ -20,10 +20,11 @@ from torch import nn
 from attacks.core.run import SumNoise
 from attacks.membership.server_members import evenly
 from attacks.protocol.liars import LIAR, Lie, Lying, honest, lenient
-from experiments.core import rows
+from experiments.core import run_config
 from experiments.core.features import SPREAD
 from experiments.core.measures import ACCURACY, BYTES_UP, diagnose, lost, measured
 from experiments.core.own_data import own_federation
+from experiments.core.run_config import RunConfig
 from experiments.core.study import Point, Result
 from experiments.core.timed_sum import TimedSum
 from experiments.core.variants import AllClasses, NetworkNamesClasses, TaughtTruth, centralised
@@ -55,7 +56,6 @@ from secure_fd.selection.selectors import (
     ProxyRatioSelector,
 )
 from secure_fd.simulation import build as simulation
-from secure_fd.simulation.build import RunConfig, RunParts
 from secure_fd.simulation.federation import Dropouts, Federation
 from secure_fd.simulation.simulate import promise
 from secure_fd.training import models
@@ -92,14 +92,14 @@ def federated_data(
     return federate(load(name, data_dir), split, clients, seed)
 
 
-def data_of(terms: rows.Terms, seed: int) -> FederatedData:
+def data_of(terms: run_config.Terms, seed: int) -> FederatedData:
     """The data of one seed."""
     if terms.own is not None:
         return own_federation(terms.own, terms.split, terms.clients, seed)
     return federated_data(terms.dataset, terms.data_dir, terms.split, terms.clients, seed)
 
 
-def check_data(terms: rows.Terms, seed: int) -> None:
+def check_data(terms: run_config.Terms, seed: int) -> None:
     """Load the data of a seed and check what only the data can tell.
 
     Raises ConfigurationError where delta exceeds one over a client's records: it would allow to
@@ -133,24 +133,24 @@ def network(name: str, n_classes: int, flat: Float32Array) -> nn.Module:
     return made
 
 
-def prepare(data_dir: Path | None, group: rows.Group) -> tuple[Float32Array, ...]:
+def prepare(data_dir: Path | None, group: run_config.Group) -> tuple[Float32Array, ...]:
     """Every client's parameters after the warm-up that cells of a group share."""
     return warmed_up(group_data(data_dir, group), group)
 
 
-def group_data(data_dir: Path | None, group: rows.Group) -> FederatedData:
+def group_data(data_dir: Path | None, group: run_config.Group) -> FederatedData:
     """The data that cells of a group share."""
     split = parse_split(group.split)
     return federated_data(group.image_set, data_dir, split, group.clients, group.seed)
 
 
-def needs(cell: rows.Cell) -> tuple[rows.Group, ...]:
+def needs(cell: RunConfig) -> tuple[run_config.Group, ...]:
     """The warm-up of a cell's group; none for methods that average."""
-    return () if rows.averages(cell.method) else (cell.group,)
+    return () if run_config.averages(cell.method) else (cell.group,)
 
 
 def warmed_up(
-    data: FederatedData, group: rows.Group, *, one_by_one: bool = False
+    data: FederatedData, group: run_config.Group, *, one_by_one: bool = False
 ) -> tuple[Float32Array, ...]:
     """Every client's parameters after the steps of the warm-up, alone.
 
@@ -173,7 +173,7 @@ def warmed_up(
 
 
 def federation(
-    cell: rows.Cell,
+    cell: RunConfig,
     made: Prepared,
     protection: PrivacyMechanism | None = None,
     kept: Collection[int] = (),
@@ -210,7 +210,9 @@ def federation(
     return run
 
 
-def parts_of(cell: rows.Cell, data: FederatedData, random: Random = os.urandom) -> RunParts:
+def parts_of(
+    cell: RunConfig, data: FederatedData, random: Random = os.urandom
+) -> simulation.RunParts:
     """Method and protection of a cell; at an infinite epsilon, votes leave without noise.
 
     random: source of the noise. Raises ConfigurationError for votes under the record unit.
@@ -218,7 +220,7 @@ def parts_of(cell: rows.Cell, data: FederatedData, random: Random = os.urandom) 
     terms, noisy = cell.privacy, {}
     if terms is not None and terms.epsilon is not None and terms.unit != "client":
         noisy = {"unit": terms.unit, "epsilon": terms.epsilon, "delta": terms.delta}
-    config = RunConfig(
+    config = simulation.RunConfig(
         "heads" if cell.method == "heads" and noisy else method_of(cell, data),
         labels=cast(Labels, cell.labels or "hard"),
         secure=cast(simulation.Secure, cell.secure or None),
@@ -232,7 +234,7 @@ def parts_of(cell: rows.Cell, data: FederatedData, random: Random = os.urandom) 
     return replace(parts, protection=client_unit(cell, terms, random))
 
 
-def method_of(cell: rows.Cell, data: FederatedData) -> str | Method:
+def method_of(cell: RunConfig, data: FederatedData) -> str | Method:
     """What the clients of a cell share, and what its server does, without a privacy unit."""
     if cell.method == "fedavg":
         return FedAvg(random=noise_of(cell))
@@ -241,15 +243,15 @@ def method_of(cell: rows.Cell, data: FederatedData) -> str | Method:
     if cell.method == "heads":
         return heads(cell, data)
     if cell.method == "selective-fd":
-        return by_network(cell) if cell.selector in rows.BY_NETWORK else selective(cell)
+        return by_network(cell) if cell.selector in run_config.BY_NETWORK else selective(cell)
     if cell.method == "feded":  # its central network follows from the recipe
         return cell.method
-    kind: Any = rows.method_class(cell.method)
+    kind: Any = run_config.method_class(cell.method)
     made: Method = kind(cell.labels) if cell.labels else kind()
     return made
 
 
-def dafkd(cell: rows.Cell) -> DaFKD:
+def dafkd(cell: RunConfig) -> DaFKD:
     """DaFKD or FedDF: as many adversarial and distillation steps in all, however many rounds."""
     features = cell.image_set.endswith(PATCHES)
     settings = AdversarialSettings(
@@ -263,16 +265,16 @@ def dafkd(cell: rows.Cell) -> DaFKD:
     return kind(steps=steps, adversarial=settings, random=noise_of(cell))
 
 
-def heads(cell: rows.Cell, data: FederatedData) -> PooledHeads:
+def heads(cell: RunConfig, data: FederatedData) -> PooledHeads:
     """Pooled heads of as many sums as there are rounds."""
     residual = cell.rounds - 1
-    if cell.variant == rows.TRUE_LABELS:
+    if cell.variant == run_config.TRUE_LABELS:
         truth = one_hot(data.proxies.labels.numpy(), data.n_classes)
         return TaughtTruth(residual, truth=truth)
     return PooledHeads(residual)
 
 
-def by_network(cell: rows.Cell) -> SelectiveByNetwork:
+def by_network(cell: RunConfig) -> SelectiveByNetwork:
     """Selective-FD with a selector that reads the client's own network (Fig. 5)."""
     given: dict[str, Any] = {"quantile": cell.quantile, "server_threshold": cell.server_threshold}
     given = {name: value for name, value in given.items() if value is not None}
@@ -280,7 +282,7 @@ def by_network(cell: rows.Cell) -> SelectiveByNetwork:
     return SelectiveByNetwork(cast(Labels, cell.labels), selector, **given)
 
 
-def selective(cell: rows.Cell) -> SelectiveFD:
+def selective(cell: RunConfig) -> SelectiveFD:
     """Selective-FD at the cell's thresholds; the paper's selector counts votes."""
     kind = NetworkNamesClasses if cell.class_by == "network" else SelectiveFD
     if cell.variant == "counted votes of all classes":
@@ -296,14 +298,14 @@ def selective(cell: rows.Cell) -> SelectiveFD:
     )
 
 
-def selector_of(cell: rows.Cell) -> ClientSelector:
+def selector_of(cell: RunConfig) -> ClientSelector:
     """The paper's, or the density ratio to the proxies, at the cell's tau_client if it has one."""
     if cell.selector == "kulsif":
         return KulsifSelector() if cell.quantile is None else KulsifSelector(cell.quantile)
     return ProxyRatioSelector(cell.quantile)
 
 
-def sum_of(cell: rows.Cell, data: FederatedData) -> SecureSum:
+def sum_of(cell: RunConfig, data: FederatedData) -> SecureSum:
     """How the server of a cell sums; every client agrees on all that the cell says.
 
     Rows with and without masks are about the same proxies, so that masks alone differ. The client
@@ -315,7 +317,7 @@ def sum_of(cell: rows.Cell, data: FederatedData) -> SecureSum:
     return simulation.secure_sum(secure, data, seed, repr(cell).encode())
 
 
-def noise_of(cell: rows.Cell) -> Random:
+def noise_of(cell: RunConfig) -> Random:
     """Source of a unit's noise: seeded on public image sets, so that every figure can be repeated.
 
     On the user's own data it is the operating system's.
@@ -323,12 +325,12 @@ def noise_of(cell: rows.Cell) -> Random:
     return SeededRandom(cell.seed) if seeds_noise(cell) else os.urandom
 
 
-def seeds_noise(cell: rows.Cell) -> bool:
+def seeds_noise(cell: RunConfig) -> bool:
     """Whether the noise of a cell can be drawn again."""
     return cell.image_set in IMAGE_SETS
 
 
-def client_unit(cell: rows.Cell, terms: rows.Privacy, random: Random) -> ClientUnit:
+def client_unit(cell: RunConfig, terms: run_config.Privacy, random: Random) -> ClientUnit:
     """Provisioned for as many absent clients as masks open a sum without, and a tenth corrupt."""
     votes = ClientPlan(
         clients=cell.clients,
@@ -384,7 +386,7 @@ def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> st
     parts = [
         runner.aggregation.guarantee,
         claim.sentence(),
-        *([rows.SEEDED_NOISE] if seeded else []),
+        *([run_config.SEEDED_NOISE] if seeded else []),
     ]
     return " ".join(parts)
 
@@ -392,14 +394,14 @@ def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> st
 # A cell of a study.
 
 
-def run_cell(data_dir: Path | None, cell: rows.Cell, parts: Mapping[Any, Any]) -> Result:
+def run_cell(data_dir: Path | None, cell: RunConfig, parts: Mapping[Any, Any]) -> Result:
     """Train, test and measure one cell, and say what it promises.
 
     Under a privacy unit sums are in clear unless the cell says otherwise: masks change no bit.
     """
     start = time.process_time()
     made = Prepared(group_data(data_dir, cell.group), next(iter(parts.values()), ()))
-    if cell.variant == rows.ALL_RECORDS:
+    if cell.variant == run_config.ALL_RECORDS:
         made = replace(made, data=centralised(made.data))
     runner, test = federation(cell, made), made.data.test
 
@@ -423,7 +425,7 @@ def run_cell(data_dir: Path | None, cell: rows.Cell, parts: Mapping[Any, Any]) -
 
 def trained(
     runner: Federation,
-    cell: rows.Cell,
+    cell: RunConfig,
     some: Images,
     test: Images,
     on_round: Callable[[], None] = lambda: None,
@@ -473,9 +475,9 @@ class WarmUp:
     seconds: float
 
 
-def warm_up(terms: rows.Terms, seed: int) -> WarmUp:
+def warm_up(terms: run_config.Terms, seed: int) -> WarmUp:
     """Train every client alone for the schedule's warm-up steps."""
-    start, group = time.process_time(), terms.run(rows.RowSpec("independent"), seed).group
+    start, group = time.process_time(), terms.run(run_config.RowSpec("independent"), seed).group
     parameters = warmed_up(data_of(terms, seed), group, one_by_one=True)
     return WarmUp(parameters, time.process_time() - start)
 
@@ -492,7 +494,7 @@ class RowRun:
     what is public. seeded: whether its noise is, and can be drawn again.
     """
 
-    spec: rows.RowSpec
+    spec: run_config.RowSpec
     seed: int
     accuracies: tuple[float, ...]
     curve: tuple[Point, ...]
@@ -512,8 +514,8 @@ class RowRun:
 
 
 def run_row(
-    terms: rows.Terms,
-    spec: rows.RowSpec,
+    terms: run_config.Terms,
+    spec: run_config.RowSpec,
     seed: int,
     warm: WarmUp | None,
     chosen: PrivacyMechanism | None = None,
@@ -525,14 +527,14 @@ def run_row(
     protection, where it is not what the terms give the row. on_round: called after each round.
     """
     start, cell = time.process_time(), terms.run(spec, seed)
-    if rows.averages(spec.kind):
+    if run_config.averages(spec.kind):
         warm = None
     made = Prepared(data_of(terms, seed), () if warm is None else warm.parameters)
     test = made.data.test
     runner = federation(cell, made, chosen, _kept(cell.rounds))
     accuracies, curve = trained(runner, cell, test, test, lambda: on_round(runner))
     alone, unit, method = spec.kind == "independent", runner.protection, runner.method
-    before = 0.0 if warm is None or spec.kind in rows.HEADS else warm.seconds
+    before = 0.0 if warm is None or spec.kind in run_config.HEADS else warm.seconds
     claim = None if alone else claimed(runner, made.data)
     seeded = claim is not None and chosen is None and seeds_noise(cell)
     return RowRun(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from experiments.core import published, study
 from experiments.core.grid import HOSPITALS, PAPER_SETS, PUBLISHED, Grid, ImageStudy
 from experiments.core.published import GAINS_FIG_4, known_percent, method_title, selector_title
-from experiments.core.rows import Cell, unlabelled
+from experiments.core.run_config import RunConfig, unlabelled
 from experiments.core.study import Result, Results, Value
 from experiments.report import plots
 from experiments.report.plots import Bar
@@ -32,7 +32,7 @@ Lines = Mapping[str, Mapping[str, Sequence[Result]]]
 """Results of all seeds, by title of the row and by labels ("" where none are shared)."""
 
 
-def vary(cell: Cell) -> Iterator[Cell]:
+def vary(cell: RunConfig) -> Iterator[RunConfig]:
     """Every method, with hard and soft labels where it shares labels."""
     for method in METHODS:
         for labels in ("",) if unlabelled(method) else LABELS:
@@ -84,7 +84,7 @@ def gains(lines: Lines, value: Value = accuracy_of) -> Iterator[str]:
         yield f"Selective-FD over the best baseline of the paper, {labels} labels, points: {shown}"
 
 
-def panels(found: Iterable[Result], title: Callable[[Cell], str]) -> dict[Cell, Lines]:
+def panels(found: Iterable[Result], title: Callable[[RunConfig], str]) -> dict[RunConfig, Lines]:
     """Every image set and split, by its first cell, in the order of the results."""
     return {
         of_place[0].cell: {
@@ -95,7 +95,7 @@ def panels(found: Iterable[Result], title: Callable[[Cell], str]) -> dict[Cell, 
     }
 
 
-def bars(made: Mapping[Cell, Lines], value: Value = accuracy_of) -> "Figure":
+def bars(made: Mapping[RunConfig, Lines], value: Value = accuracy_of) -> "Figure":
     """Bars of every row, as in Fig. 4, a panel a place; hollow marks are the published means."""
     return plots.drawn([_panel(at.place, lines, value) for at, lines in made.items()], columns=2)
 
@@ -117,7 +117,7 @@ def _bar(found: Sequence[Result], value: Value) -> Bar | None:
 # The study.
 
 
-def _title(cell: Cell) -> str:
+def _title(cell: RunConfig) -> str:
     rounds = f", {cell.rounds} rounds" if cell.method == PUBLISHED else ""
     return method_title(cell.method, cell.selector) + rounds
 
@@ -128,7 +128,7 @@ def tables(results: Results) -> list[Table | str]:
     return [part for at, lines in made.items() for part in _shown(at, lines)]
 
 
-def _shown(at: Cell, lines: Lines) -> Iterator[Table | str]:
+def _shown(at: RunConfig, lines: Lines) -> Iterator[Table | str]:
     title = f"{at.place}: test accuracy, %, last round; published: "
     columns = ("method", "hard", "published", "soft", "published", "seeds")
     table = new_table(title + published.CITATIONS.get(at.split, "nothing"), columns)

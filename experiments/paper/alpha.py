@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from experiments.core import study
 from experiments.core.grid import Grid, ImageStudy, later
 from experiments.core.measures import TAUGHT
-from experiments.core.rows import PROXY_LABELS, Cell
+from experiments.core.run_config import PROXY_LABELS, RunConfig
 from experiments.core.study import Result, Results
 from experiments.core.summary import Column, figures, lines_of, summary
 from experiments.report.plots import Lines, drawn
@@ -27,7 +27,7 @@ _NOTE = "Fig. 10 (Shao, Wu and Zhang, 2024, supplement) prints no numbers."
 _TITLES = {"true-labels": "true proxy labels", "selected-labels": "labels by selection"}
 
 
-def vary(cell: Cell) -> Iterator[Cell]:
+def vary(cell: RunConfig) -> Iterator[RunConfig]:
     """Every alpha, with the proxies' true labels and with those of the selection mechanism."""
     rounds = min(cell.rounds, _MOST_ROUNDS)
     for method in PROXY_LABELS:

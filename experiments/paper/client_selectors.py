@@ -14,7 +14,7 @@ from experiments.core import published, study
 from experiments.core.grid import PAPER_SETS, Grid, ImageStudy
 from experiments.core.measures import AUROC_CLASS, OVER_CLIENTS
 from experiments.core.published import known_percent, selector_title
-from experiments.core.rows import COUNTED, Cell
+from experiments.core.run_config import COUNTED, RunConfig
 from experiments.core.study import Result, Results
 from experiments.core.summary import Column, summary
 from experiments.report.plots import Bar, Bars, drawn
@@ -31,7 +31,7 @@ _ROWS = (
 """Client selectors, and how their votes count; the default comes last."""
 
 
-def vary(cell: Cell) -> Iterator[Cell]:
+def vary(cell: RunConfig) -> Iterator[RunConfig]:
     """Selective-FD with hard labels under every selector, as the paper has it."""
     for selector, variant in _ROWS:
         yield replace(
@@ -39,16 +39,16 @@ def vary(cell: Cell) -> Iterator[Cell]:
         )
 
 
-def _set_title(cell: Cell) -> str:
+def _set_title(cell: RunConfig) -> str:
     return IMAGE_SETS[cell.image_set].title
 
 
-def _title(cell: Cell) -> str:
+def _title(cell: RunConfig) -> str:
     name = selector_title(cell.selector)
     return f"{name}, {cell.variant}" if cell.variant else name
 
 
-def _known(cell: Cell) -> published.Published | None:
+def _known(cell: RunConfig) -> published.Published | None:
     """What the paper prints of its own selector."""
     if cell.selector != "kulsif":
         return None

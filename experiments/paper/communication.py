@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from experiments.core import study
 from experiments.core.grid import PAPER_SETS, Grid, ImageStudy
 from experiments.core.published import method_title
-from experiments.core.rows import Cell
+from experiments.core.run_config import RunConfig
 from experiments.core.study import Point, Result, Results, Value
 from experiments.core.summary import Column, summary
 from experiments.report.plots import Lines, drawn
@@ -36,7 +36,7 @@ PAPER_MODEL = "mlp-1024-1024"
 """FedAvg's on the 28 x 28 sets; on CIFAR-10 it is ResNet-18."""
 
 
-def vary(cell: Cell) -> Iterator[Cell]:
+def vary(cell: RunConfig) -> Iterator[RunConfig]:
     """Selective-FD under masks with hard and with soft labels, and FedAvg in clear."""
     base = replace(cell, every=min(EVERY, max(1, cell.rounds // 2)), secure="masks")
     for labels in ("hard", "soft"):
@@ -102,7 +102,7 @@ def _until(found: Sequence[Result], fedavg: Sequence[Result]) -> str:
     return human_bytes(sum(reached) / len(reached))
 
 
-def _name(cell: Cell) -> str:
+def _name(cell: RunConfig) -> str:
     masks = ", masks" if cell.secure else ""
     return f"{method_title(cell.method)} {cell.labels}".strip() + masks
 

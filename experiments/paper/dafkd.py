@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from experiments.core import study
 from experiments.core.grid import ImageStudy
-from experiments.core.rows import Cell
+from experiments.core.run_config import RunConfig
 from experiments.core.shared_options import TableOptions
 from experiments.core.summary import columns_by, summary
 from experiments.report.plots import Lines, drawn
@@ -54,7 +54,7 @@ ROWS: Mapping[str, Row] = {
 
 def cell_of(
     method: str, image_set: str, split: str, seed: int, rounds: int = _ROUNDS, steps: int = _STEPS
-) -> Cell:
+) -> RunConfig:
     """One run: so many steps a client and round, on its own records, or on the proxies."""
     sgd = SGD(ROWS[method].rate, distillation_batch=_BATCH, momentum=0.9)
     schedule = Schedule(warmup_steps=0, local_steps=steps, proxy_steps=0, sgd=sgd)
@@ -70,7 +70,7 @@ def cell_of(
             anneal_over=rounds,
             sgd=replace(sgd, own_batch=own),
         )
-    return Cell(
+    return RunConfig(
         image_set=image_set,
         split=split,
         method=method,
@@ -82,7 +82,7 @@ def cell_of(
     )
 
 
-def cells(options: TableOptions) -> tuple[Cell, ...]:
+def cells(options: TableOptions) -> tuple[RunConfig, ...]:
     """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
     rows = study.listed("rows", options.rows, tuple(ROWS))
     sets = study.listed("image_sets", options.image_sets, (*SETS, _SMALL), SETS)
@@ -100,7 +100,7 @@ def cells(options: TableOptions) -> tuple[Cell, ...]:
     )
 
 
-def _title(cell: Cell) -> str:
+def _title(cell: RunConfig) -> str:
     return ROWS[cell.method].title
 
 
@@ -116,7 +116,7 @@ def tables(results: study.Results) -> list[Table | str]:
     return [summary(title, ("row",), results.cells, lambda c: (_title(c),), columns)]
 
 
-def _place(cell: Cell) -> str:
+def _place(cell: RunConfig) -> str:
     return cell.place
 
 

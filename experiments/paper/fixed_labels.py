@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from experiments.core.measures import ACCURACY, TAUGHT
-from experiments.core.rows import Cell, Group
+from experiments.core.run_config import Group, RunConfig
 from experiments.core.runs import Prepared, federation, group_data
 from experiments.core.study import Result
 from secure_fd.training.trainer import accuracy, default_device
@@ -33,7 +33,7 @@ class FixedLabels:
     has as many steps as one of a distilling client, and nothing crosses the boundary in it.
     """
 
-    def __init__(self, cell: Cell, made: Prepared) -> None:
+    def __init__(self, cell: RunConfig, made: Prepared) -> None:
         self.alpha, self._steps = cell.alpha or 0.0, cell.schedule
         self.lesson = lesson_of(cell, made)
         self.models = [network.to(default_device()) for network in made.networks()]
@@ -74,7 +74,7 @@ class FixedLabels:
         return torch.randint(population, (size,), generator=self._draws[client])
 
 
-def lesson_of(cell: Cell, made: Prepared) -> Lesson:
+def lesson_of(cell: RunConfig, made: Prepared) -> Lesson:
     """Proxies with their true labels, or those that the selection mechanism keeps and labels.
 
     That is one round about all proxies in which nobody learns.
@@ -94,7 +94,7 @@ def lesson_of(cell: Cell, made: Prepared) -> Lesson:
     return Lesson(proxies.pixels[kept], targets)
 
 
-def measure(data_dir: Path | None, cell: Cell, parts: Mapping[Group, Any]) -> Result:
+def measure(data_dir: Path | None, cell: RunConfig, parts: Mapping[Group, Any]) -> Result:
     """Train on fixed labels, and test."""
     start, made = time.process_time(), Prepared(group_data(data_dir, cell.group), parts[cell.group])
     run = FixedLabels(cell, made)

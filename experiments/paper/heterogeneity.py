@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from experiments.core import study
 from experiments.core.grid import Grid, ImageStudy
 from experiments.core.published import method_title
-from experiments.core.rows import Cell
+from experiments.core.run_config import RunConfig
 from experiments.core.study import Results
 from experiments.core.summary import columns_by, lines_of, summary
 from experiments.report.plots import Lines, drawn
@@ -30,18 +30,18 @@ _COLUMNS = (
 )
 
 
-def vary(cell: Cell) -> Iterator[Cell]:
+def vary(cell: RunConfig) -> Iterator[RunConfig]:
     """The three methods of the figure."""
     for method, labels in _COLUMNS:
         selector = "ratio" if method == "selective-fd" else ""
         yield replace(cell, method=method, labels=labels, selector=selector)
 
 
-def _beta(cell: Cell) -> float:
+def _beta(cell: RunConfig) -> float:
     return parse_split(cell.split).beta
 
 
-def _column(cell: Cell) -> tuple[float, str]:
+def _column(cell: RunConfig) -> tuple[float, str]:
     key = cell.method, cell.labels
     return _COLUMNS.index(key), f"{method_title(cell.method)} {cell.labels}".strip()
 

@@ -12,7 +12,7 @@ from experiments.core import published, study
 from experiments.core.grid import PAPER_SETS, WARMUP, Grid, ImageStudy
 from experiments.core.measures import KEPT_ALL, RIGHT_ALL
 from experiments.core.published import known_percent
-from experiments.core.rows import Cell
+from experiments.core.run_config import RunConfig
 from experiments.core.study import Result, Results
 from experiments.core.summary import Column, summary
 from experiments.report.plots import Lines, drawn
@@ -29,7 +29,7 @@ _DEFAULTS = {"tau_client": 0.25, "tau_server": 2.0}
 SELECTOR = "ratio"
 
 
-def vary(cell: Cell) -> Iterator[Cell]:
+def vary(cell: RunConfig) -> Iterator[RunConfig]:
     """Selective-FD with soft labels, one threshold moved at a time.
 
     Votes are the paper's: a client whose selector accepts a proxy shares whatever its network says.
@@ -66,11 +66,11 @@ def sweeps(results: Results) -> Iterator[tuple[str, str, list[Result]]]:
                 yield f"{IMAGE_SETS[image_set].title}, {{}}{other} = {held:g}", name, of
 
 
-def _value(cell: Cell, name: str) -> float:
+def _value(cell: RunConfig, name: str) -> float:
     return (cell.quantile if name == "tau_client" else cell.server_threshold) or 0.0
 
 
-def _known(cell: Cell) -> published.Published | None:
+def _known(cell: RunConfig) -> published.Published | None:
     """The paper's value at both defaults."""
     if any(_value(cell, name) != held for name, held in _DEFAULTS.items()):
         return None

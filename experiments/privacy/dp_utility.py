@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.core import study
 from experiments.core.grid import ImageStudy, later, paper_recipe
-from experiments.core.rows import FLEET, Cell, Privacy
+from experiments.core.run_config import FLEET, Privacy, RunConfig
 from experiments.core.shared_options import StudyOptions
 from experiments.core.study import Result, Results, grouped, percent
 from experiments.core.summary import columns_by, summary
@@ -41,7 +41,7 @@ class Settings(StudyOptions):
     """Of 1, 2, 4, 8 and inf, with commas; by default all."""
 
 
-def cells(settings: Settings) -> tuple[Cell, ...]:
+def cells(settings: Settings) -> tuple[RunConfig, ...]:
     """Return the cells that a command line asks for. Raises ConfigurationError for a bad value."""
     epsilons = [float(e) for e in study.listed("epsilons", settings.epsilons, _EPSILONS)]
     seeds = study.whole_numbers("seeds", settings.seeds, _SEEDS)
@@ -54,7 +54,7 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     return tuple(replace(base, privacy=_privacy(base, e)) for base in bases for e in epsilons)
 
 
-def _privacy(base: Cell, epsilon: float) -> Privacy | None:
+def _privacy(base: RunConfig, epsilon: float) -> Privacy | None:
     """Return the unit of a cell; without noise, the label unit is no protection."""
     finite = None if epsilon == math.inf else epsilon
     if base.method == FLEET:
@@ -62,13 +62,13 @@ def _privacy(base: Cell, epsilon: float) -> Privacy | None:
     return None if finite is None else Privacy("label", finite)
 
 
-def _federation(image_set: str, seed: int, *, quick: bool) -> Cell:
+def _federation(image_set: str, seed: int, *, quick: bool) -> RunConfig:
     """Return hard labels without protection, which every epsilon changes."""
     recipe = paper_recipe(image_set, "strong")
     steps, rounds = recipe.schedule, min(_MOST_ROUNDS, recipe.rounds)
     if quick:
         steps, rounds = replace(steps, warmup_steps=_QUICK_WARMUP), _QUICK_ROUNDS
-    return Cell(
+    return RunConfig(
         image_set=image_set,
         split="strong",
         method="selective-fd",
@@ -80,14 +80,14 @@ def _federation(image_set: str, seed: int, *, quick: bool) -> Cell:
     )
 
 
-def _fleets(seeds: Sequence[int], *, quick: bool) -> Iterator[Cell]:
+def _fleets(seeds: Sequence[int], *, quick: bool) -> Iterator[RunConfig]:
     """Yield fleets of every size, the largest under every seed; a tenth of the clients is away."""
     sizes = _QUICK_FLEETS if quick else _FLEETS
     steps, asked = (100, 256) if quick else (1500, 2048)
     for split in ("strong", "iid"):
         for seed in seeds:
             for clients in sizes if seed == seeds[0] else sizes[-1:]:
-                yield Cell(
+                yield RunConfig(
                     image_set="mnist5k" if quick else "mnist",
                     split=split,
                     method=FLEET,
@@ -100,12 +100,12 @@ def _fleets(seeds: Sequence[int], *, quick: bool) -> Iterator[Cell]:
                 )
 
 
-def needs(cell: Cell) -> tuple[Hashable, ...]:
+def needs(cell: RunConfig) -> tuple[Hashable, ...]:
     """Return the warm-up that cells of a federation share."""
     return () if cell.method == FLEET else (cell.group,)
 
 
-def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Result:
+def measure(data_dir: Path | None, cell: RunConfig, made: Mapping[Any, Any]) -> Result:
     """Run and test one cell."""
     if cell.method == FLEET:
         found: Result = later("experiments.rivals.fleet:measure")(data_dir, cell)
@@ -117,7 +117,7 @@ def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Resul
 # Table and figure.
 
 
-def _unit(cell: Cell) -> str:
+def _unit(cell: RunConfig) -> str:
     """Return what stays the same while epsilon and the seed change."""
     if cell.privacy is None:
         return "no protection"
@@ -126,13 +126,13 @@ def _unit(cell: Cell) -> str:
     return f"{cell.privacy.unit} unit"
 
 
-def _order(cell: Cell) -> float:
+def _order(cell: RunConfig) -> float:
     """Return the epsilon of a cell, or infinity."""
     epsilon = None if cell.privacy is None else cell.privacy.epsilon
     return math.inf if epsilon is None else epsilon
 
 
-def _text(cell: Cell) -> str:
+def _text(cell: RunConfig) -> str:
     return "∞" if math.isinf(_order(cell)) else f"{_order(cell):g}"
 
 

@@ -11,7 +11,7 @@ from experiments.compare.comparison import Row, leakage, rows
 from experiments.compare.leakage import ERROR, NOT_APPLICABLE, Leakage, Measured
 from experiments.core.measures import ACCURACY
 from experiments.core.results import SINGLE
-from experiments.core.rows import IMAGES_PER_PERSON, Terms
+from experiments.core.run_config import IMAGES_PER_PERSON, Terms
 from experiments.core.study import Results
 from experiments.report.tables import QUIET, Table, Toned, counted, new_table, number
 from secure_fd.data.image_sets import IMAGE_SETS

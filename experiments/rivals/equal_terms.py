@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.core import published, rows, study
+from experiments.core import published, run_config, study
 from experiments.core.grid import HOSPITALS, ImageStudy, our_recipe
 from experiments.core.measures import DIVERGED, NETWORK
-from experiments.core.rows import Cell
+from experiments.core.run_config import RunConfig
 from experiments.core.shared_options import TableOptions
 from experiments.paper.accuracy import Lines, bars, beside_paper, gains, panels
 from experiments.report.tables import NONE, Table, human_bytes, new_table
@@ -66,7 +66,7 @@ class Row:
 
 
 _SHARING = (
-    *("fedmd", "ds-fl", "feded", "fkd", "pls", rows.EDGEFD),
+    *("fedmd", "ds-fl", "feded", "fkd", "pls", run_config.EDGEFD),
     *("selective-fd-published", "selective-fd"),
 )
 ROWS: Mapping[str, Row] = {
@@ -74,17 +74,19 @@ ROWS: Mapping[str, Row] = {
     "fedavg": Row("FedAvg", "fedavg"),
     **{
         f"{method.rpartition(':')[2].lower()}-{labels}": Row(
-            rows.KNOWN[method].title, method, labels
+            run_config.KNOWN[method].title, method, labels
         )
         for method in _SHARING
         for labels in ("hard", "soft")
     },
-    "afl": Row("AFL, a head", rows.AFL, sums=1, trains=False),
+    "afl": Row("AFL, a head", run_config.AFL, sums=1, trains=False),
     "heads-1": Row("Pooled head, one sum", "heads", sums=1, trains=False),
     "heads": Row("Pooled head, 3 residual rounds", "heads", sums=_SUMS, trains=False),
     "heads-taught": Row("Networks that the pooled head teaches", "heads", sums=_SUMS),
-    "truth": Row("True labels of the proxies", "heads", variant=rows.TRUE_LABELS, sums=_SUMS),
-    "centralised": Row("All records at every client", "independent", variant=rows.ALL_RECORDS),
+    "truth": Row("True labels of the proxies", "heads", variant=run_config.TRUE_LABELS, sums=_SUMS),
+    "centralised": Row(
+        "All records at every client", "independent", variant=run_config.ALL_RECORDS
+    ),
 }
 
 
@@ -101,7 +103,7 @@ def _chosen() -> Mapping[tuple[str, str], Mapping[str, Setting]]:
 CHOSEN = _chosen()
 
 
-def cells(options: TableOptions) -> tuple[Cell, ...]:
+def cells(options: TableOptions) -> tuple[RunConfig, ...]:
     """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
     keys = study.listed("rows", options.rows, tuple(ROWS))
     if options.quick:
@@ -127,7 +129,7 @@ def _seeds_at(split: str) -> tuple[int, ...]:
 
 def cell_of(
     row: Row, image_set: str, split: str, seed: int, setting: Setting | None, steps: int = STEPS
-) -> Cell:
+) -> RunConfig:
     """One run. setting: None for a head.
 
     If clients hold all classes, their networks name the class of a vote of Selective-FD, as in its
@@ -136,11 +138,11 @@ def cell_of(
     >>> cell_of(ROWS["fedavg"], "mnist", "strong", 0, Setting(0.05, 20)).schedule.local_steps
     10
     """
-    schedule = rows.HEADS_ALONE
+    schedule = run_config.HEADS_ALONE
     if row.trains and setting is not None:
         schedule = _schedule(row, image_set, split, setting, steps)
     rounds = row.sums or (setting.rounds if setting else 1)
-    return Cell(
+    return RunConfig(
         image_set=image_set,
         split=split,
         method=row.method,
@@ -173,15 +175,15 @@ def _schedule(row: Row, image_set: str, split: str, setting: Setting, steps: int
     if row.sums:  # one lesson, at the end
         return replace(plan, proxy_steps=steps, anneal_over=1)
     each = (steps - alone) // setting.rounds
-    if rows.unlabelled(row.method):
+    if run_config.unlabelled(row.method):
         return replace(plan, local_steps=each)
     own = our_recipe(image_set, split).schedule.sgd.own_batch
     return replace(plan, proxy_steps=each, sgd=replace(sgd, own_batch=own))
 
 
-def row_of(cell: Cell) -> Row:
+def row_of(cell: RunConfig) -> Row:
     """The row that made a cell."""
-    sums = cell.rounds if cell.method in rows.HEADS else 0
+    sums = cell.rounds if cell.method in run_config.HEADS else 0
     trains = cell.schedule.fedavg_steps > 0
     seen = (cell.method, cell.labels, cell.variant, sums, trains)
     return next(
@@ -191,7 +193,7 @@ def row_of(cell: Cell) -> Row:
     )
 
 
-def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> study.Result:
+def measure(data_dir: Path | None, cell: RunConfig, made: Mapping[Any, Any]) -> study.Result:
     """A run, and what naming one class would get."""
     import torch
 
@@ -211,7 +213,7 @@ def of_network(result: study.Result) -> float:
     return result.figures.get(NETWORK, result.accuracy)
 
 
-def _panels(results: study.Results) -> Mapping[Cell, Lines]:
+def _panels(results: study.Results) -> Mapping[RunConfig, Lines]:
     """Results of every place, in the order of `ROWS`."""
     order = list(ROWS.values())
     ordered = sorted(results.cells, key=lambda result: order.index(row_of(result.cell)))
@@ -225,7 +227,7 @@ def tables(results: study.Results) -> list[Table | str]:
     return [part for at, lines in _panels(results).items() for part in _shown(at, lines)]
 
 
-def _shown(at: Cell, lines: Lines) -> Iterator[Table | str]:
+def _shown(at: RunConfig, lines: Lines) -> Iterator[Table | str]:
     title = f"{at.place}: test accuracy, %, last round, {STEPS} steps a network; published: "
     columns = ("method", "hard", "published", "soft", "published", "bytes up", "CPU s", "seeds")
     table = new_table(title + published.CITATIONS.get(at.split, "nothing"), columns)

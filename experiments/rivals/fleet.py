@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from experiments.core.measures import ACCURACY, KEPT_ONCE, RIGHT_ONCE
-from experiments.core.rows import Cell, Privacy
+from experiments.core.run_config import Privacy, RunConfig
 from experiments.core.runs import federated_data
 from experiments.core.study import Result
 from secure_fd.data.federated import FederatedData
@@ -166,7 +166,7 @@ def released_sums(
 # A cell of the study.
 
 
-def measure(data_dir: Path | None, cell: Cell) -> Result:
+def measure(data_dir: Path | None, cell: RunConfig) -> Result:
     """Release one noisy sum, train the paper's shared network on it, test it."""
     if cell.privacy is None:
         raise LocalError("a fleet needs a client unit")
@@ -200,7 +200,7 @@ def measure(data_dir: Path | None, cell: Cell) -> Result:
 
 
 def _plan(
-    cell: Cell, privacy: Privacy, data: FederatedData, most: int
+    cell: RunConfig, privacy: Privacy, data: FederatedData, most: int
 ) -> tuple[ClientPlan, ClientUnit | None]:
     """Return the plan of a fleet's sum, and its unit unless epsilon is infinite."""
     fleet = ClientPlan(
@@ -223,7 +223,7 @@ def _plan(
 
 
 @lru_cache(maxsize=1)
-def _votes(data_dir: Path | None, cell: Cell) -> tuple[Labels, IntArray]:
+def _votes(data_dir: Path | None, cell: RunConfig) -> tuple[Labels, IntArray]:
     """Return all votes of a fleet, in a public order of proxies; those of every epsilon alike."""
     data = _data(data_dir, cell.image_set, cell.seed)
     records, rng = _records(data), np.random.default_rng([cell.seed, cell.clients])

@@ -13,7 +13,7 @@ from attacks import load as load_attack
 from experiments.cli import in_range, one_of
 from experiments.compare.leakage import stored, tried
 from experiments.core.grid import later
-from experiments.core.rows import working_folder
+from experiments.core.run_config import working_folder
 from experiments.core.shared_options import SharedOptions
 from experiments.core.study import Result, Study, at_least, main
 from experiments.suite.scenes import OWN, SCENES, Cell, load

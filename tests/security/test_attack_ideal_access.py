@@ -25,7 +25,7 @@ from attacks.core.view import (
 from attacks.inversion.gmi import InversionSettings
 from attacks.inversion.ideal import Ideal, IdealSettings
 from attacks.inversion.prior import PriorSettings, train_prior
-from experiments.core.rows import RowSpec, Terms
+from experiments.core.run_config import RowSpec, Terms
 from experiments.core.runs import RowRun, data_of, run_row, warm_up
 from experiments.privacy_compare import Settings, plan
 from experiments.suite.scenes.extraction import Clients

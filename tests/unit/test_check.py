@@ -4,7 +4,7 @@ import pytest
 
 from experiments import check
 from experiments.compare.leakage_rows import asked
-from experiments.core.rows import Privacy
+from experiments.core.run_config import Privacy
 from secure_fd.errors import ConfigurationError
 
 TOY = """

@@ -19,7 +19,7 @@ from experiments.compare import games
 from experiments.compare import leakage_rows as small
 from experiments.compare.comparison import Cell, Part, measured, needs, prepared
 from experiments.compare.leakage import PLAYED
-from experiments.core.rows import RowSpec
+from experiments.core.run_config import RowSpec
 from experiments.core.study import SCHEMA, Result, Results
 from experiments.privacy_compare import STUDY, Settings, cells
 from experiments.report.tables import Table

@@ -37,7 +37,7 @@ from experiments.compare.comparison import (
 )
 from experiments.core import runs
 from experiments.core.measures import AUROC_CLASS, KEPT_LAST, RIGHT_LAST, diagnose
-from experiments.core.rows import SEEDED_NOISE, Attacks, RowSpec, Terms
+from experiments.core.run_config import SEEDED_NOISE, Attacks, RowSpec, Terms
 from experiments.core.runs import RowRun
 from experiments.core.study import Result
 from experiments.privacy_compare import Settings, cells, plan

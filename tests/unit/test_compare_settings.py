@@ -12,7 +12,7 @@ from attacks import default_names
 from experiments.cli import command
 from experiments.compare.comparison import WARM_UP, needs
 from experiments.compare.leakage import PLAYED
-from experiments.core.rows import RowSpec
+from experiments.core.run_config import RowSpec
 from experiments.core.runs import selective
 from experiments.core.study import key_of
 from experiments.privacy_compare import STUDY, Plan, Settings, cells, plan, row_specs

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from experiments.core.measures import KEPT_ONCE, RIGHT_ONCE
-from experiments.core.rows import FLEET, Cell, Privacy
+from experiments.core.run_config import FLEET, Privacy, RunConfig
 from experiments.core.study import Result
 from experiments.privacy.dp_utility import STUDY, measure, needs
 from secure_fd.errors import LocalError
 from secure_fd.training.recipes import Schedule
 
-PLAIN = Cell(
+PLAIN = RunConfig(
     image_set="digits",
     split="strong",
     method="selective-fd",

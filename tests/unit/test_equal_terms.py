@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from experiments.core.grid import HOSPITALS
-from experiments.core.rows import Cell
+from experiments.core.run_config import RunConfig
 from experiments.core.shared_options import TableOptions
 from experiments.core.variants import centralised
 from experiments.rivals.equal_terms import CHOSEN, ROWS, STEPS, cell_of, cells, row_of
@@ -14,7 +14,7 @@ PLACES = [("mnist", "strong"), ("fashion_mnist", "iid"), ("chest_xray", HOSPITAL
 TRAINED = [key for key, row in ROWS.items() if row.trains]
 
 
-def steps_of(cell: Cell) -> int:
+def steps_of(cell: RunConfig) -> int:
     """Of one network, in all."""
     plan: Schedule = cell.schedule
     lessons = 1 if cell.method == "heads" else cell.rounds

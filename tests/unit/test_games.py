@@ -16,7 +16,7 @@ from experiments.compare import leakage_rows as small
 from experiments.compare.comparison import CONTROLS
 from experiments.compare.games import BY_LABELS, BY_PROBABILITIES, SERVER
 from experiments.core import runs
-from experiments.core.rows import RowSpec, Terms
+from experiments.core.run_config import RowSpec, Terms
 from secure_fd.data.federated import ClientData, FederatedData, content_of
 from secure_fd.data.images import Images
 from secure_fd.data.partition import Split

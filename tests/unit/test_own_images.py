@@ -11,7 +11,7 @@ from PIL import Image
 
 from attacks.core.run import public_of
 from experiments.core.codec import encode
-from experiments.core.rows import RowSpec
+from experiments.core.run_config import RowSpec
 from experiments.core.runs import data_of, run_row
 from experiments.privacy_compare import STUDY, Settings, cells, plan
 from secure_fd.data.federated import FederatedData, content_of

@@ -9,7 +9,7 @@ from report_sample import figure, sample, with_row
 from experiments.compare.comparison import BYTES_DOWN, VOID
 from experiments.core.measures import ACCURACY, BYTES_UP
 from experiments.core.results import SINGLE
-from experiments.core.rows import OwnData
+from experiments.core.run_config import OwnData
 from experiments.report import report, tables, terminal, verdict
 from experiments.report.report import write_report
 from experiments.report.verdict import Comparison

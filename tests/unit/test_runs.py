@@ -15,7 +15,7 @@ from experiments.core.measures import (
     RIGHT_ALL,
     TAUGHT,
 )
-from experiments.core.rows import Cell, unlabelled
+from experiments.core.run_config import RunConfig, unlabelled
 from experiments.core.runs import Prepared, group_data, needs, prepare, run_cell
 from experiments.core.study import Result
 from experiments.paper.accuracy import METHODS
@@ -32,7 +32,7 @@ BASE = replace(
 HARD = replace(BASE, method="selective-fd", labels="hard", selector="ratio")
 
 
-def run(cell: Cell, made: Prepared) -> Result:
+def run(cell: RunConfig, made: Prepared) -> Result:
     return run_cell(None, cell, dict.fromkeys(needs(cell), made.warm))
 
 
@@ -46,7 +46,7 @@ def usual(made):
     return run(HARD, made)
 
 
-def cell_of(method: str) -> Cell:
+def cell_of(method: str) -> RunConfig:
     labels = "" if unlabelled(method) else "soft"
     selector = "ratio" if method == "selective-fd" else ""
     return replace(BASE, method=method, labels=labels, selector=selector)
@@ -107,7 +107,7 @@ def test_right_labels_are_counted_against_the_truth(made, monkeypatch):
 # Fixed labels.
 
 
-def alpha_cell(method: str, alpha: float) -> Cell:
+def alpha_cell(method: str, alpha: float) -> RunConfig:
     selector = "ratio" if method == "selected-labels" else ""
     return replace(BASE, method=method, selector=selector, alpha=alpha)
 

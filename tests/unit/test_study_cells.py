@@ -7,7 +7,7 @@ import pytest
 
 from experiments.core.grid import Settings, default_cell
 from experiments.core.provenance import ROOT
-from experiments.core.rows import Cell
+from experiments.core.run_config import RunConfig
 from experiments.core.study import key_of, load, read_results
 from experiments.report.results_page import MODULES
 from secure_fd.errors import ConfigurationError
@@ -21,7 +21,7 @@ MEASURED = (
 CELL = default_cell("digits", "strong", 10)
 
 
-def cells(study: str, **chosen: Any) -> tuple[Cell, ...]:
+def cells(study: str, **chosen: Any) -> tuple[RunConfig, ...]:
     return tuple(STUDY[study].cells(Settings(**chosen)))
 
 

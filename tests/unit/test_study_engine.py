@@ -14,7 +14,7 @@ from experiments.core import study as engine
 from experiments.core.grid import default_cell
 from experiments.core.provenance import Code
 from experiments.core.results import write
-from experiments.core.rows import COUNTED, Cell, Privacy
+from experiments.core.run_config import COUNTED, Privacy, RunConfig
 from experiments.core.study import (
     CELLS,
     CODE,
@@ -40,13 +40,13 @@ ACCURACY = load("experiments.paper.accuracy")
 CELL = default_cell("digits", "strong", 10)
 
 
-def some_result(cell: Cell, accuracy: float = 0.5) -> Result:
+def some_result(cell: RunConfig, accuracy: float = 0.5) -> Result:
     points = (Point(1, 0.25, 10.0, 20.0), Point(2, accuracy, 20.0, 40.0))
     figures = {"accuracy": accuracy, "sum": 0.75}
     return Result(cell, figures, 1.5, (accuracy, accuracy), points, {"guarantee": "None."})
 
 
-def others() -> list[Cell]:
+def others() -> list[RunConfig]:
     hard = replace(CELL, method="selective-fd", labels="hard", selector="ratio")
     return [
         replace(CELL, seed=11),

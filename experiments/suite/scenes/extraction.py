@@ -19,7 +19,7 @@ from attacks.core.run import attack_view, public_of
 from attacks.core.view import Capability, Oracle, server_view
 from attacks.inversion.ideal import DEFAULT, QUICK, Ideal
 from experiments.compare.leakage import Attempt
-from experiments.core.rows import RowSpec, Terms
+from experiments.core.run_config import RowSpec, Terms
 from experiments.core.runs import RowRun, WarmUp, data_of, network, parts_of, run_row, warm_up
 from experiments.privacy_compare import Settings, plan
 from experiments.suite.scenes import Cell, Scene

@@ -19,7 +19,7 @@ from attacks.inversion.gmi import RAW_PSNR, InversionTruth, ModelInversion, raw_
 from attacks.inversion.ideal import POOL, Ideal, IdealSettings
 from experiments.compare.leakage import Attempt
 from experiments.core.grid import paper_recipe
-from experiments.core.rows import RowSpec
+from experiments.core.run_config import RowSpec
 from experiments.suite.scenes import Cell, Scene
 from experiments.suite.scenes.shared import federated, noted
 from secure_fd.data.federated import FederatedData

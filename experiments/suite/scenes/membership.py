@@ -21,7 +21,7 @@ from attacks.membership.shadows import (
     UploadLiRA,
 )
 from experiments.compare.leakage import Attempt
-from experiments.core.rows import RowSpec
+from experiments.core.run_config import RowSpec
 from experiments.suite.scenes import Cell, Scene
 from experiments.suite.scenes.shared import federated, noted
 from secure_fd.data.image_sets import Sizes

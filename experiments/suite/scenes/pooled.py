@@ -7,7 +7,7 @@ from pathlib import Path
 from attacks.core.run import Run
 from experiments.compare.leakage import Attempt
 from experiments.core import runs
-from experiments.core.rows import HEADS_ALONE, RowSpec, Terms
+from experiments.core.run_config import HEADS_ALONE, RowSpec, Terms
 from experiments.suite.scenes import Cell, Scene
 from experiments.suite.scenes.shared import federated
 from secure_fd.data.federated import FederatedData

@@ -11,7 +11,7 @@ from attacks.server.votes import Said, record
 from experiments.compare.comparison import run_of
 from experiments.compare.leakage import Attempt
 from experiments.core import runs
-from experiments.core.rows import RowSpec, Terms
+from experiments.core.run_config import RowSpec, Terms
 from experiments.privacy_compare import Settings, plan
 from experiments.suite.scenes import Cell, Scene
 

@@ -154,7 +154,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class RunConfig:
     """One run. split: as `parse_split` reads it. method: of `METHODS`, or package.module:Name.
 
     quantile: tau_client, and None for the selector's own threshold. server_threshold: tau_server,
@@ -376,7 +376,7 @@ class Terms:
     budget: float | None = field(default=None, metadata=UNLESS_EMPTY)
     min_voters: int | None = field(default=None, metadata=UNLESS_EMPTY)
 
-    def run(self, spec: RowSpec, seed: int) -> Cell:
+    def run(self, spec: RowSpec, seed: int) -> RunConfig:
         """The run of one row.
 
         The label unit makes one symbol noisy, and the client unit's noise drowns all but whole
@@ -401,7 +401,7 @@ class Terms:
                 from secure_fd.privacy.record import sums_for  # it loads SciPy
 
                 rounds = sums_for(self.epsilon, local=not spec.secure)
-        return Cell(
+        return RunConfig(
             image_set=self.dataset,
             split=self.split.name,
             method=spec.kind,
