@@ -49,8 +49,7 @@ class Images(Estimate):
     """Reconstructions. images: [n, C, H, W] in [0, 1], or feature vectors [n, D].
 
     groups: [n] the class, the update or the record that each is about, as the truth is keyed.
-    others: the same by other routes, by name. network, asked: what was stolen on the way, and the
-    images [q, ...] that were asked about for it.
+    others: the same by other routes, by name. network: what was stolen on the way.
 
     >>> Images(torch.zeros(2, 1, 8, 8), torch.tensor([3, 7])).of(7).images.shape
     torch.Size([1, 1, 8, 8])
@@ -60,7 +59,6 @@ class Images(Estimate):
     groups: Tensor = field(repr=False)
     others: "Mapping[str, Images]" = field(default_factory=dict, repr=False, kw_only=True)
     network: nn.Module | None = field(default=None, repr=False, kw_only=True)
-    asked: Tensor = field(default_factory=lambda: torch.empty(0), repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.groups.shape != self.images.shape[:1] or len(self.images) == 0:

@@ -14,7 +14,7 @@ from attacks.core.base import substream
 from attacks.core.view import Capability, LabelFunction, Public, View
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.training.models import flatten, load_flat
-from secure_fd.training.trainer import default_device, network_device, repeatable
+from secure_fd.training.trainer import default_device, logits, network_device, repeatable
 
 Factory = Callable[[int], nn.Module]
 """Seed -> a fresh network."""
@@ -106,21 +106,13 @@ def network(public: Public, parameters: Tensor) -> nn.Module:
     return model.eval()
 
 
-@torch.no_grad()
-def predict(model: nn.Module, images: Tensor) -> Tensor:
-    """Logits [N, C] of images [N, 1, H, W], in evaluation mode, by the model where it is."""
-    model.eval()
-    on = network_device(model)
-    return torch.cat([model(batch.to(on)).cpu() for batch in torch.split(images, 1024)])
-
-
 def label_function(model: nn.Module) -> LabelFunction:
     """A network that answers images [N, C, H, W] with class ids [N] alone."""
     return partial(_labels, model)  # no lambda: prepared attacks travel between processes
 
 
 def _labels(model: nn.Module, images: Tensor) -> Tensor:
-    return predict(model, images).argmax(dim=1)
+    return logits(model, images).argmax(dim=1)
 
 
 UNTAUGHT = "missing an ensemble prediction that was kept for teaching"

@@ -315,7 +315,6 @@ class Ideal(ModelInversion):
             details=answers | ({"acceptance_rate": asked.acceptance} if injects else {}),
             caveats=(_SILENT, self.caveat if injects else _READ_ONLY),
             others={} if pooled is None else {POOL: pooled},
-            asked=asked.images,
         )
 
     def _steal(self, view: View, seed: int, *, injects: bool) -> tuple[nn.Module, Pool]:

@@ -16,10 +16,8 @@ from attacks.core.view import Public, View, server_view
 from attacks.inversion.updates import (
     EVERYONE,
     LEARNING_RATE,
-    check_explained,
     distinct,
     newest_draw,
-    readable_updates,
 )
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.image_sets import IMAGE_SETS, own_shape
@@ -31,7 +29,6 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation
 from secure_fd.training import models
 from secure_fd.training.recipes import SGD, Schedule
-from secure_fd.votes.fixed_point import record_shares
 
 Lie = Callable[[bytes], bytes]
 """Honest message of the server -> the message that clients receive in its place."""
@@ -121,7 +118,6 @@ def one_update(
     """
     batch = set_up.batch
     clients = [_client(c, batch if private else None) for c in data.clients[:_CLIENTS]]
-    shares = record_shares([len(client.train) for client in clients])
     public = set_up.public(data, len(clients))
     spent = None
     if private:
@@ -141,9 +137,6 @@ def one_update(
     run.fit(_ROUNDS)
     view = server_view(run.transcript, public, told_its_own=lie is not None)
     drawn = newest_records(clients, batch, seed)
-    # Noise and a lie hide what was drawn, but a client with one batch has nothing else.
-    if not (private or lie):
-        check_explained(public, readable_updates(view, batch), drawn, shares)
     shown = behind({k: own.take(distinct(own.images)) for k, own in drawn.items()})
     return OneUpdate(public, batch, view, shown, (_ONE_BATCH,) if private else ())
 

@@ -1,6 +1,5 @@
 """What an update shows of the records that made it: closed form, labels, gradient matching."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from attacks.core.base import FloatArray, Labelled
+from attacks.core.base import FloatArray
 from attacks.core.fit import network, on_device
 from attacks.core.images import class_means
 from attacks.core.view import Capability, Public, View, read_unmasked
@@ -322,48 +321,10 @@ def _apportion(shares: FloatArray, records: int) -> Tensor:
     return torch.from_numpy(np.repeat(np.arange(len(given)), counts))
 
 
-_RELATIVE = 1e-3
-_ABSOLUTE = 4e-6
-"""Of an entry of a gradient: fixed point and float32, divided by a learning rate of 0.1.
-
-Of clients with the records of the largest; fixed point rounds smaller ones more coarsely."""
-
-
 def newest_draw(trainer_seed: int, population: int, batch: int, rounds: int) -> Tensor:
     """[batch] indices that a `Trainer` of this seed drew in the last of its rounds of one step."""
     generator = torch.Generator().manual_seed(trainer_seed)
     return [torch.randint(population, (batch,), generator=generator) for _ in range(rounds)][-1]
-
-
-def check_explained(
-    public: Public, updates: Updates, trained: Mapping[int, Labelled], shares: Sequence[float]
-) -> None:
-    """Raise LocalError unless one local step on these records makes the updates.
-
-    For scoring: an experiment holds clients and seeds, so it can draw their batches again; what is
-    drawn must make the update that the transcript holds, or the truth would be about other records.
-
-    Args:
-        public: with the network that trained.
-        updates: of the newest round.
-        trained: by client, the records of its step.
-        shares: of each client, its records over those of the largest: weights of a mean.
-    """
-    model = network(public, updates.start)
-    for owner, gradient in zip(updates.owners, updates.gradients, strict=True):
-        clients = sorted(trained) if owner == EVERYONE else [owner]
-        own = [trained[k] for k in clients]
-        made = [step_gradient(model, each.images, each.labels).double() for each in own]
-        weights = torch.tensor([shares[k] for k in clients], dtype=torch.float64)
-        mean = torch.stack(made).T @ (weights / weights.sum())
-        error = (mean - gradient).norm()
-        absolute = _ABSOLUTE / weights.mean()  # fixed point rounds what a share has scaled down
-        allowed = _RELATIVE * gradient.norm() + absolute * len(gradient) ** 0.5
-        if error > allowed:
-            raise LocalError(
-                f"truth: training on the drawn records misses the update of clients {clients} by "
-                f"{error:.2g}, where {allowed:.2g} is allowed"
-            )
 
 
 def step_gradient(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
@@ -409,52 +370,47 @@ def search(public: Public, updates: Updates, labels: Tensor, iterations: int, se
     given = guess + _SPREAD * torch.randn(guess.shape, generator=noise)
     with on_device(model) as on:
         asked, wanted, black, white = (each.to(on) for each in (labels, wanted, black, white))
-        mismatch = Mismatch(model, asked, wanted, black, white)
-        return _minimise(mismatch, given.to(on), iterations).cpu()
+        return _minimise(model, given.to(on), asked, wanted, (black, white), iterations).cpu()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Mismatch:
-    """What is minimised: [T] values of guesses given [T, records, C, H, W].
+def _minimise(
+    model: nn.Module,
+    given: Tensor,
+    labels: Tensor,
+    wanted: Tensor,
+    ends: tuple[Tensor, Tensor],
+    iterations: int,
+) -> Tensor:
+    """Images [T, records, C, H, W] after the search.
 
-    labels: [T, records]. wanted: [T, m] gradients. black, white: what the first learnt layer is
-    given for such images. smoothness: weight of the total variation.
+    given: where it begins, in the scale of the first learnt layer's input. ends: black and white
+    in that scale.
     """
-
-    model: nn.Module
-    labels: Tensor
-    wanted: Tensor
-    black: Tensor
-    white: Tensor
-    smoothness: float = _SMOOTHNESS
-
-    def images(self, given: Tensor) -> Tensor:
-        """Images in the scale of pixels."""
-        return (given - self.black) / (self.white - self.black)
-
-    def __call__(self, given: Tensor) -> Tensor:
-        """[T] losses."""
-        made = vmap(partial(step_gradient, self.model))(self.images(given), self.labels)
-        angle = 1 - cosine_similarity(made, self.wanted, dim=1)
-        return angle + self.smoothness * _total_variation(given)
-
-
-def _minimise(mismatch: Mismatch, given: Tensor, iterations: int) -> Tensor:
-    """Images [T, records, C, H, W] after the search."""
-    low = torch.minimum(mismatch.black, mismatch.white)
-    high = torch.maximum(mismatch.black, mismatch.white)
+    black, white = ends
+    low, high = torch.minimum(black, white), torch.maximum(black, white)
     given = given.clamp(low, high).requires_grad_()
     optimiser = torch.optim.Adam([given], _RATE)
     milestones = [int(iterations * share) for share in _DECAY_AT]
     decay = torch.optim.lr_scheduler.MultiStepLR(optimiser, milestones, gamma=0.1)
     for _ in range(iterations):
-        (slope,) = torch.autograd.grad(mismatch(given).sum(), given)
+        images = (given - black) / (white - black)
+        loss = mismatch(model, images, labels, wanted) + _SMOOTHNESS * _total_variation(given)
+        (slope,) = torch.autograd.grad(loss.sum(), given)
         given.grad = slope.sign()
         optimiser.step()
         decay.step()
         with torch.no_grad():
             given.clamp_(low, high)
-    return mismatch.images(given.detach()).clamp(0, 1)
+    return ((given.detach() - black) / (white - black)).clamp(0, 1)
+
+
+def mismatch(model: nn.Module, images: Tensor, labels: Tensor, wanted: Tensor) -> Tensor:
+    """[T] one minus the cosine of gradients wanted [T, m] and those of the images' mean losses.
+
+    images: [T, records, C, H, W]. labels: [T, records].
+    """
+    made = vmap(partial(step_gradient, model))(images, labels)
+    return 1 - cosine_similarity(made, wanted, dim=1)
 
 
 def _total_variation(images: Tensor) -> Tensor:

@@ -14,13 +14,14 @@ after Zhu et al., "Evaluating Membership Inference Attacks and Defenses in Feder
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
-from torch.nn.functional import cross_entropy, normalize
+from torch.func import vmap
+from torch.nn.functional import normalize
 
 from attacks.core.base import (
     AttackResult,
@@ -34,6 +35,7 @@ from attacks.core.fit import network, on_device
 from attacks.core.run import Attack, Run
 from attacks.core.scoring import score_scores
 from attacks.core.view import Capability, Public, View
+from attacks.inversion.updates import step_gradient
 from attacks.membership import overfitted
 from attacks.membership.label_only import challenges_of, less_class_mean
 from attacks.membership.shadows import mean_votes, neighbours
@@ -259,24 +261,11 @@ def _cosines(view: View, start: Float32Array, own: Labelled, moved: Float32Array
 
 def _along(model: nn.Module, candidates: Labelled, directions: Tensor, at_once: int) -> FloatArray:
     """[K, N] cosines on the device of model and directions, `at_once` candidates at a time."""
-    by_record = vmap(grad(_loss_of(model)), in_dims=(None, 0, 0))
-    weights = {name: p.detach() for name, p in model.named_parameters()}
+    by_record = vmap(partial(step_gradient, model))
     parts = []
     for chunk in torch.split(torch.arange(len(candidates)), at_once):
         some = candidates.take(chunk)
         images, labels = (side.to(directions.device) for side in (some.images, some.labels))
-        found = by_record(weights, images, labels)
-        flat = torch.cat([g.flatten(1) for g in found.values()], dim=1)
-        parts.append(directions @ normalize(flat, dim=1).T)
+        found = by_record(images[:, None], labels[:, None])
+        parts.append(directions @ normalize(found, dim=1).T)
     return np.asarray(torch.cat(parts, dim=1).double().cpu().numpy())
-
-
-def _loss_of(model: nn.Module) -> Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]:
-    """Return the cross-entropy as a function of weights, one image and its label."""
-    buffers = dict(model.named_buffers())
-
-    def loss(weights: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
-        logits = functional_call(model, {**weights, **buffers}, (image[None],))
-        return cross_entropy(logits, label[None])
-
-    return loss

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from attacks.core.base import Images
-from attacks.core.fit import label_function, predict
+from attacks.core.fit import label_function
 from attacks.core.run import attack_view
 from attacks.core.view import (
     AnswerFunction,
@@ -33,6 +33,7 @@ from experiments.suite.scenes.figure8 import direct_votes
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.protocol.transcript import Transcript
+from secure_fd.training.trainer import logits
 from secure_fd.votes.codec import Ensemble
 from secure_fd.votes.codec import one_hot as rows_of
 from tests.attack_games import TRAINING, answered, linear, mlp, part, prior, private_network
@@ -53,7 +54,7 @@ def votes_of(labels: Tensor) -> Tensor:
 
 
 def honest(images: Tensor) -> Tensor:
-    return votes_of(predict(private_network(), images).argmax(dim=1))
+    return votes_of(logits(private_network(), images).argmax(dim=1))
 
 
 def guessing(images: Tensor) -> Tensor:

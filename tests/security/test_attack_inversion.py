@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from attacks.core.base import Images
-from attacks.core.fit import distil_student, predict
+from attacks.core.fit import distil_student
 from attacks.core.view import Public, client_view, outsider_view, server_view
 from attacks.inversion.gmi import (
     PUBLIC_TARGET,
@@ -22,6 +22,7 @@ from attacks.inversion.gmi import (
 from attacks.inversion.prior import PriorSettings, train_prior
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.protocol.transcript import ObservedRound, Transcript
+from secure_fd.training.trainer import logits
 from secure_fd.votes.codec import Ensemble, one_hot
 from tests.attack_games import TRAINING, answered, mlp, part, prior, private_network
 from tests.attack_games import inverted_truth as truth
@@ -67,7 +68,7 @@ def test_global_parameters_are_inverted_and_beat_a_random_private_network():
 
 
 def test_ensembles_are_inverted_through_a_student():
-    taught = predict(private_network(), public().proxies).argmax(dim=1)
+    taught = logits(private_network(), public().proxies).argmax(dim=1)
     view = client_view(answered(answer(taught, np.ones(600, dtype=bool))), public())
     estimate = attack().estimate(view, 0)
     assert estimate.target == "student of ensembles"
@@ -129,12 +130,12 @@ def test_a_student_learns_kept_answers_only_and_the_newest_of_each_proxy():
     first = answer(wrong, np.ones(600, dtype=bool))
     second = answer(right, kept)
     student = distil_student(client_view(answered(first, second), public()), TRAINING, 0)
-    says = predict(student, public().proxies).argmax(dim=1)
+    says = logits(student, public().proxies).argmax(dim=1)
     assert (says == right)[:400].float().mean() > 0.6
     ignored = answer(wrong, ~kept)
     half = Ensemble(ignored.indices, ignored.predictions, np.zeros(600, dtype=bool))
     unpoisoned = distil_student(client_view(answered(second, half), public()), TRAINING, 0)
-    says = predict(unpoisoned, public().proxies).argmax(dim=1)
+    says = logits(unpoisoned, public().proxies).argmax(dim=1)
     assert (says == right)[:400].float().mean() > 0.9
     with pytest.raises(MissingCapabilityError, match="kept for teaching"):
         distil_student(client_view(answered(half), public()), TRAINING, 0)

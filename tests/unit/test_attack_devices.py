@@ -9,11 +9,10 @@ import torch
 from torch import nn
 
 from attacks.core.base import Labelled
-from attacks.core.fit import QUICK, fit, on_device, predict
+from attacks.core.fit import QUICK, fit, label_function, on_device
 from attacks.inversion import gmi as inversion
 from attacks.inversion import prior as priors
 from attacks.inversion import updates
-from attacks.inversion.updates import Mismatch
 from attacks.membership import server_members as members
 from secure_fd.training import models
 from secure_fd.training.trainer import network_device
@@ -49,7 +48,7 @@ def test_training_and_answers_use_the_models_device():
     with pytest.raises(NotImplementedError, match="meta"):
         fit(shared, IMAGES, LABELS, QUICK, 0, device=META)
     with pytest.raises(NotImplementedError, match="meta"):
-        predict(shared().to(META), IMAGES)
+        label_function(shared().to(META))(IMAGES)
 
 
 def test_gradients_of_candidates_are_taken_there():
@@ -62,9 +61,9 @@ def test_gradients_of_candidates_are_taken_there():
 def test_searches_stay_there():
     model, black = shared().to(META), torch.zeros(1, 1, 1, device=META)
     wanted, asked = torch.rand(2, parameters(model), device=META), LABELS[:2, None].to(META)
-    apart = Mismatch(model, asked, wanted, black, black + 1)
     start = torch.rand(2, 1, 1, 28, 28, device=META)
-    assert updates._minimise(apart, start, iterations=2).device == META
+    found = updates._minimise(model, start, asked, wanted, (black, black + 1), iterations=2)
+    assert found.device == META
     sizes = priors.QUICK_PRIOR
     made = priors.Generator(sizes, 28, 1).to(META), priors.Critic(sizes, 28, 1).to(META)
     codes = torch.rand(4, sizes.latent, device=META)
