@@ -1,6 +1,7 @@
 """Attack figures as tables and sentences, for every report that shows a leakage."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from experiments.compare.leakage import (
 )
 from experiments.report.page import Pairs
 from experiments.report.plots import Strip
-from experiments.report.tables import MINUS, Table, Toned, counted, new_table, number
+from experiments.report.tables import Table, Toned, counted, new_table, number
 
 _POSITIVE = "positive_control"
 LOW_FPR = "tpr_at_0.01_fpr"
@@ -24,16 +25,7 @@ ATTACK, ORIGINALS = "attack", ("originals", "record")
 """Names of an attack's pictures and of what they show; every other name is a control's."""
 
 
-def precise(value: float) -> str:
-    """Three digits or so, also below one, where rates live.
-
-    >>> precise(0.0614), precise(46.54)
-    ('0.061', '46.5')
-    """
-    if abs(value) >= 0.9995:
-        return number(value)
-    text = f"{value:.3f}"
-    return text.removeprefix("-") if float(text) == 0 else text.replace("-", MINUS)
+precise = partial(number, fine=True)
 
 
 def brackets(interval: Interval | None, show: Callable[[float], str] = precise) -> str:

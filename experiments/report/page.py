@@ -1,4 +1,4 @@
-"""Self-contained HTML pages and Markdown pages: no request leaves a page, all text is escaped."""
+"""Self-contained HTML pages: no request leaves a page, all text is escaped."""
 
 import base64
 import shlex
@@ -8,27 +8,32 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from experiments.report import tables
-from experiments.report.plots import DPI
+from experiments.report.tables import Table
 from secure_fd.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-REPORT_FILE = "report.html"
 _FEW = 3
 """Equal values that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One embedded figure: heading, caption, alternative text, and the image as a data URI."""
+    """One embedded figure: heading, caption and alternative text."""
 
     name: str
     heading: str
     caption: str
     alt: str
-    source: str
+    figure: "Figure"
+
+    @property
+    def source(self) -> str:
+        """The image as an address that needs no request."""
+        buffer = BytesIO()
+        self.figure.savefig(buffer, format="png")
+        return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,84 +45,41 @@ class Pairs:
     folded: bool = False
 
 
-Part: TypeAlias = tables.Table | str | Sequence[str] | Pairs | Picture
+Part: TypeAlias = Table | str | Sequence[str] | Pairs | Picture
 """Of a section: a table, a sentence, a list, pairs or a picture."""
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """A part of the page under a heading.
+class Page:
+    """A whole page. Labels and notes are text, never markup.
 
-    >>> Section("What was run", ["Nothing."]).anchor
-    'what-was-run'
+    about: a line under the title. sections: by heading. note: at the end, above the command.
+    alarms: insecure settings.
     """
 
     title: str
-    parts: Sequence[Part]
-    level: int = 2
+    about: str
+    summary: Sequence[str]
+    sections: Mapping[str, Sequence[Part]]
+    command: Sequence[str]
+    note: str
+    alarms: Sequence[str] = ()
 
-    @property
-    def anchor(self) -> str:
-        """Where a link leads."""
-        return self.title.lower().replace(" ", "-")
+    def html(self) -> str:
+        """Return the page as text."""
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined  # slow to import
 
+        loader = FileSystemLoader(Path(__file__).parent)
+        made = Environment(autoescape=True, loader=loader, undefined=StrictUndefined)
+        made.trim_blocks = made.lstrip_blocks = True
+        made.filters |= {"shown": shown, "command": shlex.join}
+        return made.get_template("page.html.j2").render(page=self)
 
-def page(
-    title: str,
-    about: str,
-    summary: Sequence[str],
-    sections: Sequence[Section],
-    command: Sequence[str],
-    note: str,
-    alarms: Sequence[str] = (),
-) -> str:
-    """A whole page as text. about: a line under the title. note: at the end, above the command.
-
-    Labels and notes are text, never markup.
-    """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # slow to import
-
-    made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters["shown"] = shown
-    return made.get_template("page.html.j2").render(
-        title=title,
-        about=about,
-        summary=summary,
-        alarms=alarms,
-        sections=sections,
-        table=tables.html,
-        command=shlex.join(command),
-        note=note,
-    )
-
-
-def write_page(page: str, folder: Path) -> Path:
-    """Write report.html, whole or not at all; its path."""
-    path = folder / REPORT_FILE
-    write_atomically(path, lambda file: file.write(page.encode()))
-    return path
-
-
-def png(drawn: "Figure") -> bytes:
-    """A figure as PNG."""
-    buffer = BytesIO()
-    drawn.savefig(buffer, format="png", dpi=DPI)
-    return buffer.getvalue()
-
-
-def data_uri(image: bytes | None) -> str:
-    """PNG bytes as an address that needs no request; "" for None.
-
-    >>> data_uri(b"png")
-    'data:image/png;base64,cG5n'
-    """
-    return f"data:image/png;base64,{base64.b64encode(image).decode()}" if image else ""
+    def write(self, folder: Path) -> Path:
+        """Write report.html, whole or not at all; return its path."""
+        path = folder / "report.html"
+        write_atomically(path, lambda file: file.write(self.html().encode()))
+        return path
 
 
 def shown(value: object) -> str:

@@ -1,10 +1,12 @@
 """Figures from plain data: bars, lines and strips of images.
 
-Every function returns a matplotlib Figure that belongs to no window and no global state.
+Every function returns a matplotlib Figure that belongs to no window and no global state. Colours,
+sizes and grid are in `plots.mplstyle`.
 """
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import zip_longest
@@ -12,21 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from secure_fd.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import PathCollection
     from matplotlib.figure import Figure
 
-INK, FAINT, PAPER = "#1f2328", "#d8dbe0", "#ffffff"
-MUTED = "#6a727d"
-SMALL, NORMAL = 8.5, 9.5
-DPI = 180
+INK, PAPER = "#1f2328", "#ffffff"
 GAP = 2
 """White pixels between images."""
-PUBLISHED = "published"
 
 # Paul Tol's "muted" scheme, safe for colour-blind readers, ordered so that neighbours contrast.
 _COLOURS = (
@@ -40,12 +39,20 @@ _BAR = 0.62
 """Inches of a group of bars."""
 
 
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in the style of all figures, whatever the user's own settings are."""
+    from matplotlib import rc_context  # most of a second to import, so only to draw
+
+    with rc_context(fname=Path(__file__).with_name("plots.mplstyle")):
+        yield
+
+
 def new_figure(width: float, height: float) -> "Figure":
     """An empty figure, in inches, that belongs to no window and no global state."""
-    # matplotlib takes most of a second to import: import it only to draw.
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
+    return Figure(figsize=(width, height))
 
 
 def line_style(i: int) -> tuple[str, str]:
@@ -54,40 +61,24 @@ def line_style(i: int) -> tuple[str, str]:
     return _COLOURS[i % count], _MARKERS[(i + i // count) % count]
 
 
-def plain(axes: "Axes", grid: str = "both") -> None:
-    """Two spines, small ticks, a faint grid behind the data."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(MUTED)
-    axes.tick_params(which="both", colors=MUTED, labelcolor=INK, labelsize=SMALL)
-    axes.tick_params(which="minor", length=2)
-    if grid:
-        axes.grid(axis=grid, color=FAINT, linewidth=0.6)  # type: ignore[arg-type]
-    axes.set_axisbelow(True)
+def percent(axes: "Axes") -> None:
+    """Show shares on the y axis in percent."""
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
 
 
-def titled(axes: "Axes", title: str, x: str = "", y: str = "", pad: float = 10) -> None:
-    """A title at the left, so many points above the axes, and axis labels."""
-    axes.set_title(title, loc="left", fontsize=NORMAL + 1, color=INK, pad=pad, fontweight="bold")
-    axes.set_xlabel(x, fontsize=NORMAL, color=INK)
-    axes.set_ylabel(y, fontsize=NORMAL, color=INK)
-
-
-def save(figures: Mapping[str, "Figure | None"], folder: Path, *kinds: str) -> dict[str, Path]:
+def save(figures: Mapping[str, "Figure | None"], folder: Path, *kinds: str) -> None:
     """Write figures as files of these kinds (PNG by default), whole or not at all.
 
-    A figure that is None removes the file of an earlier run. Returns the first path of each.
+    A figure that is None removes the file of an earlier run.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    paths: dict[str, Path] = {}
     for name, figure in figures.items():
         for kind in kinds or ("png",):
             path = folder / f"{name}.{kind}"
             if figure is None:
                 path.unlink(missing_ok=True)
-                continue
-            write_atomically(path, partial(figure.savefig, format=kind, dpi=DPI))
-            paths.setdefault(name, path)
-    return paths
+            else:
+                write_atomically(path, partial(figure.savefig, format=kind))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,37 +90,30 @@ class Strip:
     reading: str = ""
 
 
+@styled()
 def strips(lines: Sequence[Strip], title: str, columns: int = 10) -> "Figure":
     """Lines of images below one another, at most `columns` in each."""
-    made = [_joined(line.images[:columns]) for line in lines]
-    width, height = max(strip.shape[1] for strip in made), made[0].shape[0]
-    wide = [
-        np.pad(strip, ((0, GAP), (0, width - strip.shape[1])), constant_values=np.nan)
-        for strip in made
-    ]
-    scale = 0.5 / (height + GAP)
-    figure = new_figure(4.5 + scale * width, 0.8 + scale * len(made) * (height + GAP))
+    columns = min(columns, max(len(line.images) for line in lines))
+    height, width = (side + GAP for side in lines[0].images.shape[1:])
+    cells = np.full((len(lines), columns, height, width), np.nan)  # NaN draws as paper
+    for row, line in zip(cells, lines, strict=True):
+        row[: len(line.images), :-GAP, :-GAP] = line.images[:columns]
+    scale = 0.5 / height
+    figure = new_figure(4.5 + scale * columns * width, 0.8 + scale * len(lines) * height)
     axes = figure.subplots()
-    axes.imshow(np.concatenate(wide), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    centres = (height + GAP) * np.arange(len(made)) + (height - 1) / 2
-    readings = axes.secondary_yaxis("right")
-    for side, texts in (
-        (axes.yaxis, [textwrap.fill(line.label, 46) for line in lines]),
-        (readings.yaxis, [line.reading for line in lines]),
-    ):
-        side.set_ticks(centres, texts)
-        side.set_tick_params(length=0, labelsize=SMALL, labelcolor=INK)
+    image = cells.swapaxes(1, 2).reshape(len(lines) * height, columns * width)
+    axes.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    axes.set_title(title)
     axes.set_xticks([])
-    for frame in (axes, readings):
-        frame.spines[:].set_visible(False)
-    titled(axes, title)
+    axes.grid(visible=False)
+    names = [textwrap.fill(line.label, 46) for line in lines]
+    readings = [line.reading for line in lines]
+    centres = height * np.arange(len(lines)) + (height - GAP - 1) / 2
+    for side, texts in ((axes, names), (axes.secondary_yaxis("right"), readings)):
+        side.set_yticks(centres, texts)
+        side.tick_params(length=0)
+        side.spines[:].set_visible(False)
     return figure
-
-
-def _joined(images: NDArray[np.floating]) -> NDArray[np.floating]:
-    """[n, H, W] as one [H, n (W + GAP)] strip; NaN draws as paper."""
-    padded = np.pad(images, ((0, 0), (0, 0), (0, GAP)), constant_values=np.nan)
-    return np.concatenate(list(padded), axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +162,7 @@ class Lines:
     ticks: Mapping[float, str] = field(default_factory=dict)
 
 
+@styled()
 def drawn(panels: Sequence[Bars | Lines], columns: int | None = None) -> "Figure":
     """Panels from left to right, in rows of so many; by default all in one."""
     across = columns or len(panels)
@@ -196,69 +181,69 @@ def drawn(panels: Sequence[Bars | Lines], columns: int | None = None) -> "Figure
 
 
 def _bars(axes: "Axes", panel: Bars) -> None:
-    wide = 0.8 / len(panel.series)
-    known: list[tuple[float, float]] = []
+    count, nothing = len(panel.series), (None,) * 3
+    values = np.array(
+        [
+            [(bar.mean, bar.deviation, bar.published) if bar else nothing for bar in row]
+            for row in panel.groups.values()
+        ],
+        dtype=float,  # None becomes NaN, which is not drawn
+    )
+    wide = 0.8 / count
+    x = np.arange(len(values))[:, None] + wide * (np.arange(count) - (count - 1) / 2)
     for s, name in enumerate(panel.series):
-        shift = (s - (len(panel.series) - 1) / 2) * wide
-        shown = [(i + shift, bar) for i, row in enumerate(panel.groups.values()) if (bar := row[s])]
-        x, means = [place for place, _ in shown], [bar.mean for _, bar in shown]
-        errors = [bar.deviation for _, bar in shown]
+        mean, deviation, _ = values[:, s].T
+        error = {"elinewidth": 1.0, "ecolor": INK, "capsize": 0}
         colour, _ = line_style(2 * s)
-        style: dict[str, Any] = {"color": colour, "error_kw": {"elinewidth": 1.0, "ecolor": INK}}
-        axes.bar(x, means, wide, yerr=errors, label=name, **style)
-        known += [(place, bar.published) for place, bar in shown if bar.published is not None]
-    _marks(axes, known)
-    axes.set_xticks(range(len(panel.groups)), list(panel.groups), rotation=30, ha="right")
-    axes.set_ylim(0, 1)
+        axes.bar(x[:, s], mean, wide, yerr=deviation, label=name, color=colour, error_kw=error)
+    known = np.isfinite(values[..., 2])
+    _marks(axes, x[known], values[..., 2][known])
+    axes.set_xticks(range(len(values)), list(panel.groups), rotation=30, ha="right")
+    axes.set(ylim=(0, 1), ylabel=panel.y)
+    axes.set_title(panel.title, pad=26)
+    axes.grid(visible=False, axis="x")
     if panel.y != "AUROC":
-        _percent(axes)
-    plain(axes, "y")
-    titled(axes, panel.title, y=panel.y, pad=26)
-    _legend(axes, 6, (-0.02, 0.99), "lower left")
+        percent(axes)
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=6)
 
 
 def _lines(axes: "Axes", panel: Lines) -> None:
     across, up = panel.scales
-    axes.set_xscale(across)
-    axes.set_yscale(up)
-    second = axes.twinx() if any(line.second for line in panel.lines.values()) else None
+    axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y, xscale=across, yscale=up)
+    right = axes
+    if any(line.second for line in panel.lines.values()):
+        right = axes.twinx()
+        right.set_ylabel(panel.second)
+        right.grid(visible=False)
+        percent(right)
+    handles: list[Any] = []
     for i, (name, line) in enumerate(panel.lines.items()):
         colour, marker = line_style(i)
-        style: dict[str, Any] = {"color": colour, "markeredgecolor": PAPER, "markersize": 6}
-        form = f"{marker}--" if line.second else f"{marker}-"
-        if line.second and second is not None:
-            second.errorbar(line.x, line.mean, line.deviation, fmt=form, capsize=3, **style)
-            axes.plot([], [], form, label=name, **style)  # the first scale's legend is for both
-        else:
-            axes.errorbar(
-                line.x, line.mean, line.deviation, fmt=form, capsize=3, label=name, **style
-            )
-    _marks(axes, panel.published)
+        on, form = (right, f"{marker}--") if line.second else (axes, f"{marker}-")
+        look: dict[str, Any] = {
+            "fmt": form,
+            "color": colour,
+            "markeredgecolor": PAPER,
+            "label": name,
+        }
+        handles.append(on.errorbar(line.x, line.mean, line.deviation, **look))
+    handles += _marks(axes, *zip(*panel.published, strict=True))
     if panel.ticks:
         axes.set_xticks(list(panel.ticks), list(panel.ticks.values()))
     if panel.share:
-        _percent(axes)
-    plain(axes)
-    if second is not None:
-        _percent(second)
-        plain(second, "")
-        titled(second, "", y=panel.second)
-    titled(axes, panel.title, panel.x, panel.y)
-    _legend(axes, 2, (-0.02, -0.2), "upper left")
+        percent(axes)
+    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(-0.02, -0.2), ncols=2)
 
 
-def _marks(axes: "Axes", points: Sequence[tuple[float, float]]) -> None:
+def _marks(axes: "Axes", x: ArrayLike = (), y: ArrayLike = ()) -> "list[PathCollection]":
     """Hollow marks at the published points."""
-    if points:
-        x, y = zip(*points, strict=True)
-        style: dict[str, Any] = {"facecolor": PAPER, "edgecolor": INK, "zorder": 4}
-        axes.scatter(x, y, marker="D", s=28, label=PUBLISHED, **style)
-
-
-def _legend(axes: "Axes", columns: int, place: tuple[float, float], corner: str) -> None:
-    style: dict[str, Any] = {"loc": corner, "bbox_to_anchor": place, "ncols": columns}
-    axes.legend(fontsize=SMALL, frameon=False, labelcolor=INK, **style)
-
-
-def _percent(axes: "Axes") -> None:
-    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    if not np.size(x):
+        return []
+    look: dict[str, Any] = {
+        "marker": "D",
+        "s": 28,
+        "facecolor": PAPER,
+        "edgecolor": INK,
+        "zorder": 4,
+    }
+    return [axes.scatter(x, y, label="published", **look)]

@@ -16,7 +16,7 @@ from experiments.core.measures import ACCURACY, BYTES_UP
 from experiments.core.study import Results
 from experiments.report import plots, verdict
 from experiments.report.attack_summary import attack_notes, caveats, matrix, picture_strips
-from experiments.report.page import Pairs, Part, Picture, Section, data_uri, page, png, write_page
+from experiments.report.page import Page, Pairs, Part, Picture
 from experiments.report.tables import (
     NONE,
     Table,
@@ -48,46 +48,33 @@ def write_report(results: Results, folder: Path) -> None:
     pictures = {row.key: row.first.pictures for row in made.rows}
     lines = picture_strips(made.leakage, pictures, INVERSION)
     title = "Reconstructions beside the private originals"
-    drawn = {
-        "accuracy_bytes": accuracy_bytes(made),
-        "reconstructions": plots.strips(lines, title) if lines else None,
-    }
-    plots.save(drawn, folder)
-    write_page(render(made, {name: png(one) for name, one in drawn.items() if one}), folder)
+    inverted = plots.strips(lines, title) if lines else None
+    accuracy = accuracy_bytes(made)
+    plots.save({"accuracy_bytes": accuracy, "reconstructions": inverted}, folder)
+    page(made, accuracy, inverted).write(folder)
 
 
-def render(made: Comparison, drawn: Mapping[str, bytes]) -> str:
-    """The page as text. drawn: PNG bytes by the names of figures."""
+def page(made: Comparison, accuracy: "Figure", inverted: "Figure | None" = None) -> Page:
+    """The page. accuracy: against bytes. inverted: reconstructions, where there are any."""
     found = made.results
     spent = human_seconds(found.cpu_seconds)
-    leaks, advice = verdict.what_leaks(made), verdict.what_to_use(made)
-    return page(
+    result = (verdict.main_table(made), verdict.legend(made), _against_bytes(made, accuracy))
+    attacks = {"Attacks": list(_attacks(made, inverted))} if made.leakage.attacks else {}
+    return Page(
         "Accuracy, bytes and leakage",
         f"{verdict.heading(made)} · {found.created} · training took {spent} of CPU time",
-        [sentence for sentence in (leaks, advice) if sentence],
-        list(_sections(made, drawn)),
+        [text for text in (verdict.what_leaks(made), verdict.what_to_use(made)) if text],
+        {
+            "Result": result,
+            **attacks,
+            "Guarantees": list(_guarantees(made)),
+            "Sums": list(_sums(made)),
+            "How it was run": list(_settings(made)),
+        },
         found.command,
         f"{_SEEDED if made.terms.own is None else _FRESH} {_KEYS}",
         verdict.notes(made),
     )
-
-
-def _sections(made: Comparison, drawn: Mapping[str, bytes]) -> Iterator[Section]:
-    table: list[Part] = [verdict.main_table(made), verdict.legend(made)]
-    if "accuracy_bytes" in drawn:
-        alt = "; ".join(
-            f"{row.label} {verdict.accuracy(row)} %, {human_bytes(row.mean(BYTES_UP))} sent"
-            for row in made.rows
-        )
-        words = "Accuracy of every round against the bytes of one client until then."
-        source = data_uri(drawn["accuracy_bytes"])
-        table.append(Picture("accuracy_bytes", "", words, alt, source))
-    yield Section("Result", table)
-    if made.leakage.attacks:
-        yield Section("Attacks", list(_attacks(made, drawn)))
-    yield Section("Guarantees", list(_guarantees(made)))
-    yield Section("Sums", list(_sums(made)))
-    yield Section("How it was run", list(_settings(made)))
 
 
 # Figures.
@@ -95,6 +82,7 @@ def _sections(made: Comparison, drawn: Mapping[str, bytes]) -> Iterator[Section]
 _COLOURS = {"pictures": "#a40e26", "classes or members": "#c98500", "nothing found": "#117733"}
 
 
+@plots.styled()
 def accuracy_bytes(made: Comparison) -> "Figure":
     """Accuracy of every round against a client's bytes until then; the colour is what leaks.
 
@@ -111,32 +99,38 @@ def accuracy_bytes(made: Comparison) -> "Figure":
         colours |= dict.fromkeys(verdict.leaking(made, column), kind)
     for i, row in enumerate(made.rows):
         look: dict[str, Any] = {"color": colours[row.label], "label": row.label}
-        points = [(one.up + one.down, one.accuracy) for one in row.first.curve]
         if not row.mean(BYTES_UP):
             axes.axhline(row.mean(ACCURACY), linewidth=1.2, linestyle=(0, (4, 3)), **look)
             continue
+        points = [(one.up + one.down, one.accuracy) for one in row.first.curve]
         axes.plot(*zip(*points, strict=True), color=look["color"], linewidth=1, alpha=0.4)
         axes.plot(*points[-1], plots.line_style(i)[1], markersize=7, linestyle="none", **look)
+    for kind, colour in _COLOURS.items():
+        label = f"leaks {kind}" if kind != "nothing found" else kind
+        axes.plot([], [], "s", color=colour, label=label)
+    axes.set(title="Accuracy, bytes and leakage", xlabel="sent and received by a client")
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.minorticks_off()
     axes.xaxis.set_major_formatter(lambda value, _: human_bytes(value).replace(".0 ", " "))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    plots.plain(axes)
-    plots.titled(axes, "Accuracy, bytes and leakage", "sent and received by a client")
-    handles, labels = axes.get_legend_handles_labels()
-    for kind, colour in _COLOURS.items():
-        handles += axes.plot([], [], "s", color=colour)
-        labels.append(f"leaks {kind}" if kind != "nothing found" else kind)
-    style: dict[str, Any] = {"fontsize": plots.SMALL - 1, "frameon": False, "ncols": 2}
-    figure.legend(handles, labels, loc="outside lower left", **style)
+    axes.minorticks_off()
+    plots.percent(axes)
+    figure.legend(loc="outside lower left", fontsize=7.5, ncols=2)
     return figure
 
 
 # Sections.
 
 
-def _attacks(made: Comparison, drawn: Mapping[str, bytes]) -> Iterator[Part]:
+def _against_bytes(made: Comparison, drawn: "Figure") -> Picture:
+    every = (
+        f"{row.label} {verdict.accuracy(row)} %, {human_bytes(row.mean(BYTES_UP))} sent"
+        for row in made.rows
+    )
+    words = "Accuracy of every round against the bytes of one client until then."
+    return Picture("accuracy_bytes", "", words, "; ".join(every), drawn)
+
+
+def _attacks(made: Comparison, inverted: "Figure | None") -> Iterator[Part]:
     leaks = made.leakage
     yield (
         "The control is the same attack without access. Amber figures tell more than it, by "
@@ -148,13 +142,12 @@ def _attacks(made: Comparison, drawn: Mapping[str, bytes]) -> Iterator[Part]:
     one_step, game = "one local step, not this run", verdict.worst_case(leaks)
     other = {name: one_step if name in verdict.PICTURE_WORST.attacks else game for name in worst}
     yield list(attack_notes(leaks, other))
-    if "reconstructions" in drawn:
+    if inverted:
         words = (
             "Right: the figure of the row. A plausible image is no leak where controls match it."
         )
         alt = "Private originals, what each method let out, and controls without access."
-        source = data_uri(drawn["reconstructions"])
-        yield Picture("reconstructions", "Reconstructions beside originals", words, alt, source)
+        yield Picture("reconstructions", "Reconstructions beside originals", words, alt, inverted)
     elif made.terms.own is not None and leaks.measured(INVERSION):
         yield NOT_SHOWN
     if known := caveats(leaks):
@@ -245,7 +238,7 @@ def _releases(made: Comparison) -> str:
 def _settings(made: Comparison) -> Iterator[Pairs | Table]:
     found, first = made.results, made.results.cells[0]
     schedule = {k: v for k, v in asdict(made.terms.schedule).items() if v}
-    effective = {"rounds": made.terms.rounds, "seeds": made.seeds, "schedule": schedule}
+    effective = {"rounds": made.terms.rounds, "seeds": found.seeds, "schedule": schedule}
     given = {
         name: value for name, value in found.settings.items() if value not in (None, "", False)
     }

@@ -5,13 +5,10 @@ python experiments/report/results_page.py
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
 from attacks import markdown_table
-from experiments.core.provenance import Code
+from experiments.core.provenance import ROOT, Code
 from experiments.core.study import Results, Study, load, read_results
 from experiments.report.tables import markdown
 from experiments.studies import STUDIES
@@ -25,14 +22,6 @@ MODULES = (
 """Studies with a page of tables."""
 SAID = {"attack_suite": "attacks", "privacy_audit": "audit"}
 """By study, the page that says what was found, where that is not results.md."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Write the tables of all studies into their pages."""
-
-    docs: Path = Path(__file__).parents[2] / "docs"
-    """Folder of results.md and of results/."""
 
 
 def table_pages(folder: Path) -> Mapping[str, str]:
@@ -78,16 +67,15 @@ def attack_list() -> str:
     )
 
 
-def main(settings: Settings) -> int:
+def main() -> int:
     """Rewrite the pages of studies that have results."""
-    folder = settings.docs / "results"
-    for name, text in table_pages(folder).items():
-        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    docs = ROOT / "docs"
+    for name, text in table_pages(docs / "results").items():
+        (docs / "results" / f"{name}.md").write_text(text, encoding="utf-8")
         print(f"results/{name}.md")
-    (settings.docs / "attacks" / "all.md").write_text(attack_list(), encoding="utf-8")
+    (docs / "attacks" / "all.md").write_text(attack_list(), encoding="utf-8")
     return 0
 
 
 if __name__ == "__main__":
-    chosen = tyro.cli(Settings, prog="results_page.py")
-    sys.exit(exit_status(lambda: main(chosen), interrupted="the pages are as they were"))
+    sys.exit(exit_status(main, interrupted="the pages are as they were"))

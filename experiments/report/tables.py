@@ -14,7 +14,6 @@ import io
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -67,13 +66,16 @@ def milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.{1 if seconds < 0.00995 else 0}f} ms"
 
 
-def number(value: float) -> str:
+def number(value: float, *, fine: bool = False) -> str:
     """Three digits or so, a real minus sign, and no negative zero.
 
-    >>> number(0.1234), number(-0.001), number(23.45)
-    ('0.12', '0.00', '23.4')
+    fine: three decimals below one, where rates live.
+
+    >>> number(0.1234), number(-0.001), number(23.45), number(0.0614, fine=True)
+    ('0.12', '0.00', '23.4', '0.061')
     """
-    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    size = abs(value)
+    digits = 3 if fine and size < 0.9995 else 2 if size < 9.995 else 1 if size < 99.95 else 0
     text = f"{value:.{digits}f}"
     return text.removeprefix("-") if float(text) == 0 else text.replace("-", MINUS)
 
@@ -169,20 +171,19 @@ def _boxed(table: Table, *, styled: bool) -> "rich.table.Table":
     from rich.table import Table as Boxed
     from rich.text import Text
 
-    frame = None if table.grouped else box.SIMPLE_HEAD
-    made = Boxed(box=frame, pad_edge=False, padding=(0, 1, 0, 0) if table.grouped else (0, 1))
-    made.title, made.title_justify = None if table.grouped else table.title, "left"
+    whole = {"box": None, "padding": (0, 1, 0, 0)}
+    framed = {"box": box.SIMPLE_HEAD, "title": table.title, "title_justify": "left"}
+    made = Boxed(pad_edge=False, **(whole if table.grouped else framed))
     for i, name in enumerate(table.columns):
+        group, _, own = name.rpartition(": ")
+        head = Text("\n".join([*group.split(", "), own]), "not bold")
         named = i < table.left
         justify: Literal["left", "right"] = "left" if named else "right"
-        group, _, own = name.rpartition(": ")
-        lines = [*group.split(", "), own]
-        head = Text("\n".join(lines), "not bold")
         made.add_column(head, justify=justify, vertical="bottom", no_wrap=named and table.grouped)
     for row in table.rows:
         marked = (cell if styled or tone_of(cell) != "quiet" else QUIET + cell for cell in row)
         styles = (_STYLES.get(tone_of(cell), "") for cell in row)
-        made.add_row(*(Text(*each) for each in zip(marked, styles, strict=True)))
+        made.add_row(*map(Text, marked, styles))
     return made
 
 
@@ -195,26 +196,6 @@ def _piped(table: Table) -> str:
     rule = ["---" if i < table.left else "--:" for i in range(len(table.columns))]
     lines = [f"| {' | '.join(row)} |" for row in (table.columns, rule, *table.rows)]
     return "\n".join([f"{table.title}.", "", *lines])
-
-
-def html(table: Table) -> str:
-    """A table as HTML with every text escaped.
-
-    >>> html(Table("A < B", ("row", "x"), rows=[("a", "1")]))[:39]
-    '<table><caption>A &lt; B</caption><thea'
-    """
-
-    def line(cells: Sequence[str], head: str = "") -> str:
-        made = ""
-        for i, cell in enumerate(cells):
-            tag, scope = ("th", head or "row") if head or i < table.left else ("td", "")
-            kind = f"{'name' if i < table.left else 'number'} {tone_of(cell)}".strip()
-            scoped = f' scope="{scope}"' if scope else ""
-            made += f'<{tag}{scoped} class="{kind}">{escape(cell)}</{tag}>'
-        return f"<tr>{made}</tr>"
-
-    head = f"<caption>{escape(table.title)}</caption><thead>{line(table.columns, 'col')}</thead>"
-    return f"<table>{head}<tbody>{''.join(map(line, table.rows))}</tbody></table>"
 
 
 def terminal_width() -> int:

@@ -1,5 +1,6 @@
-"""The main table of a comparison, and the sentences that follow from it."""
+"""The main table of a comparison, the sentences that follow from it, and both in a terminal."""
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -13,7 +14,15 @@ from experiments.core.measures import ACCURACY
 from experiments.core.results import SINGLE
 from experiments.core.run_config import IMAGES_PER_PERSON, Terms
 from experiments.core.study import Results
-from experiments.report.tables import QUIET, Table, Toned, counted, new_table, number
+from experiments.report.tables import (
+    QUIET,
+    Table,
+    Toned,
+    counted,
+    human_seconds,
+    new_table,
+    number,
+)
 from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.privacy.guarantee import format_epsilon
 
@@ -97,11 +106,6 @@ class Comparison:
         return terms
 
     @property
-    def seeds(self) -> list[int]:
-        """Of all rows."""
-        return sorted({found.cell.seed for found in self.results.cells})
-
-    @property
     def images_per_person(self) -> int:
         """Records that one person has at one client."""
         found = self.results.settings.get("images_per_person")
@@ -124,8 +128,11 @@ def main_table(made: Comparison) -> Table:
         epsilon = epsilon_of(row.claim["privacy"])
         leaks = (cell(made.leakage, row.key, column) for column in COLUMNS)
         table.add_row(name, accuracy(row), epsilon, *leaks)
-    controls = [_controls(made, column) for column in COLUMNS]
-    guess = (number(median(known)) if known else MISSING for known in controls)
+    guess = []
+    for column in COLUMNS:
+        found = [one for row in made.rows if (one := best(made.leakage, row.key, column))]
+        known = [beside_control(one)[1] for one in found]
+        guess.append(number(median(known)) if known else MISSING)
     table.add_row("guess / no access", MISSING, MISSING, *guess)
     return table
 
@@ -154,8 +161,13 @@ def accuracy(row: Row) -> str:
 
 def best(leaks: Leakage, row: str, column: Column) -> Measured | None:
     """The sharpest figure of a column's attacks on a row."""
+
+    def sharpness(one: Measured) -> tuple[bool, float]:
+        value, _ = beside_control(one)
+        return tells(one), -value if _is_error(one) else value
+
     found = [figure for name in column.attacks if (figure := leaks.figure(row, name))]
-    return max(found, key=lambda one: (tells(one), _sharpness(one)), default=None)
+    return max(found, key=sharpness, default=None)
 
 
 def cell(leaks: Leakage, row: str, column: Column) -> str:
@@ -165,22 +177,19 @@ def cell(leaks: Leakage, row: str, column: Column) -> str:
         why = [leaks.absence(row, name) for name in column.attacks]
         known = all(each.startswith(NOT_APPLICABLE) for each in why)
         return column.absent if known else MISSING
-    value = shown_value(found)
+    value, _ = beside_control(found)
     picture = found.first.unit == "dB"
     full = value >= COPY if picture else _is_error(found) and value <= KNOWN
     text = f"{number(value)} copy" if picture and full else number(value)
     return Toned(text, "quiet" if not tells(found) else "full" if full else "leak")
 
 
-def shown_value(found: Measured) -> float:
-    """The figure; of a gain in dB, the PSNR itself, which compares with other rows."""
-    return found.details.get("A", found.figure) if _is_excess(found) else found.figure
-
-
-def shown_control(found: Measured) -> float:
-    """The same without access."""
+def beside_control(found: Measured) -> tuple[float, float]:
+    """Figure and control; of a gain in dB the PSNR itself, which compares with other rows."""
+    if not _is_excess(found):
+        return found.figure, found.control
     name = f"{found.first.control_name.removeprefix(f'{EXCESS} of the ')}: A"
-    return found.details.get(name, found.control) if _is_excess(found) else found.control
+    return found.details.get("A", found.figure), found.details.get(name, found.control)
 
 
 def tells(found: Measured) -> bool:
@@ -196,15 +205,6 @@ def _is_excess(found: Measured) -> bool:
 
 def _is_error(found: Measured) -> bool:
     return found.first.figure_name.startswith(ERROR)
-
-
-def _sharpness(found: Measured) -> float:
-    return -shown_value(found) if _is_error(found) else shown_value(found)
-
-
-def _controls(made: Comparison, column: Column) -> list[float]:
-    found = (best(made.leakage, row.key, column) for row in made.rows)
-    return [shown_control(one) for one in found if one]
 
 
 # Guarantees.
@@ -282,7 +282,8 @@ def heading(made: Comparison) -> str:
     split = _SPLITS.get(terms.split.kind, terms.split.name)
     kinds = {row.first.notes.get("noise") for row in made.rows} & {"seeded", "fresh"}
     noise = [f"noise {' and '.join(sorted(map(str, kinds)))}"] if kinds else []
-    seeds = f"{'seed' if len(made.seeds) == 1 else 'seeds'} {' '.join(map(str, made.seeds))}"
+    every = made.results.seeds
+    seeds = f"{'seed' if len(every) == 1 else 'seeds'} {' '.join(map(str, every))}"
     clients = counted(terms.clients, "client")
     return ", ".join([data, clients, split, counted(terms.rounds, "round"), seeds, *noise])
 
@@ -292,7 +293,11 @@ def leaking(made: Comparison, column: Column | None) -> list[str]:
     found = []
     for row in made.rows:
         one = column and best(made.leakage, row.key, column)
-        if one and tells(one) and not (one.first.unit == "dB" and shown_value(one) < RECOGNISED):
+        if (
+            one
+            and tells(one)
+            and not (one.first.unit == "dB" and beside_control(one)[0] < RECOGNISED)
+        ):
             found.append(row.label)
     return found
 
@@ -346,19 +351,14 @@ def notes(made: Comparison) -> list[str]:
     """Insecure settings, and votes that one client alone decides."""
     own = made.terms.own
     found = [SHOWN_PRIVATE] if own is not None and own.show_private else []
-    every: list[Any] = [run.notes["insecure"] for run in made.results.cells]
-    found += sorted({flag for flags in every for flag in flags})
-    shares = {
-        row.label: row.mean(SINGLE)
-        for row in made.rows
-        if row.sum == "masks"
-        and not row.claim["privacy"]
-        and any(SINGLE in run.figures for run in row.runs)
-    }
-    label = max(shares, key=shares.__getitem__, default="")
-    if shares.get(label, 0.0) > 0.5:
+    flags: list[Any] = [run.notes["insecure"] for run in made.results.cells]
+    found += sorted(set().union(*flags))
+    masked = [row for row in made.rows if row.sum == "masks" and not row.claim["privacy"]]
+    having = [row for row in masked if any(SINGLE in run.figures for run in row.runs)]
+    share, label = max(((row.mean(SINGLE), row.label) for row in having), default=(0.0, ""))
+    if share > 0.5:
         found.append(
-            f"{label}: one client alone answered {100 * shares[label]:.0f} % of the answered "
+            f"{label}: one client alone answered {100 * share:.0f} % of the answered "
             "proxies; masks hide which client, not its vote. Only noise hides that."
         )
     return found
@@ -386,3 +386,33 @@ def worst_case(leaks: Leakage) -> str:
     details = next((one.details for one in found if one), {})
     parts = [f"{details[name]:g} {unit}" for name, unit in _GAME.items() if name in details]
     return f"federations drawn from the same data ({', '.join(parts)})" if parts else "small games"
+
+
+# The terminal.
+
+WIDTH = 100
+"""Most columns of a line."""
+_INDENT = 14
+_REPORT = "report.html beside the results: intervals, controls, pictures, every condition."
+
+
+def shown(results: Results) -> list[Table | str]:
+    """Return table and sentences of a comparison, at most `WIDTH` columns wide."""
+    made = Comparison.of(results)
+    spent = f"training {human_seconds(results.cpu_seconds)} of CPU"
+    title = textwrap.wrap(f"{heading(made)}; {spent}", WIDTH)
+    return [*title, "", main_table(made), "", *_sentences(made)]
+
+
+def _sentences(made: Comparison) -> Iterator[str]:
+    for name, sentences in (
+        ("Insecure", notes(made)),
+        ("Guarantees", guarantees(made)),
+        ("What leaks", [what_leaks(made)]),
+        ("What to use", [what_to_use(made)]),
+        ("Report", [_REPORT]),
+        ("Legend", legend(made)),
+    ):
+        for i, sentence in enumerate(filter(None, sentences)):
+            start, later = f"{'' if i else name:<{_INDENT}}", " " * _INDENT
+            yield textwrap.fill(sentence, WIDTH, initial_indent=start, subsequent_indent=later)

@@ -14,7 +14,7 @@ from experiments.report.attack_summary import (
     further_figures,
     picture_strips,
 )
-from experiments.report.page import Pairs, Part, Picture, Section, data_uri, page, png, write_page
+from experiments.report.page import Page, Pairs, Part, Picture
 from experiments.report.tables import Table, human_seconds
 from experiments.suite.scenes import SCENES, Cell, load
 
@@ -39,7 +39,6 @@ FRESH = (
     "Seeds drive data, training and attacks. Keys and most noise are fresh in every run, so "
     "private rows vary within their noise."
 )
-_COLUMNS = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,34 +89,34 @@ def _parts(scene: Seen, seeds: int) -> Iterator[Part]:
     yield further_figures(scene.leakage)
     for attack, title in scene.leakage.attacks.items():
         if lines := picture_strips(scene.leakage, scene.pictures, attack):
-            source = data_uri(png(plots.strips(lines, f"{title}: images", _COLUMNS)))
+            drawn = plots.strips(lines, f"{title}: images")
             caption = "One seed. A plausible image is no leak where the controls look the same."
             alt = f"Lines of images: {'; '.join(line.label for line in lines)}."
-            yield Picture(f"{scene.name}-{attack}", "Reconstructions", caption, alt, source)
+            yield Picture(f"{scene.name}-{attack}", "Reconstructions", caption, alt, drawn)
 
 
 def write_report(results: Results, folder: Path) -> Path:
     """Write report.html; return its path."""
-    path = write_page(render(results), folder)
+    path = page(results).write(folder)
     print(f"report: {path}")
     return path
 
 
-def render(results: Results) -> str:
-    """Return the page as text."""
+def page(results: Results) -> Page:
+    """Return the page of a run."""
     scenes, seeds = seen(results), len(results.seeds)
     seconds = human_seconds(sum(found.seconds for found in results.cells))
     settings = [Pairs("Run", results.settings), Pairs("Machine", results.machine)]
-    return page(
+    return Page(
         "Leakage by attack",
         f"{results.schema} · {results.created} · {seconds} of CPU time in all rows",
         [scene.summary for scene in scenes],
-        [
-            Section("How to read", [READING]),
-            *(Section(scene.title, list(_parts(scene, seeds))) for scene in scenes),
-            Section("Limits", [LIMITS]),
-            Section("Settings", [*settings, Pairs("Versions", results.versions)]),
-        ],
+        {
+            "How to read": [READING],
+            **{scene.title: list(_parts(scene, seeds)) for scene in scenes},
+            "Limits": [LIMITS],
+            "Settings": [*settings, Pairs("Versions", results.versions)],
+        },
         results.command,
         FRESH,
     )

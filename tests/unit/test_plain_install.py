@@ -82,7 +82,7 @@ def test_what_the_readme_and_the_comparison_need_is_installed():
         from experiments.report import page
         from experiments.report import plots
         from experiments.report import report
-        from experiments.report import terminal
+        from experiments.report import verdict
         from experiments.core import runs
         from experiments.core import pool
         from secure_fd import cli, data

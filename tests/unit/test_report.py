@@ -10,8 +10,8 @@ from experiments.compare.comparison import BYTES_DOWN, VOID
 from experiments.core.measures import ACCURACY, BYTES_UP
 from experiments.core.results import SINGLE
 from experiments.core.run_config import OwnData
-from experiments.report import report, tables, terminal, verdict
-from experiments.report.report import write_report
+from experiments.report import report, tables, verdict
+from experiments.report.report import accuracy_bytes, write_report
 from experiments.report.verdict import Comparison
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.label import RandomizedResponse
@@ -22,11 +22,12 @@ FEDAVG, MASKED, NOISY = 0, 3, 4
 
 
 def page(results):
-    return report.render(Comparison.of(results), {})
+    made = Comparison.of(results)
+    return report.page(made, accuracy_bytes(made)).html()
 
 
 def text(results, *, colour=False):
-    return tables.rendered(terminal.shown(results), 150, colour=colour)
+    return tables.rendered(verdict.shown(results), 150, colour=colour)
 
 
 def table(results):

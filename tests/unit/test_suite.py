@@ -13,7 +13,7 @@ from experiments.report import attack_summary
 from experiments.report.tables import rendered
 from experiments.suite.attack_suite import STUDY, Cell, Settings, cells, needs
 from experiments.suite.scenes import OWN, SCENES
-from experiments.suite.suite_page import render, seen, tables, write_report
+from experiments.suite.suite_page import page, seen, tables, write_report
 from secure_fd.errors import ConfigurationError
 
 SEEDS = (10, 11, 12)
@@ -82,28 +82,28 @@ def test_an_attack_of_ones_own_is_of_one_scene_alone():
 
 
 def test_every_figure_is_in_the_terminal_and_on_the_page():
-    shown, page = rendered(tables(sample())), render(sample())
+    shown, html = rendered(tables(sample())), page(sample()).html()
     assert max(map(len, shown.splitlines())) <= 150
     [scene] = seen(sample())
     for attack in scene.leakage.attacks:
-        assert attack in page
+        assert attack in html
         for found in scene.leakage.measured(attack).values():
             for value in (found.figure, found.control):
                 assert attack_summary.precise(value) in shown
-                assert attack_summary.precise(value) in page
+                assert attack_summary.precise(value) in html
 
 
 def test_one_seed_and_seeds_that_lack_a_figure_are_said():
-    assert "with one seed" in render(sample((10,)))
+    assert "with one seed" in page(sample((10,))).html()
     given = sample()
     first = replace(given.cells[1], attacks={"lira": MISSING})
-    page = render(replace(given, cells=(given.cells[0], first, *given.cells[2:])))
-    assert "2 of 3 seeds" in page
+    few = replace(given, cells=(given.cells[0], first, *given.cells[2:]))
+    assert "2 of 3 seeds" in page(few).html()
 
 
 def test_the_page_is_whole_and_fetches_nothing(tmp_path):
-    page = write_report(sample(), tmp_path).read_text(encoding="utf-8")
-    assert len(whole(page).all("img")) == 1
+    html = write_report(sample(), tmp_path).read_text(encoding="utf-8")
+    assert len(whole(html).all("img")) == 1
 
 
 def test_everything_on_the_page_is_escaped():
@@ -117,8 +117,8 @@ def test_everything_on_the_page_is_escaped():
         sample((10,)), command=[HOSTILE], settings={HOSTILE: HOSTILE},
         cells=(Result(cell, {}, 1.0, attacks=found),),
     )  # fmt: skip
-    harmless(page := render(results))
-    assert page.count("&lt;script&gt;") >= 12
+    harmless(html := page(results).html())
+    assert html.count("&lt;script&gt;") >= 12
 
 
 def test_images_that_differ_between_rows_carry_the_rows_name():
