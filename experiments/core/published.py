@@ -7,6 +7,7 @@ for the two gains of Fig. 4. `published.json` holds the tables.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -67,6 +68,11 @@ def selector_title(selector: str) -> str:
     return _SELECTORS.get(selector, selector)
 
 
+def known_share(known: Published | None) -> float:
+    """Return a published accuracy as a share, NaN for none."""
+    return math.nan if known is None else known[0] / 100
+
+
 def known_percent(known: Published | None) -> str:
-    """The same for a published accuracy."""
+    """Return a published accuracy with its deviation, as tables show it."""
     return NONE if known is None else f"{known[0]:.2f} ± {known[1]:.2f}"

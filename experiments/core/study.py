@@ -15,7 +15,7 @@ from functools import cache, partial
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -28,16 +28,11 @@ from experiments.core.codec import NEVER, UNLESS_EMPTY, decode, encode
 from experiments.core.config import RUN, differences, written
 from experiments.core.measures import ACCURACY
 from experiments.core.results import parsed, read, write
-from experiments.report import tables
-from experiments.report.plots import Line, save
-from experiments.report.tables import NONE, Table, rendered, terminal_width
+from experiments.report.plots import Bars, Lines, drawn, save
+from experiments.report.tables import Table, rendered, terminal_width
 from secure_fd.cli import exit_status, expanded, flag
 from secure_fd.errors import ConfigurationError
 from secure_fd.files import write_atomically
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 SCHEMA = "secure-fd/study/1"
 CELL_SCHEMA = "secure-fd/cell/2"
@@ -154,7 +149,7 @@ class Study:
     cells: of settings; raises ConfigurationError for a value that is not allowed. measure: one
     cell, in a worker; given what it needs. needs: of a cell, what it shares with others, by
     hashable parts; prepare: makes a part, once a run, in a worker.
-    shown: tables and sentences.
+    shown: tables and sentences. panels: of the figure, none for a study without.
     image_set: that must be on disk for a cell. out: folder of a run, by default `runs/NAME`. home:
     that NAME, by default the study's; studies with one share their cells. report: writes further
     files of a finished run into its folder. status: exit status of a finished run. alone: a folder
@@ -170,7 +165,7 @@ class Study:
     shown: Callable[[Results], Sequence[Table | str]]
     needs: Callable[[Any], Sequence[Hashable]] = lambda _: ()
     prepare: Callable[[Path | None, Any], Any] = lambda *_: None
-    figure: "Callable[[Results], Figure | None]" = lambda _: None
+    panels: Callable[[Results], Sequence[Bars | Lines]] = lambda _: ()
     image_set: Callable[[Any], str | None] = lambda cell: getattr(cell, "image_set", None)
     out: Callable[[Any], Path] | None = None
     home: str = ""
@@ -485,7 +480,8 @@ def run(study: Study, settings: Any, given: Sequence[str]) -> int:
     write_results(results, path)
     parts = study.shown(results)
     (out / f"{study.name}.txt").write_text(rendered(parts), encoding="utf-8")
-    save({study.name: study.figure(results)}, out, "png", "svg")
+    panels = study.panels(results)
+    save({study.name: drawn(panels) if panels else None}, out, "png", "svg")
     study.report(results, out)
     print(rendered(parts, terminal_width(), colour=sys.stdout.isatty()))
     print(f"results: {path}")
@@ -574,9 +570,6 @@ def gathered(
 
 # Reading results.
 
-Value = Callable[[Result], float]
-"""A number of one result."""
-
 
 def grouped(found: Iterable[Result], key: Callable[[Any], Key]) -> Mapping[Key, list[Result]]:
     """Results by a key of their cells, in the order in which keys first come.
@@ -590,7 +583,9 @@ def grouped(found: Iterable[Result], key: Callable[[Any], Key]) -> Mapping[Key, 
     return groups
 
 
-def moments(found: Sequence[Result], value: Value = lambda r: r.accuracy) -> tuple[float, float]:
+def moments(
+    found: Sequence[Result], value: Callable[[Result], float] = lambda r: r.accuracy
+) -> tuple[float, float]:
     """Mean and deviation of a value over seeds.
 
     >>> moments([Result("a", {"accuracy": .25}, 1.0), Result("b", {"accuracy": .75}, 1.0)])[0]
@@ -598,51 +593,3 @@ def moments(found: Sequence[Result], value: Value = lambda r: r.accuracy) -> tup
     """
     values = [value(result) for result in found]
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-
-
-def percent(found: Sequence[Result], value: Value = lambda r: r.accuracy) -> str:
-    """Mean and deviation over seeds of a share, in percent without the sign."""
-    return tables.percent([value(result) for result in found])
-
-
-def seeds_of(found: Iterable[Result]) -> str:
-    """The seeds of cells, as a reader says them: 10, or 10 to 12, or 10, 12."""
-    chosen = sorted({result.cell.seed for result in found})
-    if len(chosen) > 2 and chosen[-1] - chosen[0] == len(chosen) - 1:
-        return f"{chosen[0]} to {chosen[-1]}"
-    return ", ".join(map(str, chosen))
-
-
-def with_seeds(
-    tables: Callable[[Results], Sequence[Table | str]],
-) -> Callable[[Results], Sequence[Table | str]]:
-    """Add the seeds below the tables of a study."""
-    return lambda results: [*tables(results), f"Seeds of all cells: {seeds_of(results.cells)}."]
-
-
-def measure(
-    found: Sequence[Result], name: str, show: Callable[[float], str] = "{:.3f}".format
-) -> str:
-    """The mean over the seeds that have a figure."""
-    having = [result for result in found if name in result.figures]
-    return show(moments(having, lambda r: r.figures[name])[0]) if having else NONE
-
-
-def over(
-    found: Mapping[float, Sequence[Result]],
-    value: Value = lambda result: result.accuracy,
-    *,
-    second: bool = False,
-) -> Line:
-    """A line over x of the results there; seeds give the deviations."""
-    ordered = sorted(found.items())
-    means, deviations = zip(*(moments(results, value) for _, results in ordered), strict=True)
-    return Line(tuple(x for x, _ in ordered), means, deviations, second)
-
-
-def curve(found: Sequence[Result], value: Callable[[Point], float] = lambda p: p.accuracy) -> Line:
-    """A line over the rounds of the points, which all seeds share."""
-    rounds = tuple(float(point.round) for point in found[0].curve)
-    table = np.array([[value(point) for point in result.curve] for result in found])
-    deviation = table.std(axis=0, ddof=1) if len(table) > 1 else np.zeros(len(rounds))
-    return Line(rounds, tuple(table.mean(axis=0)), tuple(deviation))

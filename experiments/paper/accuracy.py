@@ -6,21 +6,25 @@ With --rows selective-fd-published, Selective-FD runs as its authors run it, for
 and steps are those of the paper's code (`SelectiveFDAsPublished`), and nothing was tuned.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from experiments.core import published, study
+from experiments.core.frames import Frame, bars, frame, percent, seeds_of, table, with_seeds
 from experiments.core.grid import HOSPITALS, PAPER_SETS, PUBLISHED, Grid, ImageStudy
-from experiments.core.published import GAINS_FIG_4, known_percent, method_title, selector_title
+from experiments.core.measures import ACCURACY
+from experiments.core.published import (
+    GAINS_FIG_4,
+    known_percent,
+    known_share,
+    method_title,
+    selector_title,
+)
 from experiments.core.run_config import RunConfig, unlabelled
-from experiments.core.study import Result, Results, Value
-from experiments.report import plots
-from experiments.report.plots import Bar
-from experiments.report.tables import NONE, Table, new_table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from experiments.core.study import Results
+from experiments.report.plots import Bars
+from experiments.report.tables import NONE, Table
 
 _BASELINES = ("independent", "fedmd", "feded", "ds-fl", "fkd", "pls")
 """Methods that the paper compares Selective-FD with."""
@@ -28,8 +32,6 @@ METHODS = (*_BASELINES, "fedavg", "selective-fd", PUBLISHED)
 LABELS = ("hard", "soft")
 SELECTORS = ("kulsif", "ratio")
 """The paper's client selector, and ours."""
-Lines = Mapping[str, Mapping[str, Sequence[Result]]]
-"""Results of all seeds, by title of the row and by labels ("" where none are shared)."""
 
 
 def vary(cell: RunConfig) -> Iterator[RunConfig]:
@@ -43,75 +45,58 @@ def vary(cell: RunConfig) -> Iterator[RunConfig]:
 # Our figures beside the paper's, also in `rivals.equal_terms`.
 
 
-def accuracy_of(result: Result) -> float:
-    """Test accuracy after the last round."""
-    return result.accuracy
+def of_labels(runs: Frame, labels: str) -> Frame:
+    """Results in a column of the table: a method without labels is the same in both."""
+    return runs[runs.labels.isin(["", labels])]
 
 
-def of_labels(by_labels: Mapping[str, Sequence[Result]], labels: str) -> Sequence[Result]:
-    """Results of a row in a column; a method without labels is the same in both columns."""
-    return by_labels.get(labels, by_labels.get("", ()))
+def with_published(results: Results, title: Callable[[RunConfig], str]) -> Frame:
+    """Results with the title of their row, and what the paper prints."""
+    return frame(
+        results,
+        title=title,
+        known=lambda cell: known_share(published.of_cell(cell)),
+        published=lambda cell: known_percent(published.of_cell(cell)),
+    )
 
 
-def beside_paper(
-    by_labels: Mapping[str, Sequence[Result]], value: Value = accuracy_of
-) -> list[str]:
-    """Ours and the paper's percent, for hard and for soft labels."""
-    columns = [of_labels(by_labels, labels) for labels in LABELS]
-    return [
-        text for of in columns for text in (study.percent(of, value), known_percent(_known(of)))
-    ]
+def beside_paper(runs: Frame) -> Frame:
+    """Ours and the paper's percent by title, for hard and for soft labels."""
+    from pandas import concat
+
+    parts = []
+    for labels in LABELS:
+        by_title = of_labels(runs, labels).groupby("title", sort=False)
+        parts += [by_title[ACCURACY].agg(percent), by_title.published.first()]
+    texts = concat(parts, axis=1).reindex(runs.title.unique()).rename_axis("method")
+    return texts.set_axis(["hard", "published", "soft", "published"], axis=1)
 
 
-def _known(found: Sequence[Result]) -> published.Published | None:
-    return published.of_cell(found[0].cell) if found else None
-
-
-def gains(lines: Lines, value: Value = accuracy_of) -> Iterator[str]:
+def gains(runs: Frame) -> Iterator[str]:
     """Points over the best baseline of the paper, as the text on Fig. 4 has them."""
     for labels in LABELS:
-        columns = [of for by_labels in lines.values() if (of := of_labels(by_labels, labels))]
-        plain = [of for of in columns if not of[0].cell.variant]
-        levels = [study.moments(of, value)[0] for of in plain if of[0].cell.method in _BASELINES]
-        ours = [of for of in plain if of[0].cell.method == "selective-fd"]
+        plain = of_labels(runs, labels).query("variant == ''")
+        best = plain[plain.method.isin(_BASELINES)].groupby("title")[ACCURACY].mean().max()
+        ours = plain[plain.method == "selective-fd"].groupby("selector", sort=False)[ACCURACY]
         points = [
-            f"{100 * (study.moments(of, value)[0] - max(levels)):+.2f} "
-            f"({selector_title(of[0].cell.selector)})"
-            for of in ours
-            if levels
+            f"{100 * (found - best):+.2f} ({selector_title(selector)})"
+            for selector, found in ours.mean().items()
+            if not math.isnan(best)
         ]
         shown = ", ".join([*(points or [NONE]), f"{GAINS_FIG_4[labels]:+.2f} (published)"])
         yield f"Selective-FD over the best baseline of the paper, {labels} labels, points: {shown}"
 
 
-def panels(found: Iterable[Result], title: Callable[[RunConfig], str]) -> dict[RunConfig, Lines]:
-    """Every image set and split, by its first cell, in the order of the results."""
-    return {
-        of_place[0].cell: {
-            row: study.grouped(of_row, lambda cell: cell.labels)
-            for row, of_row in study.grouped(of_place, title).items()
-        }
-        for of_place in study.grouped(found, lambda cell: cell.place).values()
-    }
-
-
-def bars(made: Mapping[RunConfig, Lines], value: Value = accuracy_of) -> "Figure":
+def places(runs: Frame) -> list[Bars]:
     """Bars of every row, as in Fig. 4, a panel a place; hollow marks are the published means."""
-    return plots.drawn([_panel(at.place, lines, value) for at, lines in made.items()], columns=2)
+    from pandas import concat
 
-
-def _panel(title: str, lines: Lines, value: Value) -> plots.Bars:
-    groups = {
-        name: [_bar(of_labels(by_labels, labels), value) for labels in LABELS]
-        for name, by_labels in lines.items()
-    }
-    series = tuple(f"{labels} labels" for labels in LABELS)
-    return plots.Bars(title, "test accuracy", series, groups)
-
-
-def _bar(found: Sequence[Result], value: Value) -> Bar | None:
-    known = _known(found)
-    return Bar(*study.moments(found, value), known[0] / 100 if known else None) if found else None
+    both = concat(of_labels(runs, labels).assign(series=f"{labels} labels") for labels in LABELS)
+    names, columns = ("title", "series"), (ACCURACY, "", "known")
+    return [
+        bars(place, "test accuracy", of, names, columns)
+        for place, of in both.groupby("place", sort=False)
+    ]
 
 
 # The study.
@@ -124,25 +109,23 @@ def _title(cell: RunConfig) -> str:
 
 def tables(results: Results) -> list[Table | str]:
     """One table an image set and split, in the paper's form, with its numbers beside ours."""
-    made = panels(results.cells, _title)
-    return [part for at, lines in made.items() for part in _shown(at, lines)]
+    runs = with_published(results, _title).groupby("place", sort=False)
+    return [part for place, of in runs for part in _shown(place, of)]
 
 
-def _shown(at: RunConfig, lines: Lines) -> Iterator[Table | str]:
-    title = f"{at.place}: test accuracy, %, last round; published: "
-    columns = ("method", "hard", "published", "soft", "published", "seeds")
-    table = new_table(title + published.CITATIONS.get(at.split, "nothing"), columns)
-    for name, by_labels in lines.items():
-        seeds = dict.fromkeys(study.seeds_of(of) for of in by_labels.values())
-        table.add_row(name, *beside_paper(by_labels), " and ".join(seeds))
-    yield table
-    if at.split == HOSPITALS:
-        yield from gains(lines)
+def _shown(place: str, runs: Frame) -> Iterator[Table | str]:
+    split = runs.split.iloc[0]
+    texts, seeds = beside_paper(runs), runs.groupby(["title", "labels"]).seed.agg(seeds_of)
+    texts["seeds"] = seeds.groupby("title").agg(lambda of: " and ".join(of.unique()))
+    title = f"{place}: test accuracy, %, last round; published: "
+    yield table(title + published.CITATIONS.get(split, "nothing"), texts)
+    if split == HOSPITALS:
+        yield from gains(runs)
 
 
-def figure(results: Results) -> "Figure":
+def panels(results: Results) -> list[Bars]:
     """Bars of every method, a panel an image set and split."""
-    return bars(panels(results.cells, _title))
+    return places(with_published(results, _title))
 
 
 STUDY = ImageStudy(
@@ -157,8 +140,8 @@ STUDY = ImageStudy(
         repeated=("strong",),
         on_request=(PUBLISHED,),
     ).cells,
-    shown=study.with_seeds(tables),
-    figure=figure,
+    shown=with_seeds(tables),
+    panels=panels,
 )
 
 if __name__ == "__main__":

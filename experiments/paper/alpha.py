@@ -5,20 +5,15 @@ python experiments/paper/alpha.py --quick
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 from experiments.core import study
+from experiments.core.frames import Frame, frame, lines, mean, percent, summary, with_seeds
 from experiments.core.grid import Grid, ImageStudy, later
-from experiments.core.measures import TAUGHT
+from experiments.core.measures import ACCURACY, TAUGHT
 from experiments.core.run_config import PROXY_LABELS, RunConfig
-from experiments.core.study import Result, Results
-from experiments.core.summary import Column, figures, lines_of, summary
-from experiments.report.plots import Lines, drawn
+from experiments.core.study import Results
+from experiments.report.plots import Lines
 from experiments.report.tables import Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ALPHAS = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 _MOST_ROUNDS = 40
@@ -36,32 +31,30 @@ def vary(cell: RunConfig) -> Iterator[RunConfig]:
             yield replace(cell, method=method, selector=selector, alpha=alpha, rounds=rounds)
 
 
-def error(result: Result) -> float:
-    """The share of test images that a client's network gets wrong, mean over clients."""
-    return 1 - result.accuracy
+def _runs(results: Results) -> Frame:
+    """Results with the error: the share of test images that a network gets wrong."""
+    runs = frame(results, labelling=lambda cell: _TITLES[cell.method])
+    return runs.assign(error=1 - runs[ACCURACY])
 
 
 def tables(results: Results) -> list[Table | str]:
     """One table an image set and labelling: a row an alpha."""
-    columns: list[Column] = [("error, %", partial(study.percent, value=error))]
-    columns += figures([TAUGHT])
-    made: list[Table | str] = []
-    for (where, method), found in study.grouped(
-        results.cells, lambda cell: (cell.place, cell.method)
-    ).items():
-        title = f"{where}, {_TITLES[method]}"
-        ordered = sorted(found, key=lambda result: float(result.cell.alpha))
-        made.append(summary(title, ("alpha",), ordered, lambda c: (f"{c.alpha:g}",), columns))
-    return [*made, _NOTE]
+    columns = {"error, %": ("error", percent), TAUGHT: (TAUGHT, mean)}
+    return [
+        *(
+            summary(", ".join(names), runs.sort_values("alpha"), ["alpha"], columns)
+            for names, runs in _runs(results).groupby(["place", "labelling"], sort=False)
+        ),
+        _NOTE,
+    ]
 
 
-def figure(results: Results) -> "Figure":
+def panels(results: Results) -> list[Lines]:
     """Error against alpha, as in the paper."""
-    panels = []
-    for where, found in study.grouped(results.cells, lambda cell: cell.place).items():
-        errors = lines_of(found, lambda cell: _TITLES[cell.method], lambda c: c.alpha or 0.0, error)
-        panels.append(Lines(where, "alpha", "test error", errors))
-    return drawn(panels)
+    return [
+        Lines(place, "alpha", "test error", lines(runs, "labelling", "alpha", "error"))
+        for place, runs in _runs(results).groupby("place", sort=False)
+    ]
 
 
 STUDY = ImageStudy(
@@ -70,8 +63,8 @@ STUDY = ImageStudy(
     about="Error against the weight of the local loss, as in Fig. 10.",
     cells=Grid(("mnist",), ("weak",), PROXY_LABELS, vary, rounds=20).cells,
     measure=later("experiments.paper.fixed_labels:measure"),
-    shown=study.with_seeds(tables),
-    figure=figure,
+    shown=with_seeds(tables),
+    panels=panels,
 )
 
 if __name__ == "__main__":

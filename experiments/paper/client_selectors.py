@@ -3,32 +3,29 @@
 python experiments/paper/client_selectors.py --quick
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from experiments.core import published, study
+from experiments.core.frames import Frame, bars, frame, mean, percent, summary, with_seeds
 from experiments.core.grid import PAPER_SETS, Grid, ImageStudy
-from experiments.core.measures import AUROC_CLASS, OVER_CLIENTS
-from experiments.core.published import known_percent, selector_title
+from experiments.core.measures import ACCURACY, AUROC_CLASS, OVER_CLIENTS
+from experiments.core.published import known_percent, known_share, selector_title
 from experiments.core.run_config import COUNTED, RunConfig
-from experiments.core.study import Result, Results
-from experiments.core.summary import Column, summary
-from experiments.report.plots import Bar, Bars, drawn
+from experiments.core.study import Results
+from experiments.report.plots import Bars
 from experiments.report.tables import Table
 from secure_fd.data.image_sets import IMAGE_SETS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _ROWS = (
     *((selector, "") for selector in ("kulsif", "confidence", "energy")),
     *(("ratio", COUNTED), ("ratio", "")),
 )
 """Client selectors, and how their votes count; the default comes last."""
+
+_NAMES = ("image set", "selector")
 
 
 def vary(cell: RunConfig) -> Iterator[RunConfig]:
@@ -37,10 +34,6 @@ def vary(cell: RunConfig) -> Iterator[RunConfig]:
         yield replace(
             cell, method="selective-fd", labels="hard", selector=selector, variant=variant
         )
-
-
-def _set_title(cell: RunConfig) -> str:
-    return IMAGE_SETS[cell.image_set].title
 
 
 def _title(cell: RunConfig) -> str:
@@ -55,18 +48,27 @@ def _known(cell: RunConfig) -> published.Published | None:
     return published.accuracy(cell.image_set, "strong", "selective-fd", "hard")
 
 
+def _runs(results: Results) -> Frame:
+    return frame(
+        results,
+        known=lambda cell: known_share(_known(cell)),
+        published=lambda cell: known_percent(_known(cell)),
+        selector=_title,
+        **{"image set": lambda cell: IMAGE_SETS[cell.image_set].title},
+    )
+
+
 def tables(results: Results) -> list[Table | str]:
     """One table of all image sets."""
     title = "Client selectors, strong split, hard labels: means over clients and seeds"
-    columns: list[Column] = [
-        ("AUROC", partial(study.measure, name=AUROC_CLASS)),
-        ("deviation over clients", partial(study.measure, name=OVER_CLIENTS)),
-        ("accuracy, %", study.percent),
-        ("published", lambda found: known_percent(_known(found[0].cell))),
-    ]
-    heads = ("image set", "selector")
+    columns = {
+        "AUROC": (AUROC_CLASS, mean),
+        "deviation over clients": (OVER_CLIENTS, mean),
+        "accuracy, %": (ACCURACY, percent),
+        "published": ("published", "first"),
+    }
     return [
-        summary(title, heads, results.cells, lambda c: (_set_title(c), _title(c)), columns),
+        summary(title, _runs(results), _NAMES, columns),
         "AUROC is of own against other classes: after its warm-up a network of one class names "
         "that class everywhere, so it is right exactly there. Confidence and energy are read off "
         "the warmed-up network. Every row but the last counts votes of 0 or 1; the default weighs "
@@ -75,36 +77,15 @@ def tables(results: Results) -> list[Table | str]:
     ]
 
 
-def figure(results: Results) -> "Figure":
+def panels(results: Results) -> list[Bars]:
     """AUROC left, accuracy right; deviations are over clients, as in the paper's figure."""
-    series = tuple(study.grouped(results.cells, _title))
-    sets = {
-        title: study.grouped(found, _title)
-        for title, found in study.grouped(results.cells, _set_title).items()
-    }
-    left = {title: [_auroc(of.get(name, [])) for name in series] for title, of in sets.items()}
-    right = {title: [_accuracy(of.get(name, [])) for name in series] for title, of in sets.items()}
-    return drawn(
-        [
-            Bars("Own classes told from others", "AUROC", series, left),
-            Bars("After distillation", "test accuracy", series, right),
-        ]
-    )
-
-
-def _auroc(found: Sequence[Result]) -> Bar | None:
-    having = [result.figures for result in found if AUROC_CLASS in result.figures]
-    if not having:
-        return None
-    return Bar(*(float(np.mean([f[n] for f in having])) for n in (AUROC_CLASS, OVER_CLIENTS)))
-
-
-def _accuracy(found: Sequence[Result]) -> Bar | None:
-    if not found:
-        return None
-    known = _known(found[0].cell)
-    spread = study.moments(found, lambda result: float(np.std(result.per_client)))[0]
-    return Bar(study.moments(found)[0], spread, known[0] / 100 if known else None)
+    runs = _runs(results)
+    runs["deviation"] = [np.std(result.per_client) for result in runs.result]
+    auroc, accuracy = (AUROC_CLASS, OVER_CLIENTS, ""), (ACCURACY, "deviation", "known")
+    return [
+        bars("Own classes against others", "AUROC", runs, _NAMES, auroc),
+        bars("After distillation", "test accuracy", runs, _NAMES, accuracy),
+    ]
 
 
 STUDY = ImageStudy(
@@ -112,8 +93,8 @@ STUDY = ImageStudy(
     name="client_selectors",
     about="Client selectors side by side: AUROC and accuracy, as in Fig. 5.",
     cells=Grid(PAPER_SETS, ("strong",), ("selective-fd",), vary).cells,
-    shown=study.with_seeds(tables),
-    figure=figure,
+    shown=with_seeds(tables),
+    panels=panels,
 )
 
 if __name__ == "__main__":

@@ -4,24 +4,19 @@ python experiments/paper/communication.py --quick
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from experiments.core import study
+from experiments.core.frames import Frame, frame, lines, percent, points, table, with_seeds
 from experiments.core.grid import PAPER_SETS, Grid, ImageStudy
+from experiments.core.measures import ACCURACY
 from experiments.core.published import method_title
 from experiments.core.run_config import RunConfig
-from experiments.core.study import Point, Result, Results, Value
-from experiments.core.summary import Column, summary
-from experiments.report.plots import Lines, drawn
-from experiments.report.tables import NONE, Table, human_bytes
+from experiments.core.study import Point, Result, Results
+from experiments.report.plots import Lines
+from experiments.report.tables import Table, human_bytes
 from secure_fd.data.image_sets import IMAGE_SETS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _NOTE = (
     "Fig. 7 prints no numbers, the text says up to 900 times less (Shao, Wu and Zhang, arXiv, "
@@ -45,89 +40,81 @@ def vary(cell: RunConfig) -> Iterator[RunConfig]:
     yield replace(base, method="fedavg", secure="", model="" if features else PAPER_MODEL)
 
 
-def moved(point: Point) -> float:
-    """Bytes of a client both ways until a point of the curve."""
-    return point.up + point.down
-
-
-def _total(result: Result) -> float:
-    return moved(result.curve[-1])
-
-
-def _a_round(result: Result, bytes_of: Callable[[Point], float]) -> float:
-    """Bytes a round between the first point and the last; what is sent once comes before both."""
-    first, last = result.curve[0], result.curve[-1]
-    if first.round == last.round:
-        return bytes_of(last) / last.round
-    return (bytes_of(last) - bytes_of(first)) / (last.round - first.round)
-
-
-_up = partial(_a_round, bytes_of=attrgetter("up"))
-_down = partial(_a_round, bytes_of=attrgetter("down"))
-_both = partial(_a_round, bytes_of=moved)
-
-
-def _columns(fedavg: Sequence[Result]) -> list[Column]:
-    """Columns of one image set. fedavg: FedAvg's results there."""
-
-    def shown(found: Sequence[Result], value: Value) -> str:
-        return human_bytes(study.moments(found, value)[0])
-
-    def times(found: Sequence[Result], value: Value) -> str:
-        if not fedavg:
-            return NONE
-        return f"{study.moments(fedavg, value)[0] / study.moments(found, value)[0]:,.1f}"
-
-    return [
-        ("accuracy, %", study.percent),
-        ("up a round", partial(shown, value=_up)),
-        ("down a round", partial(shown, value=_down)),
-        ("FedAvg's a round, times", partial(times, value=_both)),
-        ("in all", partial(shown, value=_total)),
-        ("FedAvg's in all, times", partial(times, value=_total)),
-        ("until FedAvg's last accuracy", partial(_until, fedavg=fedavg)),
-    ]
-
-
-def _until(found: Sequence[Result], fedavg: Sequence[Result]) -> str:
-    """Mean bytes until the first point at FedAvg's last accuracy of the same seed."""
-    last = {result.cell.seed: result.accuracy for result in fedavg}
-    reached = []
-    for result in found:
-        wanted = last.get(result.cell.seed, math.inf)
-        enough = [moved(point) for point in result.curve if point.accuracy >= wanted]
-        if not enough:
-            return "not reached"
-        reached.append(enough[0])
-    return human_bytes(sum(reached) / len(reached))
-
-
 def _name(cell: RunConfig) -> str:
     masks = ", masks" if cell.secure else ""
     return f"{method_title(cell.method)} {cell.labels}".strip() + masks
 
 
+def _runs(results: Results) -> Frame:
+    return frame(results, images=lambda cell: IMAGE_SETS[cell.image_set].title, method=_name)
+
+
+def _costs(result: Result, wanted: float) -> dict[str, float]:
+    """Bytes of a client a round, in all, and until an accuracy is reached (infinite: never).
+
+    A round is the mean between the first point and the last; what is sent once comes before both.
+    """
+    curve, last = result.curve, result.curve[-1]
+    first = curve[0] if len(curve) > 1 else Point(0, 0.0, 0.0, 0.0)
+    rounds = last.round - first.round
+    up, down = (last.up - first.up) / rounds, (last.down - first.down) / rounds
+    until = [point.up + point.down for point in curve if point.accuracy >= wanted]
+    return {
+        "up": up,
+        "down": down,
+        "both": up + down,
+        "all": last.up + last.down,
+        "until": min(until, default=math.inf),
+    }
+
+
+def _texts(runs: Frame) -> Frame:
+    """The table of one image set, whose rows are methods."""
+    from pandas import DataFrame
+
+    fedavg = runs[runs.method == "FedAvg"]
+    last = dict(zip(fedavg.seed, fedavg[ACCURACY], strict=True))
+    costs = [_costs(result, last.get(result.cell.seed, math.inf)) for result in runs.result]
+    by_method = runs.join(DataFrame(costs, runs.index)).groupby("method", sort=False)
+    means = by_method[["up", "down", "both", "all", "until"]].mean()
+    times = means.reindex(["FedAvg"]).iloc[0] / means
+    return DataFrame(
+        {
+            "accuracy, %": by_method[ACCURACY].agg(percent),
+            "up a round": means.up.map(human_bytes),
+            "down a round": means.down.map(human_bytes),
+            "FedAvg's a round, times": times.both.map("{:,.1f}".format, "ignore"),
+            "in all": means["all"].map(human_bytes),
+            "FedAvg's in all, times": times["all"].map("{:,.1f}".format, "ignore"),
+            "until FedAvg's last accuracy": means.until.map(_reached),
+        }
+    )
+
+
+def _reached(cost: float) -> str:
+    return "not reached" if math.isinf(cost) else human_bytes(cost)
+
+
 def tables(results: Results) -> list[Table | str]:
     """One table an image set."""
-    made: list[Table | str] = []
-    for image_set, found in study.grouped(results.cells, lambda cell: cell.image_set).items():
-        title = f"{IMAGE_SETS[image_set].title}, strong: bytes of a client"
-        columns = _columns([result for result in found if result.cell.method == "fedavg"])
-        made.append(summary(title, ("method",), found, lambda cell: (_name(cell),), columns))
-    return [*made, _NOTE]
+    return [
+        *(
+            table(f"{images}, strong: bytes of a client", _texts(runs))
+            for images, runs in _runs(results).groupby("images", sort=False)
+        ),
+        _NOTE,
+    ]
 
 
-def figure(results: Results) -> "Figure":
+def panels(results: Results) -> list[Lines]:
     """A row an image set: accuracy left, cumulative bytes right."""
-    panels = []
-    for image_set, found in study.grouped(results.cells, lambda cell: cell.image_set).items():
-        title, by_name = f"{IMAGE_SETS[image_set].title}, strong", study.grouped(found, _name)
-        accuracy = {name: study.curve(of) for name, of in by_name.items()}
-        both_ways = {name: study.curve(of, moved) for name, of in by_name.items()}
-        y, scales = "bytes of a client, both ways", ("linear", "log")
-        panels.append(Lines(title, "round", "test accuracy", accuracy))
-        panels.append(Lines(title, "round", y, both_ways, share=False, scales=scales))
-    return drawn(panels, columns=2)
+    made = []
+    for images, runs in points(_runs(results)).groupby("images", sort=False):
+        title, y, scales = f"{images}, strong", "bytes of a client, both ways", ("linear", "log")
+        accuracy, moved = (lines(runs, "method", "round", value) for value in (ACCURACY, "moved"))
+        made.append(Lines(title, "round", "test accuracy", accuracy))
+        made.append(Lines(title, "round", y, moved, share=False, scales=scales))
+    return made
 
 
 STUDY = ImageStudy(
@@ -135,8 +122,8 @@ STUDY = ImageStudy(
     name="communication",
     about="Accuracy and bytes against rounds, beside FedAvg, as in Fig. 7.",
     cells=Grid(PAPER_SETS, ("strong",), ("selective-fd", "fedavg"), vary).cells,
-    shown=study.with_seeds(tables),
-    figure=figure,
+    shown=with_seeds(tables),
+    panels=panels,
 )
 
 if __name__ == "__main__":

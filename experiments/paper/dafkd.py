@@ -8,22 +8,18 @@ client takes the same steps in every row. Rates come from one grid, .01, .02 and
 clients' validation records of MNIST, beta .1, seed 0, chose the rate of each row here.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
 
 from experiments.core import study
+from experiments.core.frames import Frame, frame, lines, percents, points, table, with_seeds
 from experiments.core.grid import ImageStudy
 from experiments.core.run_config import RunConfig
 from experiments.core.shared_options import TableOptions
-from experiments.core.summary import columns_by, summary
-from experiments.report.plots import Lines, drawn
+from experiments.report.plots import Lines
 from experiments.report.tables import Table
 from secure_fd.data.partition import parse_split
 from secure_fd.training.recipes import SGD, Schedule
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SETS = ("mnist_patches", "fashion_mnist_patches")
 SPLITS = ("dirichlet:0.1", "dirichlet:0.05")
@@ -34,29 +30,21 @@ _ROUNDS, _STEPS = 5, 200
 _BATCH, _PROXIES = 128, 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table. rate: by validation, with Nesterov momentum of .9."""
-
-    title: str
-    rate: float
-
-
-ROWS: Mapping[str, Row] = {
-    "independent": Row("Independent", 0.02),
-    "fedavg": Row("FedAvg", 0.05),
-    "feddf": Row("FedDF: uniform weights", 0.02),
-    "dafkd": Row("DaFKD: weights f", 0.02),
-    "selective-fd": Row("Selective-FD", 0.05),
+ROWS: Mapping[str, tuple[str, float]] = {
+    "independent": ("Independent", 0.02),
+    "fedavg": ("FedAvg", 0.05),
+    "feddf": ("FedDF: uniform weights", 0.02),
+    "dafkd": ("DaFKD: weights f", 0.02),
+    "selective-fd": ("Selective-FD", 0.05),
 }
-"""Rows by method."""
+"""By method, its title and its rate: by validation, with Nesterov momentum of .9."""
 
 
 def cell_of(
     method: str, image_set: str, split: str, seed: int, rounds: int = _ROUNDS, steps: int = _STEPS
 ) -> RunConfig:
     """One run: so many steps a client and round, on its own records, or on the proxies."""
-    sgd = SGD(ROWS[method].rate, distillation_batch=_BATCH, momentum=0.9)
+    sgd = SGD(ROWS[method][1], distillation_batch=_BATCH, momentum=0.9)
     schedule = Schedule(warmup_steps=0, local_steps=steps, proxy_steps=0, sgd=sgd)
     ours = method == "selective-fd"
     if ours:
@@ -100,40 +88,26 @@ def cells(options: TableOptions) -> tuple[RunConfig, ...]:
     )
 
 
-def _title(cell: RunConfig) -> str:
-    return ROWS[cell.method].title
+def _runs(results: study.Results) -> Frame:
+    return frame(results, row=lambda cell: ROWS[cell.method][0])
 
 
 def tables(results: study.Results) -> list[Table | str]:
     """Accuracy by row and place, time and bytes."""
-    order = {place: i for i, place in enumerate(study.grouped(results.cells, _place))}
-    columns = columns_by(results.cells, lambda c: (order[c.place], c.place), study.percent)
-    columns += [
-        ("CPU s", lambda found: f"{study.moments(found, lambda r: r.seconds)[0]:.0f}"),
-        ("kB up a client", lambda found: f"{study.moments(found, _up)[0] / 1000:,.0f}"),
-    ]
-    title = "Equal steps a client: test accuracy, %, last round"
-    return [summary(title, ("row",), results.cells, lambda c: (_title(c),), columns)]
+    runs = _runs(results)
+    texts = percents(runs, ["row"], "place")[runs.place.unique()]
+    by_row = runs.assign(up=[result.curve[-1].up / 1000 for result in runs.result]).groupby("row")
+    texts["CPU s"] = by_row.seconds.mean().map("{:.0f}".format)
+    texts["kB up a client"] = by_row.up.mean().map("{:,.0f}".format)
+    return [table("Equal steps a client: test accuracy, %, last round", texts)]
 
 
-def _place(cell: RunConfig) -> str:
-    return cell.place
-
-
-def _up(result: study.Result) -> float:
-    return result.curve[-1].up
-
-
-def figure(results: study.Results) -> "Figure":
+def panels(results: study.Results) -> list[Lines]:
     """Accuracy by round, a panel a place."""
-    places = study.grouped(results.cells, _place)
-    return drawn([_panel(place, found) for place, found in places.items()], columns=2)
-
-
-def _panel(place: str, found: Sequence[study.Result]) -> Lines:
-    by_row = study.grouped(found, _title)
-    lines = {title: study.curve(of) for title, of in by_row.items()}
-    return Lines(place, "round", "test accuracy", lines)
+    return [
+        Lines(place, "round", "test accuracy", lines(runs, "row", "round"))
+        for place, runs in points(_runs(results)).groupby("place", sort=False)
+    ]
 
 
 STUDY = ImageStudy(
@@ -141,8 +115,8 @@ STUDY = ImageStudy(
     about="DaFKD beside FedDF, FedAvg and Selective-FD at equal steps.",
     settings=TableOptions,
     cells=cells,
-    shown=study.with_seeds(tables),
-    figure=figure,
+    shown=with_seeds(tables),
+    panels=panels,
 )
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from experiments.core import study
-from experiments.core.summary import figures, summary
+from experiments.core.frames import frame, mean, seeds_of, summary
 from experiments.report.tables import Table
 from secure_fd.votes.codec import FloatArray, IntArray
 
@@ -180,11 +180,16 @@ def classes(x: FloatArray) -> IntArray:
 
 def tables(results: study.Results) -> list[Table | str]:
     """By number of records: both theorems and equation 19."""
-    columns = figures((AWAY, VIOLATED, *LOSSES, BOUND))
-    title, heads = f"DaFKD's theorems, delta {DELTA:g}", ("records of a client",)
+    runs, head = frame(results), "records of a client"
+    columns = {name: (name, mean) for name in (AWAY, VIOLATED, *LOSSES, BOUND)}
     return [
-        summary(title, heads, results.cells, lambda cell: (str(cell.records),), columns),
-        f"Densities of seeds {study.seeds_of(results.cells)}.",
+        summary(
+            f"DaFKD's theorems, delta {DELTA:g}",
+            runs.assign(**{head: runs.records}),
+            [head],
+            columns,
+        ),
+        f"Densities of seeds {seeds_of(results.seeds)}.",
     ]
 
 

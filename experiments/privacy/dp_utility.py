@@ -7,20 +7,17 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.core import study
+from experiments.core.frames import Frame, frame, lines, percents, table, with_seeds
 from experiments.core.grid import ImageStudy, later, paper_recipe
 from experiments.core.run_config import FLEET, Privacy, RunConfig
 from experiments.core.shared_options import StudyOptions
-from experiments.core.study import Result, Results, grouped, percent
-from experiments.core.summary import columns_by, summary
-from experiments.report.plots import Lines, drawn
+from experiments.core.study import Result, Results
+from experiments.report.plots import Lines
 from experiments.report.tables import Table
 from secure_fd.training.recipes import Schedule
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _EPSILONS = ("1", "2", "4", "8", "inf")
 _SEEDS = (10, 11, 12)
@@ -126,40 +123,39 @@ def _unit(cell: RunConfig) -> str:
     return f"{cell.privacy.unit} unit"
 
 
-def _order(cell: RunConfig) -> float:
+def _epsilon(cell: RunConfig) -> float:
     """Return the epsilon of a cell, or infinity."""
     epsilon = None if cell.privacy is None else cell.privacy.epsilon
     return math.inf if epsilon is None else epsilon
 
 
-def _text(cell: RunConfig) -> str:
-    return "∞" if math.isinf(_order(cell)) else f"{_order(cell):g}"
+def _text(epsilon: float) -> str:
+    return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
+
+
+def _runs(results: Results) -> Frame:
+    return frame(results, unit=_unit, epsilon=_epsilon, fleet=lambda cell: cell.method == FLEET)
 
 
 def tables(results: Results) -> list[Table | str]:
     """Return accuracy by unit and epsilon."""
-    columns = columns_by(results.cells, lambda c: (_order(c), f"ε = {_text(c)}"), percent)
-    title = "Test accuracy after the last round, %: mean ± deviation over seeds"
-    heads = ("image set, split", "unit")
-    return [summary(title, heads, results.cells, lambda c: (c.place, _unit(c)), columns)]
+    runs = _runs(results).rename(columns={"place": "image set, split"})
+    texts = percents(runs, ["image set, split", "unit"], "epsilon")
+    texts = texts.rename(columns=lambda epsilon: f"ε = {_text(epsilon)}")
+    return [table("Test accuracy after the last round, %: mean ± deviation over seeds", texts)]
 
 
-def figure(results: Results) -> "Figure | None":
+def panels(results: Results) -> list[Lines]:
     """Return a panel a place, over epsilons at even steps, where a line has two or more of them."""
-    panels = []
-    kinds = grouped(results.cells, lambda cell: (cell.place, cell.method == FLEET))
-    for (place, fleet), found in kinds.items():
-        by_epsilon = sorted(grouped(found, _order).items())
-        at = {epsilon: float(x) for x, (epsilon, _) in enumerate(by_epsilon)}
-        lines = {
-            name: study.over({at[epsilon]: one for epsilon, one in grouped(of, _order).items()})
-            for name, of in grouped(found, _unit).items()
-        }
-        if any(len(line.x) > 1 for line in lines.values()):
-            texts = {at[epsilon]: _text(of[0].cell) for epsilon, of in by_epsilon}
+    made = []
+    for (place, fleet), runs in _runs(results).groupby(["place", "fleet"], sort=False):
+        steps = runs.epsilon.rank(method="dense") - 1
+        ticks = dict(zip(steps, map(_text, runs.epsilon), strict=True))
+        by_unit = lines(runs.assign(step=steps), "unit", "step")
+        if any(len(line.x) > 1 for line in by_unit.values()):
             title = f"{place}{', fleets' * fleet}"
-            panels.append(Lines(title, "epsilon", "test accuracy", lines, ticks=texts))
-    return drawn(panels) if panels else None
+            made.append(Lines(title, "epsilon", "test accuracy", by_unit, ticks=ticks))
+    return made
 
 
 STUDY = ImageStudy(
@@ -170,8 +166,8 @@ STUDY = ImageStudy(
     cells=cells,
     needs=needs,
     measure=measure,
-    shown=study.with_seeds(tables),
-    figure=figure,
+    shown=with_seeds(tables),
+    panels=panels,
 )
 
 if __name__ == "__main__":

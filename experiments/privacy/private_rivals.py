@@ -11,15 +11,15 @@ Noise is seeded, so that a figure can be repeated; an epsilon is that of the sam
 randomness.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from experiments.core import study
+from experiments.core.frames import Frame, frame, ordered, percents, seeds_of, table, with_seeds
 from experiments.core.grid import HOSPITALS, ImageStudy, later
-from experiments.core.measures import RIGHT_ONCE, TAUGHT
+from experiments.core.measures import ACCURACY, RIGHT_ONCE, TAUGHT
 from experiments.core.shared_options import TableOptions
-from experiments.core.study import Result, percent
-from experiments.core.summary import Show, columns_by, summary
 from experiments.report.tables import NONE, Table
 from secure_fd.data.image_sets import IMAGE_SETS
 
@@ -27,6 +27,13 @@ EPSILONS = ("0.25", "1", "4", "inf")
 DELTA = 1e-5
 RELEASES, NUMBERS, KILOBYTES = "noisy sums", "numbers up a client", "kB up a client"
 SPENT, HONEST = "epsilon of the plan", "honest shares"
+_COSTS = (
+    ("honest", HONEST, 1),
+    ("noisy sums", RELEASES, 1),
+    ("numbers up, k", NUMBERS, 1000),
+    ("kB up", KILOBYTES, 1),
+)
+"""Heading, figure, and unit."""
 _SPLITS: Mapping[str, tuple[str, ...]] = {
     "mnist": ("strong",),
     "fashion_mnist": ("strong",),
@@ -130,48 +137,42 @@ def _runs(row: str, image_set: str, split: str) -> bool:
 
 def tables(results: study.Results) -> list[Table | str]:
     """Return accuracy by place, row and epsilon; and the labels of the heads."""
-    order, places = list(ROWS), study.grouped(results.cells, lambda cell: cell.place).values()
-    found = [
-        result for of in places for result in sorted(of, key=lambda r: order.index(r.cell.row))
-    ]
-    heads = [result for result in found if ROWS[result.cell.row].method == "heads"]
-    accuracies = (
-        "Test accuracy, %, at an epsilon for one record, present or zeroed out, over the whole "
-        "run, delta 1e-5, if so many honest clients keep their shares of the noise"
+    runs = frame(
+        results,
+        row=lambda cell: ROWS[cell.row].title,
+        epsilon=lambda cell: float(cell.epsilon),
+        method=lambda cell: ROWS[cell.row].method,
     )
-    labels = "Labels of the pooled heads: right ones, of the labelled share of the proxies, %"
-    further = [("honest", _span(HONEST)), ("noisy sums", _span(RELEASES))]
-    further += [("numbers up, k", _span(NUMBERS, 1000)), ("kB up", _span(KILOBYTES))]
-    further.append(("seeds", study.seeds_of))
-    named, columns = ("place", "row"), columns_by(found, _epsilon, percent)
-    parts: list[Table | str] = [summary(accuracies, named, found, _row, [*columns, *further])]
-    if heads:
-        parts.append(summary(labels, named, heads, _row, columns_by(heads, _epsilon, _labels)))
+    runs = ordered(runs, lambda cell: list(ROWS).index(cell.row))
+    accuracies, by_row = _by_epsilon(runs, ACCURACY), runs.groupby(["place", "row"], sort=False)
+    for title, name, unit in _COSTS:
+        accuracies[title] = (by_row[name].agg("min") / unit).combine(
+            by_row[name].agg("max") / unit, _span
+        )
+    accuracies["seeds"] = by_row.seed.agg(seeds_of)
+    parts: list[Table | str] = [
+        table(
+            "Test accuracy, %, at an epsilon for one record, present or zeroed out, over the whole "
+            "run, delta 1e-5, if so many honest clients keep their shares of the noise",
+            accuracies,
+        )
+    ]
+    heads = runs[runs.method == "heads"]
+    if len(heads):
+        right, labelled = (_by_epsilon(heads, name) for name in (RIGHT_ONCE, TAUGHT))
+        title = "Labels of the pooled heads: right ones, of the labelled share of the proxies, %"
+        parts.append(table(title, right + " of " + labelled))
     return parts
 
 
-def _row(cell: Cell) -> tuple[str, str]:
-    return cell.place, ROWS[cell.row].title
+def _by_epsilon(runs: Frame, value: str) -> Frame:
+    return percents(runs, ["place", "row"], "epsilon", value).rename(columns="ε = {:g}".format)
 
 
-def _epsilon(cell: Cell) -> tuple[float, str]:
-    return float(cell.epsilon), f"ε = {cell.epsilon}"
-
-
-def _labels(found: Sequence[Result]) -> str:
-    right = percent(found, lambda result: result.figures[RIGHT_ONCE])
-    return f"{right} of {percent(found, lambda result: result.figures[TAUGHT])}"
-
-
-def _span(name: str, unit: int = 1) -> Show:
+def _span(least: float, most: float) -> str:
     """Return the least and the most of a figure."""
-
-    def show(found: Sequence[Result]) -> str:
-        values = sorted(r.figures[name] / unit for r in found if name in r.figures)
-        ends = dict.fromkeys(f"{value:,.0f}" for value in (*values[:1], *values[-1:]))
-        return " to ".join(ends) or NONE
-
-    return show
+    ends = dict.fromkeys(f"{value:,.0f}" for value in (least, most) if not math.isnan(value))
+    return " to ".join(ends) or NONE
 
 
 STUDY = ImageStudy(
@@ -183,7 +184,7 @@ STUDY = ImageStudy(
     cells=cells,
     needs=lambda _: (),
     measure=later("experiments.privacy.rival_heads:measure"),
-    shown=study.with_seeds(tables),
+    shown=with_seeds(tables),
 )
 
 if __name__ == "__main__":

@@ -163,9 +163,9 @@ class Lines:
 
 
 @styled()
-def drawn(panels: Sequence[Bars | Lines], columns: int | None = None) -> "Figure":
-    """Panels from left to right, in rows of so many; by default all in one."""
-    across = columns or len(panels)
+def drawn(panels: Sequence[Bars | Lines]) -> "Figure":
+    """Panels from left to right, two in a row."""
+    across = min(2, len(panels))
     down = -(-len(panels) // across)
     groups = max((len(panel.groups) for panel in panels if isinstance(panel, Bars)), default=0)
     made = new_figure(max(_WIDTH, _BAR * groups + 1.4) * across, _HEIGHT * down)

@@ -10,22 +10,21 @@ figures stand beside ours: its networks take up to 20,000 rounds of 11 steps.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.core import published, run_config, study
+from experiments.core.frames import Frame, ordered, seeds_of, table, with_seeds
 from experiments.core.grid import HOSPITALS, ImageStudy, our_recipe
-from experiments.core.measures import DIVERGED, NETWORK
+from experiments.core.measures import ACCURACY, DIVERGED, NETWORK
 from experiments.core.run_config import RunConfig
 from experiments.core.shared_options import TableOptions
-from experiments.paper.accuracy import Lines, bars, beside_paper, gains, panels
-from experiments.report.tables import NONE, Table, human_bytes, new_table
+from experiments.paper.accuracy import beside_paper, gains, places, with_published
+from experiments.report.plots import Bars
+from experiments.report.tables import NONE, Table, human_bytes
 from secure_fd.training.recipes import SGD, Schedule
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STEPS = 200
 """Of every network, in all."""
@@ -208,57 +207,43 @@ def measure(data_dir: Path | None, cell: RunConfig, made: Mapping[Any, Any]) -> 
 # Tables and figure.
 
 
-def of_network(result: study.Result) -> float:
-    """Accuracy of the network where a head taught one, of what clients leave with elsewhere."""
-    return result.figures.get(NETWORK, result.accuracy)
-
-
-def _panels(results: study.Results) -> Mapping[RunConfig, Lines]:
-    """Results of every place, in the order of `ROWS`."""
+def _runs(results: study.Results) -> Frame:
+    """Results of every place in the order of `ROWS`; networks in the place of what taught them."""
     order = list(ROWS.values())
-    ordered = sorted(results.cells, key=lambda result: order.index(row_of(result.cell)))
-    made = panels(ordered, lambda cell: row_of(cell).title)
-    places = list(study.grouped(results.cells, lambda cell: cell.place))
-    return dict(sorted(made.items(), key=lambda panel: places.index(panel[0].place)))
+    runs = with_published(results, lambda cell: row_of(cell).title)
+    runs = runs.reindex(columns=dict.fromkeys([*runs.columns, NETWORK, DIVERGED]))
+    runs[ACCURACY] = runs[NETWORK].fillna(runs[ACCURACY])
+    return ordered(runs, lambda cell: order.index(row_of(cell)))
 
 
 def tables(results: study.Results) -> list[Table | str]:
     """One table a place, with the paper's figures beside ours."""
-    return [part for at, lines in _panels(results).items() for part in _shown(at, lines)]
+    by_place = _runs(results).groupby("place", sort=False)
+    return [part for place, runs in by_place for part in _shown(place, runs)]
 
 
-def _shown(at: RunConfig, lines: Lines) -> Iterator[Table | str]:
-    title = f"{at.place}: test accuracy, %, last round, {STEPS} steps a network; published: "
-    columns = ("method", "hard", "published", "soft", "published", "bytes up", "CPU s", "seeds")
-    table = new_table(title + published.CITATIONS.get(at.split, "nothing"), columns)
-    every = [found for by_labels in lines.values() for of in by_labels.values() for found in of]
-    majority = [found.figures[MAJORITY] for found in every]
-    shown = " to ".join(dict.fromkeys(f"{100 * f(majority):.1f}" for f in (min, max)))
-    table.add_row("The most common class", shown, NONE, shown, *[NONE] * 4)
-    for name, by_labels in lines.items():
-        of = [found for kind in by_labels.values() for found in kind]
-        sent = max(found.curve[-1].up for found in of)
-        seconds = sum(found.seconds for found in of) / len(of)
-        percents = beside_paper(by_labels, of_network)
-        table.add_row(name, *percents, human_bytes(sent), f"{seconds:.0f}", study.seeds_of(of))
-    yield table
-    yield from _diverged(every)
-    if at.split == HOSPITALS:
-        yield from gains(lines, of_network)
+def _shown(place: str, runs: Frame) -> Iterator[Table | str]:
+    by_title, split = runs.groupby("title"), runs.split.iloc[0]
+    texts = beside_paper(runs)
+    sent = runs.assign(up=[result.curve[-1].up for result in runs.result])
+    texts["bytes up"] = sent.groupby("title").up.max().map(human_bytes)
+    texts["CPU s"] = by_title.seconds.mean().map("{:.0f}".format)
+    texts["seeds"] = by_title.seed.agg(seeds_of)
+    title = f"{place}: test accuracy, %, last round, {STEPS} steps a network; published: "
+    made = table(title + published.CITATIONS.get(split, "nothing"), texts)
+    share = " to ".join(dict.fromkeys(f"{100 * f(runs[MAJORITY]):.1f}" for f in (min, max)))
+    made.rows.insert(0, ("The most common class", share, NONE, share, *[NONE] * 4))
+    yield made
+    for _, run in runs[runs[DIVERGED] > 0].iterrows():
+        often = f"training diverged in {run[DIVERGED]:g} rounds of a client, mean."
+        yield f"{run.title} {run.labels}".strip() + f", seed {run.seed}: {often}"
+    if split == HOSPITALS:
+        yield from gains(runs)
 
 
-def _diverged(found: Sequence[study.Result]) -> Iterator[str]:
-    for result in found:
-        rounds, cell = result.figures.get(DIVERGED, 0.0), result.cell
-        if rounds:
-            name = f"{row_of(cell).title} {cell.labels}".strip()
-            often = f"training diverged in {rounds:g} rounds of a client, mean."
-            yield f"{name}, seed {cell.seed}: {often}"
-
-
-def figure(results: study.Results) -> "Figure":
+def panels(results: study.Results) -> list[Bars]:
     """Bars of every method, as in Fig. 4; hollow marks are the published means."""
-    return bars(_panels(results), of_network)
+    return places(_runs(results))
 
 
 STUDY = ImageStudy(
@@ -268,8 +253,8 @@ STUDY = ImageStudy(
     settings=TableOptions,
     cells=cells,
     measure=measure,
-    shown=study.with_seeds(tables),
-    figure=figure,
+    shown=with_seeds(tables),
+    panels=panels,
 )
 
 if __name__ == "__main__":

@@ -9,17 +9,17 @@ should know is known here alone.
 
 import time
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.core import study
+from experiments.core.frames import Frame, frame, summary, with_seeds
 from experiments.core.measures import RIGHT_OF_ALL, RIGHT_ONCE
 from experiments.core.shared_options import SharedOptions
-from experiments.core.summary import summary
-from experiments.report.tables import Table
+from experiments.report.tables import NONE, Table
 
 TROUBLES = ("none", "half foreign", "half rotated", "8 and 9 unheld")
 ROWS = {"survey": "Selective-FD", "neither": "its twin"}
@@ -111,16 +111,22 @@ def measure(data_dir: Path | None, cell: Cell, _: object) -> study.Result:
     return study.Result(cell, found, time.process_time() - start)
 
 
+def _percent(shares: Frame) -> str:
+    return NONE if shares.isna().all() else f"{shares.mean():.1%}"
+
+
 def tables(results: study.Results) -> list[Table | str]:
     """What one round labels, by image set and trouble."""
-    columns = [(name, partial(study.measure, name=name, show="{:.1%}".format)) for name in FIGURES]
-    heads = ("image set", "proxies", "row")
-    title = "What one round labels"
-    return [summary(title, heads, results.cells, _heads, columns)]
-
-
-def _heads(cell: Cell) -> tuple[str, str, str]:
-    return cell.image_set, cell.trouble, ROWS[cell.row]
+    runs = frame(
+        results,
+        **{
+            "image set": lambda cell: cell.image_set,
+            "proxies": lambda cell: cell.trouble,
+            "row": lambda cell: ROWS[cell.row],
+        },
+    )
+    columns = {name: (name, _percent) for name in FIGURES}
+    return [summary("What one round labels", runs, ["image set", "proxies", "row"], columns)]
 
 
 STUDY = study.Study(
@@ -131,7 +137,7 @@ STUDY = study.Study(
     cell=Cell,
     cells=cells,
     measure=measure,
-    shown=study.with_seeds(tables),
+    shown=with_seeds(tables),
 )
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from experiments.report.results_page import MODULES
 from tests.programs import ROOT, ended, environment
 
 SCRIPT = ROOT / "experiments" / "privacy_compare.py"
-HEAVY = {"torch", "matplotlib", "sklearn", "scipy", "opacus"}
+HEAVY = {"torch", "matplotlib", "sklearn", "scipy", "opacus", "pandas"}
 
 
 def test_a_truncated_image_file_is_named(tmp_path):

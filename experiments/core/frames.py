@@ -1,0 +1,151 @@
+"""Results as a pandas data frame, and the tables and lines that studies read from it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from experiments.core.measures import ACCURACY
+from experiments.core.study import Result, Results
+from experiments.report import tables
+from experiments.report.plots import Bar, Bars, Line
+from experiments.report.tables import NONE, Table, new_table
+
+Frame = Any
+"""A pandas data frame, which ships no types; --help does not wait for pandas."""
+Column = tuple[str, object]
+"""A column of a frame, and the function that makes a text of its values over seeds."""
+
+
+def frame(results: Results, **columns: Callable[[Any], object]) -> Frame:
+    """Return a row a result: fields of its cell, figures, CPU seconds, and both objects.
+
+    columns: further ones, each a function of the cell.
+    """
+    from pandas import DataFrame
+
+    return DataFrame(
+        [
+            {**_row(result), **{name: value(result.cell) for name, value in columns.items()}}
+            for result in results.cells
+        ]
+    )
+
+
+def _row(result: Result) -> dict[str, object]:
+    cell = result.cell
+    own = {part.name: getattr(cell, part.name) for part in fields(cell)}
+    own["place"] = getattr(cell, "place", "")
+    return {**own, **result.figures, "seconds": result.seconds, "cell": cell, "result": result}
+
+
+def points(runs: Frame) -> Frame:
+    """Return a row a point of each run's curve: its round, accuracy, and bytes of a client."""
+    made = runs.assign(point=[result.curve for result in runs.result]).explode("point")
+    parts = {name: [getattr(p, name) for p in made.point] for name in ("round", "up", "down")}
+    accuracies = {ACCURACY: [point.accuracy for point in made.point]}
+    return made.assign(**parts, **accuracies, moved=[p.up + p.down for p in made.point])
+
+
+def ordered(runs: Frame, rank: Callable[[Any], int]) -> Frame:
+    """Return results by place, in the order in which places come, then by rank of the cell."""
+    ranked = runs.assign(at=runs.place.factorize()[0], rank=runs.cell.map(rank))
+    return ranked.sort_values(["at", "rank"], kind="stable")
+
+
+# Texts.
+
+
+def percent(shares: Any) -> str:  # noqa: ANN401 - a pandas series
+    """Return mean and deviation over seeds, in percent without the sign."""
+    return tables.percent(shares.to_list())
+
+
+def mean(values: Any) -> str:  # noqa: ANN401 - a pandas series
+    """Return the mean over the seeds that have a figure, with three digits."""
+    return f"{values.mean():.3f}" if values.notna().any() else NONE
+
+
+def seeds_of(seeds: Any) -> str:  # noqa: ANN401 - a pandas series, or numbers
+    """Return seeds as a reader names them: 10, or 10 to 12, or 10, 12."""
+    chosen = sorted(set(seeds))
+    if len(chosen) > 2 and chosen[-1] - chosen[0] == len(chosen) - 1:
+        return f"{chosen[0]} to {chosen[-1]}"
+    return ", ".join(map(str, chosen))
+
+
+# Tables.
+
+
+def table(title: str, texts: Frame) -> Table:
+    """Return a table of a frame of texts, whose index names the rows."""
+    heads = texts.index.names
+    made = new_table(title, (*heads, *texts.columns), left=len(heads))
+    for row in texts.astype(object).fillna(NONE).reset_index().itertuples(index=False, name=None):
+        made.add_row(*(part if isinstance(part, str) else f"{part:g}" for part in row))
+    return made
+
+
+def summary(title: str, runs: Frame, heads: Sequence[str], columns: Mapping[str, Column]) -> Table:
+    """Return a table with a row for each value of `heads`, and columns by their headings."""
+    names = dict.fromkeys([*heads, *(name for name, _ in columns.values())])
+    by_head = runs.reindex(columns=[*names]).groupby([*heads], sort=False)
+    return table(title, by_head.agg(**columns))
+
+
+def percents(runs: Frame, heads: Sequence[str], column: str, value: str = ACCURACY) -> Frame:
+    """Return texts with a row for each value of `heads` and a column for each value of `column`.
+
+    Rows are in the order of the results, columns ascend.
+    """
+    wide = runs.pivot_table(value, heads, column, percent)
+    return wide.reindex(runs.groupby(heads, sort=False).size().index)
+
+
+def with_seeds(
+    tables: Callable[[Results], Sequence[Table | str]],
+) -> Callable[[Results], Sequence[Table | str]]:
+    """Add the seeds below the tables of a study."""
+    return lambda results: [*tables(results), f"Seeds of all cells: {seeds_of(results.seeds)}."]
+
+
+# Panels.
+
+
+def line(runs: Frame, x: str, value: str = ACCURACY, *, second: bool = False) -> Line:
+    """Return a line over x, with deviations over seeds."""
+    by_x = runs.groupby(x)[value]
+    deviations = by_x.std().fillna(0)
+    return Line(tuple(deviations.index), tuple(by_x.mean()), tuple(deviations), second)
+
+
+def lines(runs: Frame, names: str, x: str, value: str = ACCURACY) -> dict[str, Line]:
+    """Return a line over x for each name in a column."""
+    return {name: line(of, x, value) for name, of in runs.groupby(names, sort=False)}
+
+
+def bars(
+    title: str, y: str, runs: Frame, names: tuple[str, str], columns: tuple[str, str, str]
+) -> Bars:
+    """Return bars of every group and series.
+
+    names: columns that name group and series. columns: of the value, of its deviation ("" for that
+    over seeds), and of the published mean ("" where there is none).
+    """
+    group, series = names
+    every = tuple(runs[series].unique())
+    groups = {
+        name: [_bar(of[of[series] == one], *columns) for one in every]
+        for name, of in runs.groupby(group, sort=False)
+    }
+    return Bars(title, y, every, groups)
+
+
+def _bar(runs: Frame, value: str, deviation: str, published: str) -> Bar | None:
+    having = runs.dropna(subset=[value])
+    if not len(having):
+        return None
+    spread = having[deviation].mean() if deviation else having[value].std()
+    known = having[published].dropna().to_list() if published else []
+    return Bar(having[value].mean(), 0.0 if np.isnan(spread) else spread, *known[:1])
