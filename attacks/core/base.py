@@ -1,6 +1,6 @@
 """Results, estimates and records of attacks."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeVar
 
@@ -160,6 +160,12 @@ class Labelled:
         return Labelled(self.images[indices], self.labels[indices])
 
 
+def joined(parts: Iterable[Labelled]) -> Labelled:
+    """The records of all parts, in their order."""
+    images, labels = zip(*((part.images, part.labels) for part in parts), strict=True)
+    return Labelled(torch.cat(images), torch.cat(labels))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Challenge:
     """candidates: what the attacker gets, shuffled. is_member: [N] bool, for scoring only."""
@@ -205,10 +211,7 @@ def draw_challenge(members: Labelled, held_out: Labelled, seed: int) -> Challeng
     order = torch.randperm(
         len(members) + len(held_out), generator=torch.Generator().manual_seed(seed)
     )
-    both = Labelled(
-        torch.cat([members.images, held_out.images]), torch.cat([members.labels, held_out.labels])
-    )
-    return Challenge(both.take(order), (order < len(members)).numpy())
+    return Challenge(joined((members, held_out)).take(order), (order < len(members)).numpy())
 
 
 def require_disjoint(members: Labelled, held_out: Labelled) -> None:

@@ -11,10 +11,24 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from attacks.core.base import substream
-from attacks.core.view import Capability, LabelFunction, Public, View
+from attacks.core.view import (
+    Capability,
+    LabelFunction,
+    LabelOracle,
+    Oracle,
+    Public,
+    View,
+    outsider_view,
+)
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.training.models import flatten, load_flat
-from secure_fd.training.trainer import default_device, logits, network_device, repeatable
+from secure_fd.training.trainer import (
+    default_device,
+    logits,
+    network_device,
+    predict,
+    repeatable,
+)
 
 Factory = Callable[[int], nn.Module]
 """Seed -> a fresh network."""
@@ -33,17 +47,12 @@ QUICK = Fit(epochs=8)
 
 
 @contextmanager
-def on_device(*models: nn.Module, device: torch.device | None = None) -> Iterator[torch.device]:
-    """Inside, models are on a device, by default a GPU where there is one; after, where they were.
+def on_device(*models: nn.Module) -> Iterator[torch.device]:
+    """Inside, models are on a GPU where there is one; after, where they were.
 
     On a GPU cuDNN uses its deterministic kernels in full precision.
-
-    >>> layer = nn.Linear(1, 1)
-    >>> with on_device(layer, device=torch.device("cpu")) as chosen:
-    ...     str(chosen)
-    'cpu'
     """
-    chosen = default_device() if device is None else device
+    chosen = default_device()
     homes = [network_device(model) for model in models]
     for model in models:
         model.to(chosen)
@@ -59,18 +68,10 @@ def _forked(device: torch.device) -> AbstractContextManager[None]:
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
-def fit(
-    factory: Factory,
-    images: Tensor,
-    targets: Tensor,
-    settings: Fit,
-    seed: int,
-    device: torch.device | None = None,
-) -> nn.Module:
+def fit(factory: Factory, images: Tensor, targets: Tensor, settings: Fit, seed: int) -> nn.Module:
     """A fresh network trained by cross-entropy, in evaluation mode and on the CPU.
 
-    images: [N, 1, H, W]. targets: class ids [N], or distributions [N, C]. device: where it trains,
-    by default a GPU where there is one.
+    images: [N, 1, H, W]. targets: class ids [N], or distributions [N, C].
     """
     if len(images) != len(targets) or len(images) == 0:
         raise LocalError(f"training needs a target an image, not {len(targets)} for {len(images)}")
@@ -78,7 +79,7 @@ def fit(
     optimizer = torch.optim.Adam(model.parameters(), settings.learning_rate)
     shuffle = torch.Generator().manual_seed(substream(seed, "batches"))
     # Dropout draws from the global generators: fork them, so that callers keep theirs.
-    with on_device(model, device=device) as on, _forked(on):
+    with on_device(model) as on, _forked(on):
         torch.manual_seed(substream(seed, "dropout"))
         model.train()
         for _ in range(settings.epochs):
@@ -113,6 +114,15 @@ def label_function(model: nn.Module) -> LabelFunction:
 
 def _labels(model: nn.Module, images: Tensor) -> Tensor:
     return logits(model, images).argmax(dim=1)
+
+
+def queried(model: nn.Module, public: Public) -> View:
+    """An outsider who asks a deployed network, for probabilities or the class alone."""
+    held: dict[Capability, Oracle] = {
+        Capability.QUERY_SCORES: Oracle(lambda x: torch.from_numpy(predict(model, x))),
+        Capability.QUERY_FINAL_MODEL: LabelOracle(label_function(model)),
+    }
+    return outsider_view(public, held)
 
 
 UNTAUGHT = "missing an ensemble prediction that was kept for teaching"

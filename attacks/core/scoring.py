@@ -210,7 +210,7 @@ def score_distributions(
     0.0
     """
     named = np.issubdtype(estimate.rows.dtype, np.integer)
-    known = np.asarray(truth) if named else shares_of(truth, estimate)
+    known = np.asarray(truth)
     if known.shape != estimate.rows.shape:
         raise LocalError(f"truth: {known.shape} is not allowed; use {estimate.rows.shape}")
     if named:
@@ -219,6 +219,7 @@ def score_distributions(
         numbers: dict[str, float] = {}
         count = int((known >= 0).sum())
     else:
+        known = distributions(known.astype(np.float64), np.asarray(estimate.guess, np.float64))
         figure = mean(total_variation(estimate.rows, known), seed)
         guessed = float(total_variation(estimate.guess, known).mean())
         right = estimate.rows.argmax(axis=1) == known.argmax(axis=1)
@@ -232,17 +233,6 @@ def score_distributions(
         details={**numbers, **(details or {})},
         caveats=(),
     )
-
-
-def shares_of(histograms: ArrayLike, estimate: Distributions) -> FloatArray:
-    """[K, C] true label counts as shares; the guess for a client without any.
-
-    Raises LocalError unless they are of as many clients and classes as the estimate.
-    """
-    counts = np.asarray(histograms, dtype=np.float64)
-    if counts.shape != estimate.rows.shape:
-        raise LocalError(f"histograms: {counts.shape} is not allowed; use {estimate.rows.shape}")
-    return distributions(counts, np.asarray(estimate.guess, dtype=np.float64))
 
 
 def _matching(claims: NDArray[Any], truth: NDArray[Any], seed: int) -> Rate:

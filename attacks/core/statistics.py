@@ -40,12 +40,6 @@ class OverSeeds:
     value: float
     interval: Interval | None
 
-    @property
-    def sign(self) -> int:
-        """1 or -1 where the whole interval lies above or below 0, else 0."""
-        low, high = self.interval or (0.0, 0.0)
-        return int(low > _ROUNDING) - int(high < -_ROUNDING)
-
 
 def mean(values: ArrayLike, seed: int) -> Rate:
     """The mean of [n] values with a bootstrap interval over them.

@@ -81,7 +81,7 @@ LabelFunction = Callable[[Tensor], Tensor]
 class Oracle:
     """Answers about images; a repeated image is answered from memory and costs nothing."""
 
-    def __init__(self, answer: AnswerFunction, budget: int) -> None:
+    def __init__(self, answer: AnswerFunction, budget: int = 1_000_000) -> None:
         if budget < 1:
             raise ConfigurationError("budget", budget, "use 1 query or more")
         self._answer = answer
@@ -298,25 +298,16 @@ def client_view(transcript: Transcript, public: Public) -> View:
     return _able(seen)
 
 
-def outsider_view(
-    transcript: Transcript,
-    public: Public,
-    oracles: Mapping[Capability, Oracle] | None = None,
-    *,
-    holds_model: bool = False,
-) -> View:
-    """Someone outside the run: the final model by queries, or whole where it was published.
+def outsider_view(public: Public, oracles: Mapping[Capability, Oracle] | None = None) -> View:
+    """Someone outside the run, who queries the final model.
 
-    holds_model: the outsider has the final global parameters, where the method makes any. Raises
-    LocalError for an oracle that answers a server alone.
+    Raises LocalError for an oracle that answers a server alone.
     """
     held = oracles or {}
     beyond = sorted(capability.value for capability in held.keys() - QUERIES)
     if beyond:
         raise LocalError(f"outsider: {', '.join(beyond)} is not this attacker's to have")
-    final = transcript.parameters[-1:] if holds_model else []
-    models = tuple(r.broadcast() for r in final)
-    return _able(View(public, (), models, held, attacker="outsider"))
+    return _able(View(public, (), (), held, attacker="outsider"))
 
 
 def _able(seen: View, does: Collection[Capability] = ()) -> View:

@@ -106,34 +106,6 @@ RANDOM_TARGET = "randomly initialised target"
 PUBLIC_TARGET = "public-only target"
 
 
-def inversion_controls(
-    public: Public,
-    prior: Prior,
-    classes: Tensor,
-    *,
-    settings: InversionSettings,
-    training: Fit,
-    seed: int,
-) -> Mapping[str, Images]:
-    """Reconstructions of all classes [c] made from public proxies alone, by name.
-
-    Black; the public mean of each class; and the same search against a network that was trained on
-    labelled proxies, or where they have no labels against an untrained one.
-    """
-    means = class_means(public)[classes]
-    controls = {
-        "black": Images(torch.zeros_like(means), classes),
-        "public class mean": Images(means, classes),
-    }
-    target = public.architecture(substream(seed, "random target"))
-    name = RANDOM_TARGET
-    if public.labels is not None:
-        name, chance = PUBLIC_TARGET, substream(seed, "public target")
-        target = fit(public.architecture, public.proxies, public.labels, training, chance)
-    controls[name] = invert(target, prior, classes, settings, substream(seed, name))
-    return controls
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class InversionTruth(Originals):
     """Private and held-out images, and an independent evaluator."""
@@ -204,12 +176,22 @@ class ModelInversion(Attack[Images, InversionTruth]):
     ) -> Self:
         """Make the controls once; the attack then serves every method with this public set.
 
+        Black; the public mean of each class; and the same search against a network that was trained
+        on labelled proxies, or where they have no labels against an untrained one.
+
         classes: [c] whose images are sought; all by default.
         """
         classes = torch.arange(public.n_classes) if classes is None else classes
-        controls = inversion_controls(
-            public, prior, classes, settings=settings, training=training, seed=seed
-        )
+        means = class_means(public)[classes]
+        target, name = public.architecture(substream(seed, "random target")), RANDOM_TARGET
+        if public.labels is not None:
+            name, chance = PUBLIC_TARGET, substream(seed, "public target")
+            target = fit(public.architecture, public.proxies, public.labels, training, chance)
+        controls = {
+            "black": Images(torch.zeros_like(means), classes),
+            "public class mean": Images(means, classes),
+            name: invert(target, prior, classes, settings, substream(seed, name)),
+        }
         return cls(prior, settings, training, classes, controls)
 
     @classmethod

@@ -42,10 +42,8 @@ class IdealSettings:
         return self.epochs * self.batch
 
 
-PUBLISHED = IdealSettings(epochs=100, batch=250, latent=256, channels=64, passes=1, warm=False)
-"""MNIST in the paper and its released code: 25,000 queries. Images are not mirrored here."""
 DEFAULT = IdealSettings()
-"""An eightieth of the queries (300), and a generator of an eighth of the channels."""
+"""300 queries and 8 channels; published for MNIST, with mirrored images: 25,000 and 64."""
 QUICK = IdealSettings(epochs=2, batch=40, generator_steps=10, passes=2)
 """Shows that everything runs; its figures say little."""
 
@@ -101,12 +99,9 @@ def from_votes(images: Tensor, votes: Tensor) -> Pool:
 
 def from_ensembles(view: View) -> Pool:
     """The proxies whose ensembles were kept for teaching, each with its newest answer."""
-    public = view.public
     indices, targets = kept_answers(view)
-    if not len(indices):
-        return empty_pool(public.proxies, public.n_classes)
     every = torch.ones(len(indices), dtype=torch.bool)
-    return Pool(public.proxies[indices], targets, every)
+    return Pool(view.public.proxies[indices], targets, every)
 
 
 _PADDING = 4
@@ -213,7 +208,10 @@ def steal(
     """
     shape, n_classes = tuple(known.images.shape[1:]), known.targets.shape[1]
     asked = empty_pool(known.images, n_classes)
-    learner = _Learner(student, settings, substream(seed, "pool"))
+    shuffle = torch.Generator().manual_seed(substream(seed, "pool"))
+    optimizer = torch.optim.SGD(  # its momentum lasts over epochs
+        student.parameters(), _STUDENT_RATE, momentum=_MOMENTUM, weight_decay=_DECAY
+    )
     for epoch in range(settings.epochs):
         chance = substream(seed, f"epoch {epoch}")
         images = synthesise(student, n_classes, shape, settings, chance)
@@ -221,41 +219,30 @@ def steal(
         if answers.targets.shape[1] != n_classes:
             raise LocalError(f"votes: {answers.targets.shape[1]} classes, not {n_classes}")
         asked = asked.joined(answers)
-        learner.learn(known.joined(asked))
+        for _ in range(settings.passes):
+            _learn(student, known.joined(asked), optimizer, settings.batch, shuffle)
     student.eval()
     return asked
 
 
-class _Learner:
-    """The student's optimiser, whose momentum lasts over epochs."""
+def _learn(
+    student: nn.Module,
+    pool: Pool,
+    optimizer: torch.optim.Optimizer,
+    size: int,
+    shuffle: torch.Generator,
+) -> None:
+    """A pass over the pool in batches of `size`.
 
-    def __init__(self, student: nn.Module, settings: IdealSettings, seed: int) -> None:
-        self._student = student
-        self._settings = settings
-        self._random = torch.Generator().manual_seed(seed)
-        self._optimizer = torch.optim.SGD(
-            student.parameters(),
-            _STUDENT_RATE,
-            momentum=_MOMENTUM,
-            weight_decay=_DECAY,
-        )
-
-    def learn(self, pool: Pool) -> None:
-        """Passes over the pool.
-
-        Cross-entropy: to a distribution it differs from the KL divergence by a constant.
-        """
-        weights = torch.where(pool.answered, 1.0, _SILENCE)
-        self._student.train()
-        for _ in range(self._settings.passes):
-            order = torch.randperm(len(pool), generator=self._random)
-            for batch in torch.split(order, self._settings.batch):
-                losses = cross_entropy(
-                    self._student(pool.images[batch]), pool.targets[batch], reduction="none"
-                )
-                self._optimizer.zero_grad()
-                torch.autograd.backward((weights[batch] * losses).mean())
-                self._optimizer.step()
+    Cross-entropy: to a distribution it differs from the KL divergence by a constant.
+    """
+    weights = torch.where(pool.answered, 1.0, _SILENCE)
+    student.train()
+    for batch in torch.split(torch.randperm(len(pool), generator=shuffle), size):
+        losses = cross_entropy(student(pool.images[batch]), pool.targets[batch], reduction="none")
+        optimizer.zero_grad()
+        torch.autograd.backward((weights[batch] * losses).mean())
+        optimizer.step()
 
 
 POOL = "pool"
@@ -324,9 +311,8 @@ class Ideal(ModelInversion):
         """
         public = view.public
         warm = self.theft.warm and Capability.READ_ENSEMBLES in view.capabilities
-        known = empty_pool(public.proxies, public.n_classes)
-        if warm or not injects:
-            known = from_ensembles(view)
+        reads = warm or not injects
+        known = from_ensembles(view) if reads else empty_pool(public.proxies, public.n_classes)
         if len(known):
             chance = substream(seed, "student")
             student = fit(public.architecture, known.images, known.targets, self.training, chance)

@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from attacks.core.base import Labelled
+from attacks.core.base import Labelled, joined
 from attacks.core.view import Public, View, server_view
 from attacks.inversion.updates import (
     EVERYONE,
@@ -82,8 +82,7 @@ class SetUp:
 
 def behind(private: Mapping[int, Labelled]) -> dict[int, Labelled]:
     """Return the truth about updates: by client and for EVERYONE, the records it may show."""
-    images, labels = zip(*((own.images, own.labels) for own in private.values()), strict=True)
-    return {**private, EVERYONE: Labelled(torch.cat(images), torch.cat(labels))}
+    return {**private, EVERYONE: joined(private.values())}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,18 +27,10 @@ from attacks.core.base import (
     Scores,
     substream,
 )
-from attacks.core.fit import label_function
+from attacks.core.fit import queried
 from attacks.core.run import SumNoise
 from attacks.core.scoring import score_scores
-from attacks.core.view import (
-    Capability,
-    LabelOracle,
-    Oracle,
-    Public,
-    View,
-    outsider_view,
-    server_view,
-)
+from attacks.core.view import Capability, Public, View, server_view
 from attacks.membership.shadows import (
     Game,
     IndirectMembership,
@@ -51,9 +43,7 @@ from attacks.membership.shadows import (
 from attacks.membership.tracing import Tracing
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, MissingCapabilityError, SecureFDError
-from secure_fd.protocol.transcript import Transcript
 from secure_fd.simulation.federation import Federation
-from secure_fd.training.trainer import predict
 
 Factory: TypeAlias = Callable[[Sequence[Labelled], int], View | nn.Module]
 """Records of every client, and a seed -> what the attacker sees of a whole run on them."""
@@ -65,7 +55,6 @@ _SIDE: Final = 16
 """Pixels: patches of the selectors' features fit, and cost little."""
 _CLIENTS, _CANDIDATES, _PROXIES = 3, 22, 50
 """Of the bundled digits; candidates of a client, and proxies, are of each class."""
-_UNCAPPED: Final = 1_000_000
 
 
 class LeakageError(SecureFDError):
@@ -303,13 +292,8 @@ def _copies(network: nn.Module) -> Callable[[int], nn.Module]:
 def _queried(
     network: nn.Module, proxies: Tensor, clients: int, classes: int, labels: Tensor | None = None
 ) -> View:
-    """An outsider who asks the deployed network, for probabilities or the class alone."""
-    public = Public(proxies, clients, classes, _copies(network), labels)
-    held: dict[Capability, Oracle] = {
-        Capability.QUERY_SCORES: Oracle(lambda x: torch.from_numpy(predict(network, x)), _UNCAPPED),
-        Capability.QUERY_FINAL_MODEL: LabelOracle(label_function(network), _UNCAPPED),
-    }
-    return outsider_view(Transcript(clients), public, held)
+    """An outsider of a run with so many clients and classes, who asks the deployed network."""
+    return queried(network, Public(proxies, clients, classes, _copies(network), labels))
 
 
 def _paired(own: Labelled, client: int) -> Labelled:

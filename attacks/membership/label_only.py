@@ -26,17 +26,10 @@ from attacks.core.base import (
     pooled,
     substream,
 )
-from attacks.core.fit import label_function
+from attacks.core.fit import queried
 from attacks.core.run import Attack, Run, labelled
 from attacks.core.scoring import score_scores
-from attacks.core.view import (
-    Capability,
-    LabelFunction,
-    LabelOracle,
-    Public,
-    View,
-    outsider_view,
-)
+from attacks.core.view import Capability, LabelFunction, Public, View
 from attacks.membership import overfitted
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.vision import torchvision
@@ -123,15 +116,11 @@ class LabelOnlyGap(Attack[Scores, BoolArray]):
         cls, public: Public, challenges: Mapping[int, Challenge], networks: Sequence[nn.Module]
     ) -> Self:
         """Return the attack on each client's candidates at its own network."""
-        asked = []
-        for k, each in challenges.items():
-            oracle = LabelOracle(label_function(networks[k]), _UNCAPPED)
-            held = {Capability.QUERY_FINAL_MODEL: oracle}
-            view = outsider_view(Transcript(public.n_clients), public, held)
-            asked.append((each.candidates, view))
+        asked = tuple(
+            (each.candidates, queried(networks[k], public)) for k, each in challenges.items()
+        )
         own, view = asked[0]
-        truth = overfitted.truth_of(challenges)
-        return cls(own, tuple(asked), truth=truth, view=view)
+        return cls(own, asked, truth=overfitted.truth_of(challenges), view=view)
 
     def estimate(self, view: View, seed: int) -> Scores:
         """Ask each target. Raises BudgetError where an oracle's budget ends."""
@@ -173,7 +162,7 @@ _SIGMAS = (0.2, 0.4)
 _COPIES = 4
 _MEMBERS = 20
 """Of a client, where its own network or messages are asked about."""
-_UNCAPPED, _NEVER = 1_000_000, 1e-30
+_NEVER = 1e-30
 _ROTATION, _SHIFT = 3, 1
 
 

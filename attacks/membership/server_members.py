@@ -30,6 +30,7 @@ from attacks.core.base import (
     FloatArray,
     Labelled,
     Scores,
+    joined,
 )
 from attacks.core.fit import network, on_device
 from attacks.core.run import Attack, Run
@@ -114,11 +115,7 @@ class ServerMembers(Attack[Scores, BoolArray]):
         truth = overfitted.truth_of(challenges)
         if read in (UPDATES, SUMMED_UPDATES):
             return cls(candidates, {}, truth=truth)
-        images, labels = (
-            torch.cat([getattr(own, side) for own in candidates.values()])
-            for side in ("images", "labels")
-        )
-        found = neighbours(public, Labelled(images, labels), NEIGHBOURS)  # maps every proxy once
+        found = neighbours(public, joined(candidates.values()), NEIGHBOURS)  # maps proxies once
         each = np.split(found, np.cumsum([len(own) for own in candidates.values()])[:-1])
         return cls(candidates, dict(zip(candidates, each, strict=True)), truth=truth)
 

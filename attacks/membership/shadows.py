@@ -16,6 +16,7 @@ from attacks.core.base import (
     FloatArray,
     Labelled,
     Scores,
+    joined,
 )
 from attacks.core.fit import network
 from attacks.core.run import Attack, Run
@@ -66,8 +67,7 @@ class Game:
         So neither numbers of records nor labels tell runs apart, and neighbouring runs differ by
         exchanging records. Raises LocalError where a client has an odd number of a label.
         """
-        images, labels = ([getattr(own, side) for own in clients] for side in ("images", "labels"))
-        together = Labelled(torch.cat(images), torch.cat(labels))
+        together = joined(clients)
         owner = np.repeat(np.arange(len(clients)), [len(own) for own in clients])
         keys = np.stack([owner, together.labels.numpy()], axis=1)
         kinds, which, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)

@@ -31,6 +31,7 @@ from attacks.core.base import (
     Labelled,
     Scores,
     draw_challenge,
+    joined,
     match_classes,
 )
 from attacks.core.run import Attack, Run, SumNoise
@@ -144,15 +145,13 @@ class Tracing(Attack[Traced, Blocks]):
     def among(cls, public: Public, challenges: Mapping[int, Challenge], _: object) -> Self:
         """The candidates of all clients together."""
         every = [each.candidates for each in challenges.values()]
-        labels = [own.labels for own in every]
         inside = [torch.from_numpy(each.is_member) for each in challenges.values()]
         counts = [
-            torch.bincount(own[side], minlength=public.n_classes)
-            for own, side in zip(labels, inside, strict=True)
+            torch.bincount(own.labels[side], minlength=public.n_classes).double()
+            for own, side in zip(every, inside, strict=True)
         ]
-        truth = Blocks(torch.cat(inside).numpy(), torch.stack(counts).double().numpy())
         return cls(
-            Labelled(torch.cat([own.images for own in every]), torch.cat(labels)), truth=truth
+            joined(every), truth=Blocks(torch.cat(inside).numpy(), torch.stack(counts).numpy())
         )
 
     def estimate(self, view: View, seed: int) -> Traced:  # noqa: ARG002 - nothing is drawn

@@ -100,7 +100,7 @@ def test_a_missing_capability_is_refused():
     with pytest.raises(MissingCapabilityError, match=f"missing {words}"):
         ready().estimate(server_view(Transcript(3), public()), 0)
     with pytest.raises(MissingCapabilityError, match="outsider"):
-        ready().estimate(outsider_view(round_of(honest, public()), public()), 0)
+        ready().estimate(outsider_view(public()), 0)
 
 
 def test_ensembles_of_which_none_may_teach_are_not_enough_to_read():

@@ -16,7 +16,6 @@ from attacks.inversion.gmi import (
     RANDOM_TARGET,
     InversionSettings,
     ModelInversion,
-    inversion_controls,
     inversion_truth,
 )
 from attacks.inversion.prior import PriorSettings, train_prior
@@ -102,7 +101,7 @@ def test_without_parameters_or_ensembles_it_is_refused():
     with pytest.raises(MissingCapabilityError, match="missing global model parameters, or ens"):
         attack().estimate(server_view(Transcript(3), public()), 0)
     with pytest.raises(MissingCapabilityError, match="outsider"):
-        attack().estimate(outsider_view(fedavg(flat(private_network())), public()), 0)
+        attack().estimate(outsider_view(public()), 0)
 
 
 def test_the_scorer_refuses_private_images_among_the_held_out():
@@ -112,9 +111,7 @@ def test_the_scorer_refuses_private_images_among_the_held_out():
 
 def test_controls_need_labels_only_where_they_say_so():
     unlabelled = Public(public().proxies, 3, 10, mlp)
-    controls = inversion_controls(
-        unlabelled, prior(), torch.arange(10), settings=SEARCH, training=TRAINING, seed=0
-    )
+    controls = ModelInversion.prepare(unlabelled, prior(), 0, SEARCH, TRAINING).controls
     assert set(controls) == {"black", "public class mean", RANDOM_TARGET}
     assert set(attack().controls) == {"black", "public class mean", PUBLIC_TARGET}
     assert all(made.images.min() >= 0 for made in attack().controls.values())

@@ -20,7 +20,6 @@ from attacks.core.fit import Fit, fit, label_function
 from attacks.core.view import Capability, LabelFunction, LabelOracle, Public, outsider_view
 from attacks.membership.label_only import LabelOnlyGap
 from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError
-from secure_fd.protocol.transcript import Transcript
 from tests import attack_games as games
 
 digits = partial(games.digits, 8)
@@ -68,7 +67,7 @@ def memorising(records: str) -> LabelFunction:
 
 def run(made: LabelOnlyGap, target: LabelFunction, budget: int = 100_000) -> Scores:
     oracle = LabelOracle(target, budget)
-    view = outsider_view(Transcript(2), public(), {Capability.QUERY_FINAL_MODEL: oracle})
+    view = outsider_view(public(), {Capability.QUERY_FINAL_MODEL: oracle})
     return made.estimate(view, 0)
 
 
@@ -121,7 +120,7 @@ def test_the_run_stops_at_the_budget():
 
 def test_without_queries_it_is_refused():
     with pytest.raises(MissingCapabilityError, match="label queries to the final model"):
-        attack().estimate(outsider_view(Transcript(2), public()), 0)
+        attack().estimate(outsider_view(public()), 0)
 
 
 def test_candidates_must_be_matched_and_disjoint():

@@ -9,9 +9,7 @@ from torch import Tensor
 from attacks.core.view import Capability, LabelOracle, View, outsider_view
 from attacks.membership.label_shadows import ProbeSettings, ShadowedLabels
 from secure_fd.errors import BudgetError, MissingCapabilityError
-from secure_fd.protocol.transcript import Transcript
 from tests.security.test_attack_membership import (
-    CLIENTS,
     PROXIES,
     Memoriser,
     candidates,
@@ -34,9 +32,7 @@ def queried(inside: bool, budget: int = 10_000) -> list[View]:
     for run in game().runs:
         own = game().records(run, 0) if inside else digits().take(torch.arange(PROXIES))
         told = LabelOracle(_first(Memoriser(own, run)), budget)
-        views.append(
-            outsider_view(Transcript(CLIENTS), public(), {Capability.QUERY_FINAL_MODEL: told})
-        )
+        views.append(outsider_view(public(), {Capability.QUERY_FINAL_MODEL: told}))
     return views
 
 
@@ -60,4 +56,4 @@ def test_queries_are_capped_and_a_view_without_them_is_refused():
     with pytest.raises(BudgetError):
         attack().observe(queried(inside=True, budget=39)[0], 0)
     with pytest.raises(MissingCapabilityError, match="label queries to the final model"):
-        attack().observe(outsider_view(Transcript(CLIENTS), public()), 0)
+        attack().observe(outsider_view(public()), 0)

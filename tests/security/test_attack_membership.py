@@ -104,7 +104,6 @@ def queried(records: Callable[[int], Labelled], budget: int = 1000) -> list[View
     """An outsider's view of every run, whose target memorised the records given for it."""
     return [
         outsider_view(
-            Transcript(CLIENTS),
             public(),
             {Capability.QUERY_SCORES: Oracle(Memoriser(records(run), run), budget)},
         )
@@ -159,7 +158,7 @@ def test_a_run_is_judged_by_shadows_alone():
     with pytest.raises(MissingCapabilityError, match="shadow runs"):
         attack.estimate(views[3], 0)
     with pytest.raises(MissingCapabilityError, match="probability queries"):
-        attack.observe(outsider_view(Transcript(CLIENTS), public()), 0)
+        attack.observe(outsider_view(public()), 0)
 
 
 @pytest.mark.parametrize("kind", [LiRA, RMIA, LossThreshold])

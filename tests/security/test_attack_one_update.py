@@ -114,4 +114,4 @@ def test_a_curious_client_reads_the_mean_and_who_sees_one_model_nothing():
         transcript.add_parameters(kept)
     assert scored(made(), client_view(transcript, made().public)).details["share_exact"] > 0.5
     with pytest.raises(MissingCapabilityError):
-        scored(made(), outsider_view(transcript, made().public))
+        scored(made(), outsider_view(made().public))

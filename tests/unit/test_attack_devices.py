@@ -15,7 +15,7 @@ from attacks.inversion import prior as priors
 from attacks.inversion import updates
 from attacks.membership import server_members as members
 from secure_fd.training import models
-from secure_fd.training.trainer import network_device
+from secure_fd.training.trainer import default_device, network_device
 
 META = torch.device("meta")
 IMAGES, LABELS = torch.rand(4, 1, 28, 28), torch.zeros(4, dtype=torch.int64)
@@ -31,8 +31,8 @@ def parameters(model: nn.Module) -> int:
 
 def test_models_are_back_where_they_were():
     model = shared()
-    with pytest.raises(ZeroDivisionError), on_device(model, device=torch.device("cpu")) as on:
-        assert on == torch.device("cpu") == network_device(model)
+    with pytest.raises(ZeroDivisionError), on_device(model) as on:
+        assert on == default_device() == network_device(model)
         raise ZeroDivisionError
     assert network_device(model) == torch.device("cpu")
     assert network_device(nn.Flatten()) == torch.device("cpu")
@@ -44,9 +44,10 @@ def test_mixed_devices_are_refused_in_another_way():
     assert not isinstance(mixed.value, NotImplementedError)
 
 
-def test_training_and_answers_use_the_models_device():
+def test_training_and_answers_use_the_models_device(monkeypatch):
+    monkeypatch.setattr("attacks.core.fit.default_device", lambda: META)
     with pytest.raises(NotImplementedError, match="meta"):
-        fit(shared, IMAGES, LABELS, QUICK, 0, device=META)
+        fit(shared, IMAGES, LABELS, QUICK, 0)
     with pytest.raises(NotImplementedError, match="meta"):
         label_function(shared().to(META))(IMAGES)
 

@@ -139,7 +139,7 @@ def test_server_and_client_hold_the_generator_and_an_outsider_does_not():
     assert np.array_equal(attack.estimate(server, 0).values, attack.estimate(client, 0).values)
     assert client.generator is not None
     assert client.generator.uploads is None
-    for view in (server_view(Transcript(2), known), outsider_view(history, known)):
+    for view in (server_view(Transcript(2), known), outsider_view(known)):
         with pytest.raises(MissingCapabilityError, match="missing the generator"):
             attack.estimate(view, 0)
     wide = replace(attack, adversarial=replace(SETTINGS, hidden=65))

@@ -79,13 +79,6 @@ def test_interval_over_seeds_is_students():
     assert found.interval == pytest.approx(expected)
 
 
-def test_sign_of_a_difference():
-    assert paired([0.9, 0.92, 0.91], [0.5, 0.51, 0.5]).sign == 1
-    assert paired([0.1, 0.12, 0.11], [0.5, 0.51, 0.5]).sign == -1
-    assert paired([0.5, 0.6], [0.6, 0.5]).sign == 0
-    assert paired([0.1 + 0.2] * 3, [0.3] * 3).sign == 0  # a rounding error is no leakage
-
-
 @pytest.mark.parametrize("values", [[], [0.5, np.nan], [[0.5]]])
 def test_figures_over_seeds_are_finite_and_one_a_seed(values):
     with pytest.raises(LocalError, match="finite one a seed"):

@@ -82,7 +82,7 @@ SETTINGS = ProbeSettings(
 def test_label_only_attacks_ask_colours_and_the_gap_asks_anything(kind):
     own = records(kind, 6, 2)
     oracle = LabelOracle(lambda images: torch.zeros(len(images), dtype=torch.int64), 10_000)
-    view = outsider_view(Transcript(2), public(kind), {Capability.QUERY_FINAL_MODEL: oracle})
+    view = outsider_view(public(kind), {Capability.QUERY_FINAL_MODEL: oracle})
     assert len(LabelOnlyGap(own).estimate(view, 0).values) == 6
     if kind == "vectors":
         with pytest.raises(MissingCapabilityError, match="proxies that are images"):

@@ -113,7 +113,7 @@ def test_rmia_asks_once_about_each_candidate_and_proxy():
         return torch.full((len(images), 10), 0.1, dtype=torch.float64)
 
     oracle = Oracle(answer, 26)
-    view = outsider_view(Transcript(2), shared, {Capability.QUERY_SCORES: oracle})
+    view = outsider_view(shared, {Capability.QUERY_SCORES: oracle})
     assert RMIA(own).observe(view, 0) == pytest.approx(np.full(26, 0.1))
     assert oracle.queries == 26
 
