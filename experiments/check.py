@@ -57,6 +57,16 @@ def limit_of(condition: str) -> float:
     return float(found[1])
 
 
+def name_of(settings: Settings) -> str:
+    """The row that was asked for, as the verdict names it.
+
+    >>> name_of(Settings("members>0.6", "fedavg", masks=True, dp_eps=4.0))
+    'fedavg + masks + ε = 4'
+    """
+    epsilon = "" if settings.dp_eps is None else f" + ε = {settings.dp_eps:g}"
+    return settings.method + " + masks" * settings.masks + epsilon
+
+
 def check(settings: Settings) -> int:
     """Play, say the figure in one line, and give the exit status."""
     limit = limit_of(settings.fail_if)
@@ -68,8 +78,8 @@ def check(settings: Settings) -> int:
 
     name = place or ""
     if own is None:
-        row = rows.asked(settings.method, masks=settings.masks, epsilon=settings.dp_eps)
-        own, name = rows.factory(row), row.label
+        asked = rows.asked(settings.method, masks=settings.masks, epsilon=settings.dp_eps)
+        own, name = rows.factory(asked), name_of(settings)
     game = rows.game(settings.seed, settings.runs)
     game.check_limit(limit)
     found = game.play(own)

@@ -24,15 +24,17 @@ from experiments.compare.leakage import PLAYED
 from experiments.core import study
 from experiments.core.grid import later, paper_recipe
 from experiments.core.run_config import (
+    HEADS,
     IMAGES_PER_PERSON,
     REPORTED_SEED,
-    Attacks,
     Labels,
     OwnData,
+    Privacy,
     RowSpec,
-    Terms,
+    RunConfig,
     averages,
     method_class,
+    row_config,
     working_folder,
 )
 from experiments.core.study import Study, at_least, listed
@@ -156,18 +158,18 @@ def _usual(name: str) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Settings that were found to be allowed, with everything that follows from them."""
+    """Settings that were found to be allowed, with everything that follows from them.
+
+    base: what all rows share, under the first seed. noise: of rows with a privacy unit.
+    """
 
     settings: Settings
-    terms: Terms
+    data_dir: Path | None
+    base: RunConfig
+    noise: Privacy | None
     units: tuple[str, ...]
     methods: tuple[str, ...]
-    attacks: Attacks
-
-    @property
-    def image_set(self) -> ImageSet:
-        """What is known of the image set."""
-        return image_set(self.terms.dataset)
+    attacks: tuple[str, ...]
 
     @property
     def seeds(self) -> range:
@@ -206,25 +208,33 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
     if settings.proxies_per_round is not None:
         steps = replace(steps, proxies_per_round=settings.proxies_per_round)
     _check_numbers(settings, known, units, rounds * steps.proxies_per_round)
-    terms = Terms(
-        dataset=settings.dataset,
-        split=split,
-        clients=settings.clients,
+    base = RunConfig(
+        image_set=settings.dataset,
+        split=split.name,
+        method="independent",
+        selector="kulsif" if settings.selector == "kulsif" else "ratio",
+        seed=settings.seed,
         rounds=rounds,
         schedule=steps,
-        data_dir=folder,
-        selector=settings.selector,
-        epsilon=None if settings.dp_eps == math.inf else settings.dp_eps,
-        delta=_MOST_DELTA if settings.dp_delta is None else settings.dp_delta,
-        small_fleet=settings.dp_small_fleet,
+        clients=settings.clients,
         drop=settings.drop,
         releases=settings.releases,
-        own=own,
         budget=settings.vote_budget,
         min_voters=settings.min_voters if settings.min_voters > 1 else None,
+        one_by_one=True,
+        own=own,
     )
-    attacks = Attacks(_attacks(settings.attacks), settings.quick)
-    return Plan(settings, terms, units, _methods(settings.methods), attacks)
+    attacks, methods = _attacks(settings.attacks), _methods(settings.methods)
+    return Plan(settings, folder, base, _noise(settings), units, methods, attacks)
+
+
+def _noise(settings: Settings) -> Privacy | None:
+    """Epsilon and delta of the rows with a privacy unit."""
+    if settings.dp_eps is None:
+        return None
+    epsilon = None if settings.dp_eps == math.inf else settings.dp_eps
+    delta = _MOST_DELTA if settings.dp_delta is None else settings.dp_delta
+    return Privacy("record", epsilon, delta, settings.dp_small_fleet)
 
 
 def _refuse(when: bool, field: str, value: object, allowed: str) -> None:
@@ -427,37 +437,51 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     Raises ConfigurationError, one sentence, for the first setting that is not allowed.
     """
     made = plan(settings, os.environ.get("SECURE_FD_DATA"))
-    specs, own = row_specs(made), _digest(made)
-    if made.terms.epsilon is not None:
-        made = _with_delta(made)
-    terms = replace(made.terms, data_dir=None)
-    none = replace(made.attacks, names=())
-    first = made.seeds[0]
+    specs, own, noise = row_specs(made), _digest(made), _checked(made)
     return tuple(
-        Cell(terms, spec, seed, made.attacks if seed == first and not spec.liar else none, own)
+        Cell(
+            row_config(replace(made.base, seed=seed), spec, noise),
+            made.attacks if seed == settings.seed and not spec.liar else (),
+            settings.quick,
+            own,
+        )
         for seed in made.seeds
         for spec in specs
     )
 
 
-def _with_delta(made: Plan) -> Plan:
-    """The plan with the delta that its records ask for, where none was given."""
-    from experiments.core.runs import check_data, data_of  # heavy: other mistakes answer at once
+def _checked(made: Plan) -> Privacy | None:
+    """The noise, with the delta that the records ask for where none was given.
+
+    Raises ConfigurationError where delta exceeds one over a client's records: it would allow to
+    publish one of them outright.
+    """
+    noise = made.noise
+    if noise is None or noise.epsilon is None:
+        return noise
+    from experiments.core.runs import data_of  # heavy: other mistakes answer at once
     from secure_fd.simulation.build import default_delta
 
-    terms, seed = made.terms, made.seeds[0]
+    clients = data_of(made.base, made.data_dir).clients
     if made.settings.dp_delta is None:
-        terms = replace(
-            terms,
-            delta=default_delta([len(client.train) for client in data_of(terms, seed).clients]),
-        )
-    check_data(terms, seed)
-    return replace(made, terms=terms)
+        noise = replace(noise, delta=default_delta([len(client.train) for client in clients]))
+    largest = max(len(client.train) + len(client.validation) for client in clients)
+    if noise.delta * largest >= 1:
+        allowed = f"use less than 1 / {largest}, one over the records"
+        raise ConfigurationError("dp_delta", noise.delta, allowed)
+    return noise
+
+
+def _cost(cell: Cell) -> int:
+    """Rank of a row by its time: DP-SGD takes the longest, and heads train no network."""
+    if averages(cell.config.method):
+        return 3 if cell.config.unit else 1
+    return 0 if cell.config.method in HEADS else 2
 
 
 def _digest(made: Plan) -> str:
     """Of the files of one's own, whose content is no part of a commit; "" where there are none."""
-    own = [name for name in (*made.methods, *made.attacks.names) if ":" in name]
+    own = [name for name in (*made.methods, *made.attacks) if ":" in name]
     files = [Path(str(find_spec(name.partition(":")[0]).origin)) for name in own]  # type: ignore[union-attr]
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest() if own else ""
 
@@ -472,10 +496,11 @@ STUDY = Study(
     prepare=prepared,
     measure=measured,
     shown=later("experiments.report.verdict:shown"),  # plots and pages are slow to import
-    image_set=lambda cell: None if cell.terms.own else cell.terms.dataset,
+    image_set=lambda cell: None if cell.config.own else cell.config.image_set,
     out=lambda settings: settings.out or _default_out(settings),
     report=later("experiments.report.report:write_report"),
     needs=needs,
+    cost=_cost,
     alone=True,
 )
 

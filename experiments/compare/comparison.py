@@ -12,7 +12,7 @@ import numpy as np
 from experiments.compare.leakage import NOT_APPLICABLE, PLAYED, Leakage, stored, tried
 from experiments.core.codec import UNLESS_EMPTY
 from experiments.core.measures import ACCURACY, BYTES_UP
-from experiments.core.run_config import Attacks, RowSpec, Terms, averages, title
+from experiments.core.run_config import RowSpec, RunConfig
 from experiments.core.study import Result, Results, grouped, moments
 from secure_fd.errors import SecureFDError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attacks.core.base import AttackResult, Effort, ImageArray
     from attacks.core.run import Run
     from experiments.compare.games import Found
-    from experiments.core.runs import RowRun
+    from experiments.core.runs import Trained
     from secure_fd.data.federated import FederatedData
 
 BYTES_DOWN = "bytes down a client"
@@ -28,7 +28,6 @@ BYTES_DOWN = "bytes down a client"
 SUM_SECONDS = "CPU seconds of a sum"
 """Of all parties, in a round; the set-up is spread over the rounds."""
 VOID, SURVIVORS = "void rounds", "clients in a sum"
-WARM_UP = "warm-up"
 CONTROLS: Mapping[str, RowSpec] = {
     "overfitted independent": RowSpec("independent"),
     "overfitted fedavg": RowSpec("fedavg"),
@@ -42,100 +41,99 @@ INVERSION, ORIGINALS = "inversion", "originals"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One row under one seed. terms: without the folder of the data. attacks: on this row.
+    """One row under one seed. attacks: on this row, small ones for a quick look.
 
     own: a hash of the files that methods and attacks of one's own are in.
     """
 
-    terms: Terms
-    row: RowSpec
-    seed: int
-    attacks: Attacks
+    config: RunConfig
+    attacks: tuple[str, ...] = ()
+    quick: bool = False
     own: str = field(default="", metadata=UNLESS_EMPTY)
+
+    @property
+    def seed(self) -> int:
+        """Of data and training."""
+        return self.config.seed
 
     @property
     def label(self) -> str:
         """Names the cell while it runs."""
-        return f"{title(self.row, self.terms.epsilon)}, seed {self.seed}"
+        return f"{self.config.title}, seed {self.seed}"
+
+    @property
+    def played(self) -> tuple[str, ...]:
+        """The attacks that are made on small runs."""
+        return tuple(name for name in self.attacks if name in PLAYED)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What rows of a seed share: the warm-up, or an attack that is ready."""
+    """What rows of a seed share: an attack that is ready. on: data and seed."""
 
     name: str
-    terms: Terms
-    seed: int
+    on: RunConfig
     quick: bool = False
 
-    def __str__(self) -> str:
+    @property
+    def label(self) -> str:
         """Names the part while it is made."""
-        return f"{self.name}: preparation, seed {self.seed}"
+        return f"{self.name}: preparation, seed {self.on.seed}"
 
 
-def needs(cell: Cell) -> tuple[Part, ...]:
-    """The warm-up for all but FedAvg, the attacks and the games, longest first."""
-    attacks = [name for name in cell.attacks.names if name not in PLAYED]
-    # A quick look has no outsider, whose positive control is the first.
-    games = [*CONTROLS][cell.attacks.quick :] if _asked(cell) else []
-    names = sorted([*games, *attacks], key=lambda name: name != INVERSION)
-    parts = tuple(Part(name, cell.terms, cell.seed, cell.attacks.quick) for name in names)
-    warm = () if averages(cell.row.kind) else (Part(WARM_UP, cell.terms, cell.seed),)
-    return (*warm, *parts)
-
-
-def _asked(cell: Cell) -> tuple[str, ...]:
-    """The attacks of a cell that are made on small runs."""
-    return tuple(name for name in cell.attacks.names if name in PLAYED)
-
-
-def prepared(data_dir: Path | None, part: Part) -> Any:  # noqa: ANN401 - of each part its own
-    """The warm-up of a seed, or one attack that is ready for its rows; why not, where it is not."""
+def needs(cell: Cell) -> tuple[RunConfig | Part, ...]:
+    """The warm-up of the row's networks, the attacks and the games, longest first."""
     from experiments.core import runs
 
-    terms = replace(part.terms, data_dir=data_dir)
-    if part.name == WARM_UP:
-        return runs.warm_up(terms, part.seed)
+    attacks = [name for name in cell.attacks if name not in PLAYED]
+    # A quick look has no outsider, whose positive control is the first.
+    games = [*CONTROLS][cell.quick :] if cell.played else []
+    names = sorted([*games, *attacks], key=lambda name: name != INVERSION)
+    parts = (Part(name, cell.config.on_data, cell.quick) for name in names)
+    return (*runs.needs(cell.config), *parts)
+
+
+def prepared(data_dir: Path | None, part: RunConfig | Part) -> Any:  # noqa: ANN401 - of each part its own
+    """A warm-up, or one attack that is ready for its rows; why not, where it is not."""
+    from experiments.core import runs
+
+    if isinstance(part, RunConfig):
+        return runs.prepare(data_dir, part)
     if part.name in CONTROLS:
         from experiments.compare import games
 
-        return games.control(terms, part.seed, CONTROLS[part.name])
+        return games.control(data_dir, part.on, CONTROLS[part.name])
     from attacks import load
 
-    data = runs.data_of(terms, part.seed)
+    data = runs.data_of(part.on, data_dir)
     try:
-        return load(part.name).for_data(data, part.seed, _effort(part.quick))
+        return load(part.name).for_data(data, part.on.seed, _effort(part.quick))
     except SecureFDError as reason:  # see `tried`: every row goes on without this attack
         return f"{NOT_APPLICABLE}{reason}"
 
 
-def measured(data_dir: Path | None, cell: Cell, made: Mapping[Part, Any]) -> Result:
+def measured(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Result:
     """Train a row and attack it. made: the warm-up, and the attacks that are ready."""
     from experiments.core import runs
 
-    terms, ready = replace(cell.terms, data_dir=data_dir), {p.name: made[p] for p in made}
-    warm = ready.pop(WARM_UP, None)
-    baselines = [ready[name] for name in CONTROLS if name in ready]
-    attacks = {name: ready[name] for name in cell.attacks.names if name in ready}
-    row = runs.run_row(terms, cell.row, cell.seed, warm)
-    data = runs.data_of(terms, cell.seed)
-    found: dict[str, AttackResult | str] = {}
-    if attacks:
-        run = replace(run_of(terms, row), effort=_effort(cell.attacks.quick), made=attacks)
-        found = attacked(run)
-    if baselines:
-        positive = {name: one for figures in baselines for name, one in figures.items()}
-        found |= _played(replace(cell, terms=terms), positive)
-    own = cell.terms.own
+    row = runs.run(cell.config, data_dir, made, attacked=True)
+    ready = {part.name: found for part, found in made.items() if isinstance(part, Part)}
+    attacks = {name: ready[name] for name in cell.attacks if name in ready}
+    found = attacked(replace(run_of(row), effort=_effort(cell.quick), made=attacks))
+    if cell.played:
+        known = [ready[name] for name in CONTROLS if name in ready]
+        positive = {name: one for figures in known for name, one in figures.items()}
+        found |= _played(data_dir, cell, positive)
+    own = cell.config.own
     shown = own is None or own.show_private
-    figures, pictures = stored(_one_a_class(found, data))
+    figures, pictures = stored(_one_a_class(found, row.data))
     return Result(
         cell=cell,
         figures=_figures(row),
         seconds=row.seconds,
         per_client=row.accuracies,
         curve=row.curve,
-        notes={**_notes(row), "data": _data(data)},
+        notes={**_notes(row), "data": _data(row.data)},
         attacks=figures,
         pictures=pictures if shown else {},
     )
@@ -145,32 +143,21 @@ def _effort(quick: bool) -> "Effort":
     return "quick" if quick else "short"
 
 
-def _played(cell: Cell, positive: Mapping[str, float]) -> "Found":
+def _played(data_dir: Path | None, cell: Cell, positive: Mapping[str, float]) -> "Found":
     """Membership in small federations that train as the row does. positive: controls by attack."""
     from experiments.compare import games
 
-    names, quick = _asked(cell), cell.attacks.quick
     try:
-        return games.played(cell.terms, cell.row, cell.seed, positive, names, quick=quick)
+        return games.played(data_dir, cell.config, positive, cell.played, quick=cell.quick)
     except SecureFDError as reason:
-        return dict.fromkeys(names, f"{NOT_APPLICABLE}{reason}")
+        return dict.fromkeys(cell.played, f"{NOT_APPLICABLE}{reason}")
 
 
-def run_of(terms: Terms, row: "RowRun") -> "Run":
+def run_of(row: "Trained") -> "Run":
     """A row as attacks take it."""
     from attacks.core.run import Run
-    from experiments.core.runs import data_of, network
 
-    data = data_of(terms, row.seed)
-    return Run(
-        data,
-        row.transcript,
-        row.seed,
-        row.response,
-        row.private,
-        noise=row.noise,
-        networks=tuple(network(name, data.n_classes, flat) for name, flat in row.networks),
-    )
+    return Run.of(row.data, row.federation, row.config.seed)
 
 
 def attacked(run: "Run") -> "dict[str, AttackResult | str]":
@@ -183,33 +170,34 @@ def attacked(run: "Run") -> "dict[str, AttackResult | str]":
     return tried({name: partial(attempt, name) for name in run.made})
 
 
-def _figures(row: "RowRun") -> dict[str, float]:
-    seen = row.transcript
+def _figures(row: "Trained") -> dict[str, float]:
+    from experiments.core.measures import diagnose
+
+    seen = row.federation.transcript
     found = {
         ACCURACY: float(np.mean(row.accuracies)),
         BYTES_UP: float(seen.up.mean()),
         BYTES_DOWN: float(seen.down.mean()),
-        **row.diagnostics,
+        **diagnose(row.federation, row.data),
     }
-    if row.aggregation is not None:
-        found[SUM_SECONDS] = row.aggregation_seconds / row.curve[-1].round
+    if row.sum is not None:
+        found[SUM_SECONDS] = row.sum.seconds / row.curve[-1].round
         found[VOID] = float(seen.aborted_rounds)
         found[SURVIVORS] = float(np.mean(seen.survivors)) if seen.survivors else 0.0
     return found
 
 
-def _notes(row: "RowRun") -> dict[str, object]:
+def _notes(row: "Trained") -> dict[str, object]:
     from secure_fd.training.trainer import default_device
     from secure_fd.wire import Stage
 
-    missing = row.transcript.missing
-    clients = range(row.transcript.n_clients)
+    missing = row.federation.transcript.missing
+    clients = range(len(row.data.clients))
     return {
-        "guarantee": row.guarantee,
-        "privacy": None if row.privacy is None else row.privacy.to_json(),
-        "noise": None if row.privacy is None else "seeded" if row.seeded else "fresh",
-        "insecure": list(row.insecure),
-        "sum": row.aggregation,
+        **row.notes,
+        "noise": None if row.claim is None else "seeded" if row.seeded else "fresh",
+        "insecure": [] if row.sum is None else list(row.sum.caveats),
+        "sum": None if row.sum is None else row.sum.name,
         "missing": {stage.value: [missing[client, stage] for client in clients] for stage in Stage},
         "device": str(default_device()),
     }
@@ -260,8 +248,6 @@ def _originals(data: "FederatedData") -> "ImageArray":
 class Row:
     """One method under one protection. runs: by ascending seed, one or more."""
 
-    key: str
-    label: str
     runs: tuple[Result, ...]
 
     @property
@@ -270,10 +256,25 @@ class Row:
         return self.runs[0]
 
     @property
+    def config(self) -> RunConfig:
+        """Of that seed."""
+        config: RunConfig = self.first.cell.config
+        return config
+
+    @property
     def spec(self) -> RowSpec:
         """What tells the row from the others."""
-        spec: RowSpec = self.first.cell.row
-        return spec
+        return self.config.row
+
+    @property
+    def key(self) -> str:
+        """Identifies the row in files."""
+        return self.spec.key
+
+    @property
+    def label(self) -> str:
+        """Names the row to a reader."""
+        return self.config.title
 
     def mean(self, name: str) -> float:
         """A figure, mean over the seeds that have it."""
@@ -290,9 +291,8 @@ class Row:
 
         It has no decimals of a single run whose noise is fresh, which moves it.
         """
-        cell = self.first.cell
-        noisy = cell.row.unit is not None and cell.terms.epsilon is not None
-        coarse = noisy and cell.terms.own is not None and len(self.runs) == 1
+        fresh = self.config.unit and self.config.own is not None
+        coarse = fresh and len(self.runs) == 1
         return f"{100 * share:.{0 if coarse else 1}f}"
 
     @property
@@ -329,11 +329,8 @@ def _weakness(notes: Mapping[str, Any]) -> tuple[float, float]:
 
 def rows(results: Results) -> list[Row]:
     """The rows of a comparison, in the order of its cells."""
-    by_row = grouped(results.cells, lambda cell: cell.row)
-    return [
-        Row(spec.key, title(spec, runs[0].cell.terms.epsilon), tuple(runs))
-        for spec, runs in by_row.items()
-    ]
+    by_row = grouped(results.cells, lambda cell: cell.config.row)
+    return [Row(tuple(runs)) for runs in by_row.values()]
 
 
 def leakage(made: Sequence[Row]) -> Leakage:

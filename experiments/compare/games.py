@@ -9,6 +9,7 @@ records of the same data, which nothing protects.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import torch
@@ -23,9 +24,9 @@ from attacks.membership.label_shadows import QUICK, ShadowedLabels
 from attacks.membership.shadows import LiRA
 from experiments.compare import leakage_rows as small
 from experiments.compare.leakage import NOT_RUN, PLAYED, Attempt, tried
-from experiments.compare.leakage_rows import Drawn, Row
+from experiments.compare.leakage_rows import Drawn
 from experiments.core import runs
-from experiments.core.run_config import RowSpec, Terms
+from experiments.core.run_config import RowSpec, RunConfig, row_config
 from secure_fd.errors import SecureFDError
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.training.recipes import SGD, Schedule
@@ -52,9 +53,8 @@ _ASKED: Final[Mapping[str, Callable[..., LiRA | ShadowedLabels]]] = {
 
 
 def played(
-    terms: Terms,
-    spec: RowSpec,
-    seed: int,
+    data_dir: Path | None,
+    config: RunConfig,
     positive: Mapping[str, float],
     names: Sequence[str],
     *,
@@ -63,9 +63,8 @@ def played(
     """Return the results of a row, by name of `PLAYED`.
 
     Args:
-        terms: of the comparison, whose data the games are drawn from.
-        spec: the row.
-        seed: of the data and of the game.
+        data_dir: folder of image sets.
+        config: run of the row, whose data the games are drawn from.
         positive: by attack, what it reaches on overfitted federations.
         names: of the attacks.
         quick: fewer runs, and the server alone.
@@ -73,20 +72,22 @@ def played(
     Raises:
         MissingCapabilityError: there is no such game of this row, or on this data.
     """
-    row, records = small.row_of(terms, spec), drawn(terms, seed)
+    row, records = small.small(config), drawn(data_dir, config)
     left = {name: "a quick look" for name in names if quick and name != SERVER}
-    if spec.kind == "heads":  # a head maps each of thousands of images that the probes ask about
+    if (
+        config.method == "heads"
+    ):  # a head maps each of thousands of images that the probes ask about
         left[BY_LABELS] = "the head's probabilities tell more than its labels"
     count = _QUICK_RUNS if quick else RUNS
-    results = play(row, records, seed, [n for n in names if n not in left], runs_of=count)
+    results = play(row, records, config.seed, [n for n in names if n not in left], runs_of=count)
     found = {name: f"{NOT_RUN}{left[name]}" for name in names if name in left} | results
     facts = {**records.details, "game_runs": float(count)}
     return {name: _named(found[name], name, positive, facts) for name in names}
 
 
-def drawn(terms: Terms, seed: int) -> Drawn:
-    """Return the records of games on the data of these terms."""
-    return small.drawn(runs.data_of(terms, seed), seed)
+def drawn(data_dir: Path | None, config: RunConfig) -> Drawn:
+    """Return the records of games on the data of a run."""
+    return small.drawn(runs.data_of(config, data_dir), config.seed)
 
 
 def _named(
@@ -100,12 +101,7 @@ def _named(
 
 
 def play(
-    row: Row,
-    records: Drawn,
-    seed: int,
-    names: Sequence[str],
-    *,
-    runs_of: int = RUNS,
+    row: RunConfig, records: Drawn, seed: int, names: Sequence[str], *, runs_of: int = RUNS
 ) -> dict[str, AttackResult | str]:
     """Play a row; return the results by name of `PLAYED`."""
     game = LeakageGame.of(records.candidates, runs_of, seed)
@@ -113,7 +109,7 @@ def play(
     noise: list[SumNoise | None] = []
 
     def seen(members: Sequence[Labelled], run_seed: int) -> View:
-        run = row.train(records, members, run_seed)
+        run = small.train(row, records, members, run_seed)
         unit = run.protection
         noise[:] = [SumNoise.of(unit) if isinstance(unit, PooledRecordUnit) else None]
         networks.append(deployed(run.transcript, records.proxies.pixels, run.models))
@@ -134,22 +130,21 @@ def play(
     return tried(chosen)
 
 
-def control(terms: Terms, seed: int, spec: RowSpec) -> dict[str, float]:
+def control(data_dir: Path | None, on: RunConfig, spec: RowSpec) -> dict[str, float]:
     """Return the AUC of attacks on overfitted federations of a row, the positive controls.
 
-    Empty where the data has too few records.
+    on: their data and seed. Empty where the data has too few records.
     """
-    plain = replace(terms, epsilon=None, min_voters=None, budget=None)
     try:
-        row, records = small.row_of(plain, spec), _few(drawn(plain, seed))
+        row, records = small.small(row_config(on, spec)), _few(drawn(data_dir, on))
     except SecureFDError:  # the rows' own games state it
         return {}
     if spec.kind == "fedavg":
-        row = replace(row, cell=replace(row.cell, schedule=_LONG_FEDAVG, rounds=_LONG_ROUNDS))
+        row = replace(row, schedule=_LONG_FEDAVG, rounds=_LONG_ROUNDS)
     elif spec.kind != "heads":
-        row = replace(row, cell=replace(row.cell, schedule=_LONG, rounds=1))
+        row = replace(row, schedule=_LONG, rounds=1)
     names = [*_ASKED] if spec.kind == "independent" else [SERVER]
-    found = play(row, records, seed, names, runs_of=_QUICK_RUNS)
+    found = play(row, records, on.seed, names, runs_of=_QUICK_RUNS)
     return {one.name: one.figure for one in found.values() if isinstance(one, AttackResult)}
 
 

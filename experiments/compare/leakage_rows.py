@@ -20,13 +20,18 @@ from attacks.core.view import View
 from attacks.membership.budgets import RUNS, Factory, LeakageGame, bundled_digits, server_sees
 from attacks.membership.overfitted import all_training, as_images, perceptron
 from experiments.core import runs
-from experiments.core.run_config import HEADS, RowSpec, RunConfig, Terms, Unit, averages, title
+from experiments.core.run_config import (
+    HEADS,
+    Privacy,
+    RowSpec,
+    RunConfig,
+    averages,
+    row_config,
+)
 from secure_fd.cache import freed_with_owner
 from secure_fd.data.federated import FederatedData, first_copies
 from secure_fd.data.images import Images, concatenate
-from secure_fd.data.partition import Split
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
-from secure_fd.methods.base import Method
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import SGD, Schedule
 
@@ -105,68 +110,64 @@ def digits() -> Drawn:
     return Drawn("digits", 10, made.clients, Images(made.proxies.images, made.proxies.labels))
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A row as games train it. cell: its run, but for the seed. method: in place of the cell's."""
-
-    label: str
-    cell: RunConfig
-    method: Method | None = None
-
-    def train(self, records: Drawn, members: Sequence[Labelled], seed: int) -> Federation:
-        """Train a federation on these records of its clients, to its end."""
-        schedule = self.cell.schedule
-        asked = min(schedule.proxies_per_round, len(records.proxies))
-        cell = replace(self.cell, seed=seed, schedule=replace(schedule, proxies_per_round=asked))
-        inputs = members[0].images[0].numel()
-        clients = tuple(
-            all_training(Labelled(as_images(own.images), own.labels), records.n_classes)
-            for own in members
-        )
-        nothing = records.proxies[torch.arange(0)]
-        data = FederatedData(
-            records.name, records.n_classes, clients, records.proxies, nothing, nothing
-        )
-        parts = runs.parts_of(cell, data, runs.noise_of(cell))
-        method = self.method or parts.method
-        run = Federation(
-            [
-                perceptron(inputs, records.n_classes, substream(seed, f"network {k}"))
-                for k in range(len(clients))
-            ],
-            clients,
-            data.proxies.pixels if method.needs_proxies else None,
-            method,
-            aggregation=runs.sum_of(cell, data),
-            protection=parts.protection,
-            schedule=cell.schedule,
-            seed=seed,
-        )
-        run.transcript.keep_uploads = True
-        run.fit(cell.rounds)
-        return run
-
-
-def row_of(terms: Terms, spec: RowSpec) -> Row:
+def small(config: RunConfig) -> RunConfig:
     """Return a row of the comparison as games train it.
 
     Raises:
         MissingCapabilityError: for the client unit, which takes a fleet, and for generators.
     """
-    if spec.unit == "client":
+    if config.privacy is not None and config.privacy.unit == "client":
         raise MissingCapabilityError("missing a small game of a fleet")
-    if spec.kind in ("dafkd", "feddf"):
+    if config.method in ("dafkd", "feddf"):
         raise MissingCapabilityError("missing a small game of this method")
-    voters = None if terms.min_voters is None else min(terms.min_voters, CLIENTS)
-    small = replace(
-        terms, split=Split("iid"), clients=CLIENTS, drop=0.0, releases=None, min_voters=voters
+    rounds, schedule = _ROUNDS, _SCHEDULE
+    if averages(config.method):
+        rounds, schedule = _FEDAVG_ROUNDS, _FEDAVG
+    if config.method in HEADS:
+        rounds, schedule = config.rounds, config.schedule
+    return replace(
+        config,
+        split="iid",
+        clients=CLIENTS,
+        rounds=rounds,
+        schedule=schedule,
+        drop=0.0,
+        releases=None,
+        min_voters=None if config.min_voters is None else min(config.min_voters, CLIENTS),
     )
-    cell = small.run(spec, 0)
-    if averages(spec.kind):
-        cell = replace(cell, rounds=_FEDAVG_ROUNDS, schedule=_FEDAVG)
-    elif spec.kind not in HEADS:
-        cell = replace(cell, rounds=_ROUNDS, schedule=_SCHEDULE)
-    return Row(title(spec, terms.epsilon), cell)
+
+
+def train(config: RunConfig, records: Drawn, members: Sequence[Labelled], seed: int) -> Federation:
+    """Train a federation on these records of its clients, to its end."""
+    asked = min(config.schedule.proxies_per_round, len(records.proxies))
+    schedule = replace(config.schedule, proxies_per_round=asked)
+    config = replace(config, seed=seed, schedule=schedule)
+    inputs = members[0].images[0].numel()
+    clients = tuple(
+        all_training(Labelled(as_images(own.images), own.labels), records.n_classes)
+        for own in members
+    )
+    nothing = records.proxies[torch.arange(0)]
+    data = FederatedData(
+        records.name, records.n_classes, clients, records.proxies, nothing, nothing
+    )
+    parts = runs.parts_of(config, data, runs.noise_of(config))
+    run = Federation(
+        [
+            perceptron(inputs, records.n_classes, substream(seed, f"network {k}"))
+            for k in range(len(clients))
+        ],
+        clients,
+        data.proxies.pixels if parts.method.needs_proxies else None,
+        parts.method,
+        aggregation=runs.sum_of(config, data),
+        protection=parts.protection,
+        schedule=schedule,
+        seed=seed,
+    )
+    run.transcript.keep_uploads = True
+    run.fit(config.rounds)
+    return run
 
 
 METHODS: Final[Mapping[str, RowSpec]] = {
@@ -179,8 +180,8 @@ METHODS: Final[Mapping[str, RowSpec]] = {
 """What a row can be asked for by, beside masks and epsilon."""
 
 
-def asked(method: str, *, masks: bool, epsilon: float | None) -> Row:
-    """Return the row on digits that was asked for by name.
+def asked(method: str, *, masks: bool, epsilon: float | None) -> RunConfig:
+    """Return the run on digits that was asked for by name.
 
     Raises:
         ConfigurationError: for an unknown method, and an epsilon that is not above 0.
@@ -191,13 +192,20 @@ def asked(method: str, *, masks: bool, epsilon: float | None) -> Row:
         raise ConfigurationError("epsilon", epsilon, "use a number above 0")
     if epsilon is not None and method == "pooled-heads" and not masks:
         raise ConfigurationError("epsilon", epsilon, "shares of noise need masks: ask for them too")
-    unit: Unit | None = (
-        None if epsilon is None else "record" if method in ("fedavg", "pooled-heads") else "label"
+    spec = replace(METHODS[method], secure="masks" if masks else None)
+    if epsilon is not None:
+        spec = replace(spec, unit="record" if method in ("fedavg", "pooled-heads") else "label")
+    base = RunConfig(
+        image_set="digits",
+        split="iid",
+        method="independent",
+        selector="ratio",
+        seed=0,
+        rounds=_ROUNDS,
+        schedule=_SCHEDULE,
+        clients=CLIENTS,
     )
-    spec = replace(METHODS[method], secure="masks" if masks else None, unit=unit)
-    words = [method, *(["masks"] if masks else []), *([f"ε = {epsilon:g}"] if epsilon else [])]
-    terms = Terms("digits", Split("iid"), CLIENTS, _ROUNDS, _SCHEDULE, epsilon=epsilon, delta=DELTA)
-    return replace(row_of(terms, spec), label=" + ".join(words))
+    return small(row_config(base, spec, Privacy("label", epsilon, DELTA)))
 
 
 def seen(records: Drawn, federation: Federation) -> View:
@@ -207,9 +215,9 @@ def seen(records: Drawn, federation: Federation) -> View:
     return server_sees(federation, public.images if unlabelled else public, records.n_classes)
 
 
-def factory(row: Row) -> Factory:
+def factory(config: RunConfig) -> Factory:
     """Return what plays a row on digits, as its server sees it."""
-    return lambda members, seed: seen(digits(), row.train(digits(), members, seed))
+    return lambda members, seed: seen(digits(), train(config, digits(), members, seed))
 
 
 def game(seed: int = 0, count: int = RUNS) -> LeakageGame:

@@ -1,4 +1,4 @@
-"""One run: everything that a trained cell of a study, or a row of the comparison, depends on.
+"""Configuration of one run, of a study or of a row of the comparison.
 
 Names and numbers only: nothing here imports tensors. `experiments.core.runs` makes the run.
 """
@@ -14,7 +14,7 @@ from experiments.core.codec import NEVER, UNLESS_EMPTY
 from secure_fd.data.image_sets import (
     image_set,
 )
-from secure_fd.data.partition import Split, check_clients, parse_split
+from secure_fd.data.partition import check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS, MethodName
 from secure_fd.methods.registry import load as load_method
@@ -23,7 +23,6 @@ from secure_fd.training.recipes import SGD, Schedule
 Labels = Literal["soft", "hard"]
 Secure = Literal["masks", "he", "prio3"]
 Unit = Literal["label", "record", "client"]
-Selector = Literal["proxy-ratio", "kulsif"]
 
 FIRST_SEED = 10
 """Seeds below were looked at while defaults were chosen; results should not come from them.
@@ -57,8 +56,10 @@ ALL_RECORDS = "all records"
 """Of Independent: every client holds the records of all, which no federation can have."""
 TRUE_LABELS = "true labels"
 """Of networks that are taught: the truth in the place of what a head or votes say."""
-_OUTSIDE = ("image_set", "split", "seed", "rounds", "schedule", "every")
-"""Fields of a cell that its line leaves out."""
+_OUTSIDE = ("image_set", "split", "seed", "rounds", "schedule", "every", "one_by_one", "own")
+"""Fields of a run that its line leaves out."""
+WARM_UP = "warm-up"
+"""Variant of the run that warms up networks, and does nothing else."""
 HEADS = {"heads": 4, AFL: 1}
 """Methods whose clients leave with a head, where the schedule teaches no network: sums of each."""
 HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
@@ -139,18 +140,20 @@ class Privacy:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """What cells share: data and warm-up."""
+class OwnData:
+    """Data of one's own. digest: of all pixels and labels under the first seed.
 
-    image_set: str
-    split: str
-    seed: int
-    clients: int
-    warm_up: Schedule
+    images, proxies: folders, which stay on this machine. size: pixels a side. factory:
+    package.module:name, which makes `FederatedData` of a seed. show_private: keep private images
+    and their reconstructions in the results.
+    """
 
-    def __str__(self) -> str:
-        """Names the warm-up while it runs."""
-        return f"warm-up: {self.image_set}, {self.split}, seed {self.seed}"
+    digest: str
+    size: int
+    factory: str = ""
+    images: Path | None = field(default=None, compare=False, metadata=NEVER)
+    proxies: Path | None = field(default=None, compare=False, metadata=NEVER)
+    show_private: bool = field(default=False, metadata=UNLESS_EMPTY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +168,8 @@ class RunConfig:
     the proxies; None: no budget. min_voters: of Selective-FD, fewest clients that answer a proxy;
     None: one. model: FedAvg's architecture, "" for the image set's own. every: rounds between two
     points of the curve; 0 for a few points. alpha: weight of the local loss, where proxies have
-    fixed labels (Fig. 10).
+    fixed labels (Fig. 10). one_by_one: the warm-up takes batches that rounds would draw, as in the
+    comparison, not batches of its own. own: data of the user's, in place of the image set's.
     """
 
     image_set: str
@@ -191,6 +195,8 @@ class RunConfig:
     model: str = ""
     every: int = 0
     alpha: float | None = None
+    one_by_one: bool = field(default=False, metadata=UNLESS_EMPTY)
+    own: OwnData | None = field(default=None, metadata=UNLESS_EMPTY)
 
     def __post_init__(self) -> None:
         if ":" not in self.method:
@@ -204,19 +210,52 @@ class RunConfig:
             check_clients(parse_split(self.split), self.clients, classes)
 
     @property
-    def group(self) -> Group:
-        """What the warm-up depends on: of the schedule, its steps, views and local optimiser."""
-        chosen, own = self.schedule, self.schedule.sgd
-        sgd = SGD()
-        if chosen.warmup_steps:
-            sgd = SGD(own.learning_rate, local_batch=own.local_batch, momentum=own.momentum)
+    def start(self) -> "RunConfig":
+        """The warm-up alone, with what of the schedule it depends on: runs share it by that."""
+        own = self.schedule.sgd
         alone = Schedule(
-            warmup_steps=chosen.warmup_steps,
-            anneal_warmup=chosen.anneal_warmup,
-            augment=chosen.augment,
-            sgd=sgd,
+            warmup_steps=self.schedule.warmup_steps,
+            anneal_warmup=self.schedule.anneal_warmup,
+            augment=self.schedule.augment,
+            sgd=SGD(own.learning_rate, local_batch=own.local_batch, momentum=own.momentum),
         )
-        return Group(self.image_set, self.split, self.seed, self.clients, alone)
+        return replace(self.on_data, schedule=alone, one_by_one=self.one_by_one)
+
+    @property
+    def on_data(self) -> "RunConfig":
+        """A warm-up of no steps: it identifies what depends on data and seed alone."""
+        return RunConfig(
+            image_set=self.image_set,
+            split=self.split,
+            method="independent",
+            variant=WARM_UP,
+            seed=self.seed,
+            rounds=1,
+            schedule=Schedule(warmup_steps=0),
+            clients=self.clients,
+            own=self.own,
+        )
+
+    @property
+    def unit(self) -> str:
+        """Privacy unit whose noise is added; "" for none, and at an infinite epsilon."""
+        return "" if self.privacy is None or self.privacy.epsilon is None else self.privacy.unit
+
+    @property
+    def row(self) -> "RowSpec":
+        """The row of a table that the run is in."""
+        labels: Any = self.labels or "hard"
+        secure: Any = self.secure or None
+        unit: Any = None if self.privacy is None else self.privacy.unit
+        return RowSpec(self.method, labels, secure, unit, self.liar)
+
+    @property
+    def title(self) -> str:
+        """The row's label; at an infinite epsilon no noise is added, as the title states."""
+        spec = self.row
+        if spec.unit is None or self.unit:
+            return spec.label
+        return f"{replace(spec, unit=None).label}, {spec.unit} noise off"
 
     @property
     def place(self) -> str:
@@ -251,18 +290,10 @@ def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Attacks:
-    """Attacks by name, or as package.module:Name. quick: small ones, for a look."""
-
-    names: tuple[str, ...]
-    quick: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class RowSpec:
     """What tells a row of a table from the others. kind: of `METHODS`, or package.module:Name.
 
-    secure: how sums are protected. unit: privacy unit, at the terms' epsilon. liar: votes of one
+    secure: how sums are protected. unit: privacy unit, at the table's epsilon. liar: votes of one
     client that lies, in bounds; 0: all are honest. Such a row is about the honest clients alone.
 
     >>> RowSpec("selective-fd", "hard", "masks", "label").key
@@ -275,7 +306,7 @@ class RowSpec:
     labels: Labels = "hard"
     secure: Secure | None = None
     unit: Unit | None = None
-    liar: int = field(default=0, metadata=UNLESS_EMPTY)
+    liar: int = 0
 
     @property
     def own(self) -> bool:
@@ -322,105 +353,53 @@ class RowSpec:
         return known if unlabelled(self.kind) else f"{known} {self.labels}"
 
 
-def title(spec: RowSpec, epsilon: float | None) -> str:
-    """The row's label; a unit at an infinite epsilon (None) adds no noise, as the title tells.
+def row_config(base: RunConfig, spec: RowSpec, noise: Privacy | None = None) -> RunConfig:
+    """Return the run of one row of a table.
 
-    >>> title(RowSpec("selective-fd", unit="label"), None)
+    The label unit makes one symbol noisy, and the client unit's noise drowns all but whole votes:
+    there, and by the paper's selector, votes are counted, and must be unanimous. FedAvg's rate
+    falls to zero, as its last round is a matter of luck otherwise; that of DP-SGD does not.
+
+    Args:
+        base: what all rows share, as a run of independent learning: data, steps, the selector of
+            Selective-FD, faults, the budget of proven votes and the fewest voters.
+        spec: the row.
+        noise: epsilon and delta of the row's privacy unit; an infinite epsilon adds no noise.
+
+    >>> base = RunConfig(image_set="digits", split="iid", method="independent", selector="ratio",
+    ...                  seed=0, rounds=2, schedule=Schedule(), clients=3)
+    >>> made = row_config(base, RowSpec("selective-fd", unit="label"), Privacy("label", 4.0))
+    >>> made.line
+    'selective-fd hard ratio counted votes clients 3 server_threshold 1 label unit, epsilon 4'
+    >>> replace(made, privacy=Privacy("label", None)).title
     'Selective-FD hard, label noise off'
     """
-    if spec.unit is None or epsilon is not None:
-        return spec.label
-    return f"{replace(spec, unit=None).label}, {spec.unit} noise off"
+    ours = spec.kind == "selective-fd"
+    privacy = replace(noise, unit=spec.unit) if noise and spec.unit else None
+    epsilon = privacy.epsilon if privacy else None
+    noisy = epsilon is not None and spec.unit in ("label", "client")
+    counted = ours and (noisy or base.selector == "kulsif")
+    rounds, schedule = base.rounds, base.schedule
+    if spec.kind == "fedavg" and epsilon is None:
+        schedule = replace(schedule, anneal_over=rounds)
+    if spec.kind in HEADS:
+        rounds, schedule = HEADS[spec.kind], HEADS_ALONE
+        if epsilon is not None:
+            from secure_fd.privacy.record import sums_for  # it loads SciPy
 
-
-@dataclass(frozen=True, slots=True)
-class OwnData:
-    """Data of one's own. digest: of all pixels and labels under the first seed.
-
-    images, proxies: folders, which stay on this machine. size: pixels a side. factory:
-    package.module:name, which makes `FederatedData` of a seed. show_private: keep private images
-    and their reconstructions in the results.
-    """
-
-    digest: str
-    size: int
-    factory: str = ""
-    images: Path | None = field(default=None, compare=False, metadata=NEVER)
-    proxies: Path | None = field(default=None, compare=False, metadata=NEVER)
-    show_private: bool = field(default=False, metadata=UNLESS_EMPTY)
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What all rows of one table share: data, steps, the selector, privacy and faults.
-
-    epsilon: None where no noise is added. delta: of the record and client units, and of what the
-    label unit composes to. releases: how often a client answers one proxy; None: once a round.
-    budget: of votes that prove their range, in a client's equal shares of a round's proxies.
-    min_voters: of Selective-FD, fewest clients that answer a proxy; None: one.
-    """
-
-    dataset: str
-    split: Split
-    clients: int
-    rounds: int
-    schedule: Schedule
-    data_dir: Path | None = None
-    selector: Selector = "proxy-ratio"
-    epsilon: float | None = None
-    delta: float = 1e-5
-    small_fleet: bool = False
-    drop: float = 0.0
-    releases: int | None = None
-    own: OwnData | None = field(default=None, metadata=UNLESS_EMPTY)
-    budget: float | None = field(default=None, metadata=UNLESS_EMPTY)
-    min_voters: int | None = field(default=None, metadata=UNLESS_EMPTY)
-
-    def run(self, spec: RowSpec, seed: int) -> RunConfig:
-        """The run of one row.
-
-        The label unit makes one symbol noisy, and the client unit's noise drowns all but whole
-        votes: there, and by the paper's selector, votes are counted, and must be unanimous.
-        FedAvg's rate falls to zero, as its last round is a matter of luck otherwise; that of
-        DP-SGD does not.
-
-        >>> terms = Terms("digits", Split("iid"), 3, 2, Schedule(), epsilon=4.0)
-        >>> terms.run(RowSpec("selective-fd", unit="label"), seed=0).line
-        'selective-fd hard ratio counted votes clients 3 server_threshold 1 label unit, epsilon 4'
-        """
-        ours, private = spec.kind == "selective-fd", spec.unit is not None and self.epsilon
-        noisy = bool(private) and spec.unit in ("label", "client")
-        counted = ours and (noisy or self.selector == "kulsif")
-        selector = "kulsif" if self.selector == "kulsif" else "ratio"
-        rounds, schedule = self.rounds, self.schedule
-        if spec.kind == "fedavg" and not private:
-            schedule = replace(schedule, anneal_over=rounds)
-        if spec.kind in HEADS:
-            rounds, schedule = HEADS[spec.kind], HEADS_ALONE
-            if private and self.epsilon is not None:
-                from secure_fd.privacy.record import sums_for  # it loads SciPy
-
-                rounds = sums_for(self.epsilon, local=not spec.secure)
-        return RunConfig(
-            image_set=self.dataset,
-            split=self.split.name,
-            method=spec.kind,
-            labels="" if unlabelled(spec.kind) else spec.labels,
-            selector=selector if ours else "",
-            variant=COUNTED if counted else "",
-            seed=seed,
-            rounds=rounds,
-            schedule=schedule,
-            clients=self.clients,
-            server_threshold=1.0 if counted else None,
-            secure=spec.secure or "",
-            privacy=self._privacy(spec.unit) if spec.unit is not None and private else None,
-            drop=0.0 if spec.kind == "independent" else self.drop,
-            releases=self.releases,
-            liar=spec.liar,
-            budget=self.budget if spec.secure == "prio3" and ours else None,
-            min_voters=self.min_voters if ours else None,
-        )
-
-    def _privacy(self, unit: Unit) -> Privacy:
-        return Privacy(unit, self.epsilon, self.delta, self.small_fleet)
+            rounds = sums_for(epsilon, local=not spec.secure)
+    return replace(
+        base,
+        method=spec.kind,
+        labels="" if unlabelled(spec.kind) else spec.labels,
+        selector=base.selector if ours else "",
+        variant=COUNTED if counted else "",
+        rounds=rounds,
+        schedule=schedule,
+        server_threshold=1.0 if counted else None,
+        secure=spec.secure or "",
+        privacy=privacy,
+        liar=spec.liar,
+        budget=base.budget if ours and spec.secure == "prio3" else None,
+        min_voters=base.min_voters if ours else None,
+    )

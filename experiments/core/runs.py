@@ -1,8 +1,7 @@
-"""The one way to a run: data, warm-up, method, sum and protection of a cell become a federation.
+"""The one way to a run: data, warm-up, method, sum and protection become a federation.
 
-made = {part: prepare(data_dir, part) for part in needs(cell)}  # the warm-up, once a group
-found = run_cell(data_dir, cell, made)                          # for a study
-row = run_row(terms, RowSpec("selective-fd"), seed, warm)       # for a table with attacks
+ready = {start: prepare(data_dir, start) for start in needs(config)}  # runs share warm-ups
+found = run(config, data_dir, ready)
 """
 
 import os
@@ -17,12 +16,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from attacks.core.run import SumNoise
 from attacks.membership.server_members import evenly
 from attacks.protocol.liars import LIAR, Lie, Lying, honest, lenient
 from experiments.core import run_config
 from experiments.core.features import SPREAD
-from experiments.core.measures import ACCURACY, BYTES_UP, diagnose, lost, measured
+from experiments.core.measures import ACCURACY, BYTES_UP, lost, measured
 from experiments.core.own_data import own_federation
 from experiments.core.run_config import RunConfig
 from experiments.core.study import Point, Result
@@ -37,18 +35,18 @@ from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.methods.base import Labels, Method
 from secure_fd.methods.dafkd import DaFKD, FedDF
-from secure_fd.methods.fedavg import AveragesParameters, FedAvg
+from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.generator import AdversarialSettings
+from secure_fd.methods.independent import Independent
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.privacy.base import PrivacyMechanism
 from secure_fd.privacy.client import ClientPlan, ClientUnit
-from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
+from secure_fd.privacy.dp_sgd import PrivateBudget
 from secure_fd.privacy.guarantee import Guarantee, weakest
-from secure_fd.privacy.label import LabelUnit, RandomizedResponse
+from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
-from secure_fd.protocol.transcript import Float32Array, Transcript
+from secure_fd.protocol.transcript import Float32Array
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.selection.selectors import (
     ClientSelector,
@@ -92,99 +90,76 @@ def federated_data(
     return federate(load(name, data_dir), split, clients, seed)
 
 
-def data_of(terms: run_config.Terms, seed: int) -> FederatedData:
-    """The data of one seed."""
-    if terms.own is not None:
-        return own_federation(terms.own, terms.split, terms.clients, seed)
-    return federated_data(terms.dataset, terms.data_dir, terms.split, terms.clients, seed)
-
-
-def check_data(terms: run_config.Terms, seed: int) -> None:
-    """Load the data of a seed and check what only the data can tell.
-
-    Raises ConfigurationError where delta exceeds one over a client's records: it would allow to
-    publish one of them outright.
-    """
-    largest = max(len(c.train) + len(c.validation) for c in data_of(terms, seed).clients)
-    if terms.epsilon is not None and terms.delta * largest >= 1:
-        raise ConfigurationError(
-            "dp_delta", terms.delta, f"use less than 1 / {largest}, one over the records"
-        )
+def data_of(config: RunConfig, data_dir: Path | None = None) -> FederatedData:
+    """The data of a run."""
+    split = parse_split(config.split)
+    if config.own is not None:
+        return own_federation(config.own, split, config.clients, config.seed)
+    return federated_data(config.image_set, data_dir, split, config.clients, config.seed)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Prepared:
-    """What the cells of a group share. warm: every client's parameters after the warm-up."""
+    """Data of a run, and every client's parameters after the warm-up."""
 
     data: FederatedData
     warm: tuple[Float32Array, ...] = field(repr=False)
 
     def networks(self) -> list[nn.Module]:
         """Fresh networks of all clients, as they were after the warm-up."""
-        names = simulation.architectures(self.data.name, len(self.data.clients))
-        pairs = zip(names, self.warm, strict=True)
-        return [network(name, self.data.n_classes, flat) for name, flat in pairs]
+        networks = simulation.fresh_networks(self.data, 0)
+        for made, flat in zip(networks, self.warm, strict=True):
+            models.load_flat(made, torch.from_numpy(flat.copy()))
+        return networks
 
 
-def network(name: str, n_classes: int, flat: Float32Array) -> nn.Module:
-    """A network with these parameters."""
-    made = models.build(name, n_classes, 0)
-    models.load_flat(made, torch.from_numpy(flat.copy()))
-    return made
+def needs(config: RunConfig) -> tuple[RunConfig, ...]:
+    """The warm-up that a run shares with others; none for methods that average."""
+    alone = run_config.averages(config.method) or not config.schedule.warmup_steps
+    return () if alone else (config.start,)
 
 
-def prepare(data_dir: Path | None, group: run_config.Group) -> tuple[Float32Array, ...]:
-    """Every client's parameters after the warm-up that cells of a group share."""
-    return warmed_up(group_data(data_dir, group), group)
+def prepare(data_dir: Path | None, start: RunConfig) -> tuple[Float32Array, ...]:
+    """Every client's parameters after a warm-up on the data of the run."""
+    return warmed_up(data_of(start, data_dir), start)
 
 
-def group_data(data_dir: Path | None, group: run_config.Group) -> FederatedData:
-    """The data that cells of a group share."""
-    split = parse_split(group.split)
-    return federated_data(group.image_set, data_dir, split, group.clients, group.seed)
-
-
-def needs(cell: RunConfig) -> tuple[run_config.Group, ...]:
-    """The warm-up of a cell's group; none for methods that average."""
-    return () if run_config.averages(cell.method) else (cell.group,)
-
-
-def warmed_up(
-    data: FederatedData, group: run_config.Group, *, one_by_one: bool = False
-) -> tuple[Float32Array, ...]:
-    """Every client's parameters after the steps of the warm-up, alone.
-
-    one_by_one: on the batches that their rounds would draw, as in the comparison; by default on
-    batches of the warm-up's own.
-    """
-    networks = simulation.fresh_networks(data, group.seed)
+def warmed_up(data: FederatedData, start: RunConfig) -> tuple[Float32Array, ...]:
+    """Every client's parameters after the steps of a warm-up, alone."""
+    schedule = start.schedule
+    networks = simulation.fresh_networks(data, start.seed)
     train, device = [client.train for client in data.clients], default_device()
-    seeds = [1000 * group.seed + k for k in range(group.clients)]
+    seeds = [1000 * start.seed + k for k in range(start.clients)]
     for made, images, seed in zip(networks, train, seeds, strict=True):
-        if one_by_one:
-            trainer = Trainer(made, images, group.warm_up.sgd, seed, device)
-            trainer.take_steps(group.warm_up.warmup_steps)
+        if start.one_by_one:
+            trainer = Trainer(made, images, schedule.sgd, seed, device)
+            trainer.take_steps(schedule.warmup_steps)
         else:
-            run_each([*Learner(made, images, group.warm_up, seed, device).warm_up()])
+            run_each([*Learner(made, images, schedule, seed, device).warm_up()])
     return tuple(models.flatten(made).cpu().numpy() for made in networks)
+
+
+def prepared(
+    config: RunConfig, data_dir: Path | None = None, ready: Mapping[Any, Any] | None = None
+) -> Prepared:
+    """What a run starts from. ready: warm-ups; one that is missing is made now."""
+    data = data_of(config, data_dir)
+    if run_config.averages(config.method):
+        return Prepared(data, ())
+    warm = (ready or {}).get(config.start) or prepare(data_dir, config.start)
+    return Prepared(data, warm)
 
 
 # Method, sum and protection.
 
 
-def federation(
-    cell: RunConfig,
-    made: Prepared,
-    protection: PrivacyMechanism | None = None,
-    kept: Collection[int] = (),
-) -> Federation:
+def federation(cell: RunConfig, made: Prepared, kept: Collection[int] = ()) -> Federation:
     """The run of a cell, which goes on from the warm-up; methods that average start from one model.
 
-    protection: in the place of the cell's own. kept: rounds whose uploads of parameters the
-    transcript keeps beside the newest.
+    kept: rounds whose uploads of parameters the transcript keeps beside the newest.
     """
     data, parts = made.data, parts_of(cell, made.data, noise_of(cell))
-    sums, unit = sum_of(cell, data), protection or parts.protection
+    sums, unit = sum_of(cell, data), parts.protection
     if cell.liar:  # one client, so many times the bound
         if not unit.is_identity:
             raise ConfigurationError("liar", cell.liar, f"use 0 under a {unit.name}")
@@ -202,7 +177,7 @@ def federation(
         aggregation=cast(SecureSum, TimedSum(sums)),
         protection=unit,
         schedule=replace(cell.schedule, warmup_steps=0),
-        dropouts=Dropouts(cell.drop, cell.seed),
+        dropouts=Dropouts(0.0 if cell.method == "independent" else cell.drop, cell.seed),
         releases_per_pair=cell.releases,
         seed=cell.seed,
     )
@@ -217,9 +192,9 @@ def parts_of(
 
     random: source of the noise. Raises ConfigurationError for votes under the record unit.
     """
-    terms, noisy = cell.privacy, {}
-    if terms is not None and terms.epsilon is not None and terms.unit != "client":
-        noisy = {"unit": terms.unit, "epsilon": terms.epsilon, "delta": terms.delta}
+    privacy, noisy = cell.privacy, {}
+    if privacy is not None and cell.unit in ("label", "record"):
+        noisy = {"unit": privacy.unit, "epsilon": privacy.epsilon, "delta": privacy.delta}
     config = simulation.RunConfig(
         "heads" if cell.method == "heads" and noisy else method_of(cell, data),
         labels=cast(Labels, cell.labels or "hard"),
@@ -229,9 +204,9 @@ def parts_of(
         **cast(Any, noisy),
     )
     parts = simulation.build_run(config, simulation.PublicFacts.of(data), random=random)
-    if terms is None or terms.epsilon is None or terms.unit != "client":
+    if privacy is None or cell.unit != "client":
         return parts
-    return replace(parts, protection=client_unit(cell, terms, random))
+    return replace(parts, protection=client_unit(cell, privacy, random))
 
 
 def method_of(cell: RunConfig, data: FederatedData) -> str | Method:
@@ -311,8 +286,7 @@ def sum_of(cell: RunConfig, data: FederatedData) -> SecureSum:
     Rows with and without masks are about the same proxies, so that masks alone differ. The client
     unit counts on a graph that cannot be foreseen.
     """
-    unforeseen = cell.privacy is not None and cell.privacy.unit == "client"
-    seed = None if unforeseen else cell.seed
+    seed = None if cell.unit == "client" else cell.seed
     secure = cast(simulation.Secure, cell.secure) if cell.secure else None
     return simulation.secure_sum(secure, data, seed, repr(cell).encode())
 
@@ -330,7 +304,7 @@ def seeds_noise(cell: RunConfig) -> bool:
     return cell.image_set in IMAGE_SETS
 
 
-def client_unit(cell: RunConfig, terms: run_config.Privacy, random: Random) -> ClientUnit:
+def client_unit(cell: RunConfig, privacy: run_config.Privacy, random: Random) -> ClientUnit:
     """Provisioned for as many absent clients as masks open a sum without, and a tenth corrupt."""
     votes = ClientPlan(
         clients=cell.clients,
@@ -340,8 +314,8 @@ def client_unit(cell: RunConfig, terms: run_config.Privacy, random: Random) -> C
         absent=cell.clients // 3,
         corrupt=cell.clients // 10,
     )
-    epsilon, small = cast(float, terms.epsilon), terms.small_fleet
-    return ClientUnit(epsilon, terms.delta, votes, small_fleet=small, random=random)
+    epsilon, small = cast(float, privacy.epsilon), privacy.small_fleet
+    return ClientUnit(epsilon, privacy.delta, votes, small_fleet=small, random=random)
 
 
 _SEEDED = unmet_by(SeededRandom(0))
@@ -381,6 +355,8 @@ def dp_sgd_budgets(runner: Federation, data: FederatedData) -> list[tuple[Privat
 
 def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> str:
     """What a run promises, in sentences: of its sum, and of its privacy unit."""
+    if isinstance(runner.method, Independent):
+        return "Nothing of a client crosses the boundary."
     if claim is None or not claim.holds:
         return promise(runner)
     parts = [
@@ -391,66 +367,107 @@ def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> st
     return " ".join(parts)
 
 
-# A cell of a study.
+# Running.
 
 
-def run_cell(data_dir: Path | None, cell: RunConfig, parts: Mapping[Any, Any]) -> Result:
-    """Train, test and measure one cell, and say what it promises.
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """A run after its last round.
 
-    Under a privacy unit sums are in clear unless the cell says otherwise: masks change no bit.
+    made: data and warm-up. federation: its parties, with the transcript. accuracies: of each
+    client, but of a liar. claim: its guarantee, with fresh noise in the place of seeded noise.
+    seconds: of CPU, without what runs share.
     """
-    start = time.process_time()
-    made = Prepared(group_data(data_dir, cell.group), next(iter(parts.values()), ()))
-    if cell.variant == run_config.ALL_RECORDS:
+
+    config: RunConfig
+    made: Prepared = field(repr=False)
+    federation: Federation = field(repr=False)
+    accuracies: tuple[float, ...]
+    curve: tuple[Point, ...]
+    claim: Guarantee | None
+    seconds: float
+
+    @property
+    def data(self) -> FederatedData:
+        """Records of all parties."""
+        return self.made.data
+
+    @property
+    def sum(self) -> TimedSum | None:
+        """The secure sum; None where nothing is summed."""
+        alone = self.config.method == "independent"
+        return None if alone else cast(TimedSum, self.federation.aggregation)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether a claim is about noise that can be drawn again."""
+        return self.claim is not None and seeds_noise(self.config)
+
+    @property
+    def notes(self) -> dict[str, object]:
+        """What the run promises, in sentences and as its privacy unit states it."""
+        sentences = promised(self.federation, self.claim, seeded=self.seeded)
+        claim = None if self.claim is None else self.claim.to_json()
+        return {"guarantee": sentences, "privacy": claim}
+
+
+def run(
+    config: RunConfig,
+    data_dir: Path | None = None,
+    ready: Mapping[Any, Any] | None = None,
+    *,
+    attacked: bool = False,
+    on_round: Callable[[Federation], None] = lambda _: None,
+) -> Trained:
+    """Train and test.
+
+    Args:
+        config: the run.
+        data_dir: folder of image sets.
+        ready: warm-ups; see `prepared`.
+        attacked: keep the models that attacks read; otherwise the newest alone, as large models of
+            every round fill the memory.
+        on_round: called after each round.
+
+    Raises:
+        LocalError: a client refused, but for a liar whose votes were, and for one whose training
+            diverged: such a run is none of the row's.
+    """
+    start, made = time.process_time(), prepared(config, data_dir, ready)
+    if config.variant == run_config.ALL_RECORDS:
         made = replace(made, data=centralised(made.data))
-    runner, test = federation(cell, made), made.data.test
-
-    def on_round() -> None:
-        del runner.transcript.parameters[:-1]  # a large model every round fills the memory
-
-    accuracies, points = trained(runner, cell, spread(test, _MOST_TESTED), test, on_round)
-    figures = {
-        ACCURACY: points[-1].accuracy,
-        BYTES_UP: points[-1].up,
-        **measured(cell, runner, made),
-    }
-    claim = claimed(runner, made.data)
-    notes: dict[str, object] = {
-        "guarantee": promised(runner, claim, seeded=seeds_noise(cell)),
-        "privacy": None if claim is None else claim.to_json(),
-    }
-    seconds = time.process_time() - start
-    return Result(cell, figures, seconds, accuracies, points, notes=notes)
-
-
-def trained(
-    runner: Federation,
-    cell: RunConfig,
-    some: Images,
-    test: Images,
-    on_round: Callable[[], None] = lambda: None,
-) -> tuple[tuple[float, ...], tuple[Point, ...]]:
-    """Run all rounds: accuracies after the last one, and a curve.
-
-    some: the images that earlier points are tested on. on_round: called after each.
-    Raises LocalError where a client refused, but for a liar whose votes were, and for one whose
-    training diverged: such a run is none of the row's.
-    """
-    every, points = cell.every or max(1, cell.rounds // _POINTS), []
+    runner = federation(config, made, _kept(config.rounds) if attacked else ())
+    test, moved = made.data.test, runner.transcript
+    every, some = config.every or max(1, config.rounds // _POINTS), spread(test, _MOST_TESTED)
+    points: list[Point] = []
     accuracies: list[float] = []
-    for done, _ in enumerate(runner.rounds(cell.rounds), start=1):
-        last, moved = done == cell.rounds, runner.transcript
+    for done, _ in enumerate(runner.rounds(config.rounds), start=1):
+        last = done == config.rounds
         if last or done % every == 0:
             every_one = runner.accuracies(test if last else some)
-            accuracies = honest(every_one) if cell.liar else every_one
+            accuracies = honest(every_one) if config.liar else every_one
             points.append(Point(done, _mean(accuracies), _mean(moved.up), _mean(moved.down)))
-        on_round()
-    planned = lost(runner) | ({LIAR} if cell.liar else set())
-    for client, why in runner.transcript.refused.items():
-        if client in planned:
-            continue
-        raise LocalError(f"client {client} refused, which no row plans for: {why}")
-    return tuple(accuracies), tuple(points)
+        on_round(runner)
+        if not attacked:
+            del moved.parameters[:-1]
+    planned = lost(runner) | ({LIAR} if config.liar else set())
+    for client, why in moved.refused.items():
+        if client not in planned:
+            raise LocalError(f"client {client} refused, which no row plans for: {why}")
+    claim = claimed(runner, made.data)
+    seconds = time.process_time() - start
+    return Trained(config, made, runner, tuple(accuracies), tuple(points), claim, seconds)
+
+
+def _kept(rounds: int) -> set[int]:
+    """Of the updates that a server reads, those that `ServerMembers` asks about.
+
+    The first has no round before it that the parameters were sent in.
+
+    >>> sorted(_kept(13)), sorted(_kept(1))
+    ([1, 5, 8, 12], [])
+    """
+    return {1 + i for i in evenly(rounds - 1)}
 
 
 def _mean(values: Sequence[float] | np.ndarray[Any, Any]) -> float:
@@ -464,118 +481,16 @@ def spread(images: Images, most: int) -> Images:
     return images[torch.from_numpy(np.linspace(0, len(images) - 1, most).astype(np.int64))]
 
 
-# A row of the comparison.
+def run_cell(data_dir: Path | None, cell: RunConfig, ready: Mapping[Any, Any]) -> Result:
+    """Train and measure one cell of a study.
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WarmUp:
-    """Every client's parameters after the warm-up, which all rows but FedAvg share."""
-
-    parameters: tuple[Float32Array, ...] = field(repr=False)
-    seconds: float
-
-
-def warm_up(terms: run_config.Terms, seed: int) -> WarmUp:
-    """Train every client alone for the schedule's warm-up steps."""
-    start, group = time.process_time(), terms.run(run_config.RowSpec("independent"), seed).group
-    parameters = warmed_up(data_of(terms, seed), group, one_by_one=True)
-    return WarmUp(parameters, time.process_time() - start)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RowRun:
-    """A trained row. curve: on the whole test set. seconds: of CPU, with the warm-up where networks
-    take it: heads do not.
-
-    aggregation: name of the secure sum, None where nothing is summed. aggregation_seconds: of CPU,
-    inside the sums of all rounds.
-    networks: (architecture, parameters) of every client. response: the mechanism of the label unit,
-    whose parameters everybody knows. private: DP-SGD of shared parameters. noise: of pooled sums,
-    what is public. seeded: whether its noise is, and can be drawn again.
+    Under a privacy unit sums are in clear unless the cell says otherwise: masks change no bit.
     """
-
-    spec: run_config.RowSpec
-    seed: int
-    accuracies: tuple[float, ...]
-    curve: tuple[Point, ...]
-    transcript: Transcript
-    seconds: float
-    aggregation: str | None
-    aggregation_seconds: float
-    guarantee: str
-    privacy: Guarantee | None
-    seeded: bool
-    insecure: tuple[str, ...]
-    diagnostics: dict[str, float]
-    networks: tuple[tuple[str, Float32Array], ...] = field(repr=False)
-    response: RandomizedResponse | None
-    private: PrivateSGD | None
-    noise: SumNoise | None
-
-
-def run_row(
-    terms: run_config.Terms,
-    spec: run_config.RowSpec,
-    seed: int,
-    warm: WarmUp | None,
-    chosen: PrivacyMechanism | None = None,
-    on_round: Callable[[Federation], None] = lambda _: None,
-) -> RowRun:
-    """Train one row.
-
-    warm: the networks that it goes on from, None for FedAvg, which begins anew. chosen: the
-    protection, where it is not what the terms give the row. on_round: called after each round.
-    """
-    start, cell = time.process_time(), terms.run(spec, seed)
-    if run_config.averages(spec.kind):
-        warm = None
-    made = Prepared(data_of(terms, seed), () if warm is None else warm.parameters)
-    test = made.data.test
-    runner = federation(cell, made, chosen, _kept(cell.rounds))
-    accuracies, curve = trained(runner, cell, test, test, lambda: on_round(runner))
-    alone, unit, method = spec.kind == "independent", runner.protection, runner.method
-    before = 0.0 if warm is None or spec.kind in run_config.HEADS else warm.seconds
-    claim = None if alone else claimed(runner, made.data)
-    seeded = claim is not None and chosen is None and seeds_noise(cell)
-    return RowRun(
-        spec=spec,
-        seed=seed,
-        accuracies=accuracies,
-        curve=curve,
-        transcript=runner.transcript,
-        seconds=time.process_time() - start + before,
-        aggregation=None if alone else runner.aggregation.name,
-        aggregation_seconds=0.0 if alone else cast(Any, runner.aggregation).seconds,
-        guarantee=_NOTHING if alone else promised(runner, claim, seeded=seeded),
-        privacy=claim,
-        seeded=seeded,
-        insecure=() if alone else tuple(runner.aggregation.caveats),
-        diagnostics=diagnose(runner, made.data),
-        networks=_deployed(runner, made.data),
-        response=unit.mechanism if isinstance(unit, LabelUnit) else None,
-        private=method.private if isinstance(method, AveragesParameters) else None,
-        noise=SumNoise.of(unit) if isinstance(unit, PooledRecordUnit) else None,
-    )
-
-
-def _kept(rounds: int) -> set[int]:
-    """Of the updates that a server reads, those that `ServerMembers` asks about: large models of
-    every round fill the memory. The first has no round before it that the parameters were sent in.
-
-    >>> sorted(_kept(13)), sorted(_kept(1))
-    ([1, 5, 8, 12], [])
-    """
-    return {1 + i for i in evenly(rounds - 1)}
-
-
-_NOTHING = "Nothing of a client crosses the boundary."
-
-
-def _deployed(runner: Federation, data: FederatedData) -> tuple[tuple[str, Float32Array], ...]:
-    """Architecture and parameters that each client deploys after the last round."""
-    known = runner.global_parameters
-    names = simulation.architectures(data.name, len(data.clients), shared=known is not None)
-    if known is not None:
-        return tuple((name, np.asarray(known)) for name in names)
-    flat = [models.flatten(model).cpu().numpy() for model in runner.models]
-    return tuple(zip(names, flat, strict=True))
+    found = run(cell, data_dir, ready)
+    last = found.curve[-1]
+    figures = {
+        ACCURACY: last.accuracy,
+        BYTES_UP: last.up,
+        **measured(cell, found.federation, found.made),
+    }
+    return Result(cell, figures, found.seconds, found.accuracies, found.curve, notes=found.notes)

@@ -148,7 +148,8 @@ class Study:
     `data_dir`. cell: a hashable dataclass with a `label`.
     cells: of settings; raises ConfigurationError for a value that is not allowed. measure: one
     cell, in a worker; given what it needs. needs: of a cell, what it shares with others, by
-    hashable parts; prepare: makes a part, once a run, in a worker.
+    hashable parts; prepare: makes a part, once a run, in a worker. cost: of a cell, a rank of its
+    time; the longest begin first.
     shown: tables and sentences. panels: of the figure, none for a study without.
     image_set: that must be on disk for a cell. out: folder of a run, by default `runs/NAME`. home:
     that NAME, by default the study's; studies with one share their cells. report: writes further
@@ -165,6 +166,7 @@ class Study:
     shown: Callable[[Results], Sequence[Table | str]]
     needs: Callable[[Any], Sequence[Hashable]] = lambda _: ()
     prepare: Callable[[Path | None, Any], Any] = lambda *_: None
+    cost: Callable[[Any], float] = lambda _: 0.0
     panels: Callable[[Results], Sequence[Bars | Lines]] = lambda _: ()
     image_set: Callable[[Any], str | None] = lambda cell: getattr(cell, "image_set", None)
     out: Callable[[Any], Path] | None = None
@@ -399,6 +401,7 @@ def run_missing(
     claim()
     if not waiting:
         return
+    waiting.sort(key=study.cost, reverse=True)  # the longest must not run alone at the end
     job = Job(study.module, provenance.code(), data_dir)
     needed = {cell: tuple(study.needs(cell)) for cell in waiting}
     parts = dict.fromkeys(part for of in needed.values() for part in of)

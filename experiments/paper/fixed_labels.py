@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from experiments.core.measures import ACCURACY, TAUGHT
-from experiments.core.run_config import Group, RunConfig
-from experiments.core.runs import Prepared, federation, group_data
+from experiments.core.run_config import RunConfig
+from experiments.core.runs import Prepared, federation, prepared
 from experiments.core.study import Result
 from secure_fd.training.trainer import accuracy, default_device
 
@@ -94,9 +94,9 @@ def lesson_of(cell: RunConfig, made: Prepared) -> Lesson:
     return Lesson(proxies.pixels[kept], targets)
 
 
-def measure(data_dir: Path | None, cell: RunConfig, parts: Mapping[Group, Any]) -> Result:
+def measure(data_dir: Path | None, cell: RunConfig, ready: Mapping[Any, Any]) -> Result:
     """Train on fixed labels, and test."""
-    start, made = time.process_time(), Prepared(group_data(data_dir, cell.group), parts[cell.group])
+    start, made = time.process_time(), prepared(cell, data_dir, ready)
     run = FixedLabels(cell, made)
     run.train(cell.rounds)
     found = tuple(accuracy(model, made.data.test.to(default_device())) for model in run.models)

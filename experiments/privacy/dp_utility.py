@@ -99,7 +99,7 @@ def _fleets(seeds: Sequence[int], *, quick: bool) -> Iterator[RunConfig]:
 
 def needs(cell: RunConfig) -> tuple[Hashable, ...]:
     """Return the warm-up that cells of a federation share."""
-    return () if cell.method == FLEET else (cell.group,)
+    return () if cell.method == FLEET else (cell.start,)
 
 
 def measure(data_dir: Path | None, cell: RunConfig, made: Mapping[Any, Any]) -> Result:

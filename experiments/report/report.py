@@ -72,7 +72,7 @@ def page(made: Comparison, accuracy: "Figure", inverted: "Figure | None" = None)
             "How it was run": list(_settings(made)),
         },
         found.command,
-        f"{_SEEDED if made.terms.own is None else _FRESH} {_KEYS}",
+        f"{_SEEDED if made.shared.own is None else _FRESH} {_KEYS}",
         verdict.notes(made),
     )
 
@@ -148,7 +148,7 @@ def _attacks(made: Comparison, inverted: "Figure | None") -> Iterator[Part]:
         )
         alt = "Private originals, what each method let out, and controls without access."
         yield Picture("reconstructions", "Reconstructions beside originals", words, alt, inverted)
-    elif made.terms.own is not None and leaks.measured(INVERSION):
+    elif made.shared.own is not None and leaks.measured(INVERSION):
         yield NOT_SHOWN
     if known := caveats(leaks):
         yield Pairs("Caveats", {where: caveat for caveat, where in known.items()}, folded=True)
@@ -197,9 +197,8 @@ def _sums(made: Comparison) -> Iterator[Part]:
     """How each row's sums were made, what they cost, and who was in them."""
     columns = ["row", "sum", "sent by a client", "received", "CPU a round", "clients in a sum"]
     columns += ["aborted rounds", "clients lost at"]
-    drop = (
-        f"; clients drop out of a round with chance {made.terms.drop:g}" if made.terms.drop else ""
-    )
+    chance = made.shared.drop
+    drop = f"; clients drop out of a round with chance {chance:g}" if chance else ""
     table = new_table(
         f"Bytes of one client in the whole run, CPU time of all parties{drop}", columns
     )
@@ -224,7 +223,7 @@ def _sums(made: Comparison) -> Iterator[Part]:
 
 def _releases(made: Comparison) -> str:
     """How often a client answers one proxy."""
-    terms = made.terms
+    terms = made.shared
     most = terms.rounds if terms.releases is None else terms.releases
     sentence = f"A client answers the same proxy at most {most} {'time' if most == 1 else 'times'}"
     if most == 1 or not terms.drop:
@@ -237,8 +236,8 @@ def _releases(made: Comparison) -> str:
 
 def _settings(made: Comparison) -> Iterator[Pairs | Table]:
     found, first = made.results, made.results.cells[0]
-    schedule = {k: v for k, v in asdict(made.terms.schedule).items() if v}
-    effective = {"rounds": made.terms.rounds, "seeds": found.seeds, "schedule": schedule}
+    schedule = {k: v for k, v in asdict(made.shared.schedule).items() if v}
+    effective = {"rounds": made.shared.rounds, "seeds": found.seeds, "schedule": schedule}
     given = {
         name: value for name, value in found.settings.items() if value not in (None, "", False)
     }

@@ -12,7 +12,7 @@ from experiments.compare.comparison import Row, leakage, rows
 from experiments.compare.leakage import ERROR, NOT_APPLICABLE, Leakage, Measured
 from experiments.core.measures import ACCURACY
 from experiments.core.results import SINGLE
-from experiments.core.run_config import IMAGES_PER_PERSON, Terms
+from experiments.core.run_config import HEADS, IMAGES_PER_PERSON, RunConfig, averages
 from experiments.core.study import Results
 from experiments.report.tables import (
     QUIET,
@@ -23,7 +23,7 @@ from experiments.report.tables import (
     new_table,
     number,
 )
-from secure_fd.data.image_sets import IMAGE_SETS
+from secure_fd.data.image_sets import image_set
 from secure_fd.privacy.guarantee import format_epsilon
 
 Claim = Mapping[str, Any]
@@ -100,10 +100,12 @@ class Comparison:
         return cls(results, made, leakage(made))
 
     @property
-    def terms(self) -> Terms:
-        """What all rows share."""
-        terms: Terms = self.results.cells[0].cell.terms
-        return terms
+    def shared(self) -> RunConfig:
+        """A run on the rounds and steps that all rows share, but for heads and averages."""
+        every = [row.config for row in self.rows]
+        return next(
+            (c for c in every if not averages(c.method) and c.method not in HEADS), every[0]
+        )
 
     @property
     def images_per_person(self) -> int:
@@ -277,15 +279,15 @@ _SPLITS = {
 
 def heading(made: Comparison) -> str:
     """Data, clients, split, rounds, seeds and noise."""
-    terms = made.terms
-    data = IMAGE_SETS[terms.dataset].title if terms.dataset in IMAGE_SETS else "Own images"
-    split = _SPLITS.get(terms.split.kind, terms.split.name)
+    shared = made.shared
+    data = "Own images" if shared.own else image_set(shared.image_set).title
+    split = _SPLITS.get(shared.split, shared.split)
     kinds = {row.first.notes.get("noise") for row in made.rows} & {"seeded", "fresh"}
     noise = [f"noise {' and '.join(sorted(map(str, kinds)))}"] if kinds else []
     every = made.results.seeds
     seeds = f"{'seed' if len(every) == 1 else 'seeds'} {' '.join(map(str, every))}"
-    clients = counted(terms.clients, "client")
-    return ", ".join([data, clients, split, counted(terms.rounds, "round"), seeds, *noise])
+    clients = counted(shared.clients, "client")
+    return ", ".join([data, clients, split, counted(shared.rounds, "round"), seeds, *noise])
 
 
 def leaking(made: Comparison, column: Column | None) -> list[str]:
@@ -349,7 +351,7 @@ def _guarded(row: Row) -> bool:
 
 def notes(made: Comparison) -> list[str]:
     """Insecure settings, and votes that one client alone decides."""
-    own = made.terms.own
+    own = made.shared.own
     found = [SHOWN_PRIVATE] if own is not None and own.show_private else []
     flags: list[Any] = [run.notes["insecure"] for run in made.results.cells]
     found += sorted(set().union(*flags))

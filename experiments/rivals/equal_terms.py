@@ -199,7 +199,7 @@ def measure(data_dir: Path | None, cell: RunConfig, made: Mapping[Any, Any]) -> 
     from experiments.core import runs
 
     found = runs.run_cell(data_dir, cell, made)
-    labels = runs.group_data(data_dir, cell.group).test.labels
+    labels = runs.data_of(cell, data_dir).test.labels
     majority = float(torch.bincount(labels).max() / len(labels))
     return replace(found, figures={**found.figures, MAJORITY: majority})
 

@@ -53,7 +53,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def rows(folder):
     found = read_results(STUDY, folder / "privacy_compare.json")
-    return {result.cell.row.key: result for result in found.cells}
+    return {result.cell.config.row.key: result for result in found.cells}
 
 
 def figure(row: Result, attack: str) -> AttackResult:

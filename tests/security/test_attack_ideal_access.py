@@ -1,6 +1,6 @@
 """IDEAL: what it reads, what it may ask, and what its figures catch; oracles of trained clients."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import Literal
 
@@ -25,12 +25,11 @@ from attacks.core.view import (
 from attacks.inversion.gmi import InversionSettings
 from attacks.inversion.ideal import Ideal, IdealSettings
 from attacks.inversion.prior import PriorSettings, train_prior
-from experiments.core.run_config import RowSpec, Terms
-from experiments.core.runs import RowRun, data_of, run_row, warm_up
+from experiments.core.run_config import RowSpec, row_config
+from experiments.core.runs import Trained, run
 from experiments.privacy_compare import Settings, plan
 from experiments.suite.scenes.extraction import Clients
 from experiments.suite.scenes.figure8 import direct_votes
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.training.trainer import logits
@@ -142,27 +141,13 @@ def test_a_memorising_selector_shows_private_images_among_the_proxies():
 # What trained clients answer.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Trained:
-    terms: Terms
-    made: RowRun
-
-    @property
-    def data(self) -> FederatedData:
-        return data_of(self.terms, 0)
-
-    def clients(self) -> Clients:
-        return Clients.of(self.terms, self.made, self.data)
-
-
 @cache
 def trained(spec: RowSpec, selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio") -> Trained:
     settings = Settings(
         dataset="digits", clients=4, rounds=1, proxies_per_round=40, quick=True, attacks="none"
     )
-    terms = plan(replace(settings, selector=selector), None).terms
-    warm = warm_up(plan(settings, None).terms, 0)
-    return Trained(terms, run_row(terms, spec, 0, warm))
+    base = plan(replace(settings, selector=selector), None).base
+    return run(row_config(replace(base, seed=0), spec), attacked=True)
 
 
 HARD = RowSpec("selective-fd", "hard")
@@ -171,11 +156,11 @@ HARD = RowSpec("selective-fd", "hard")
 def test_injected_proxies_get_the_answers_of_a_round():
     """After one more round's training: nothing but networks moved."""
     clear = trained(HARD)
-    assert clear.clients().injected(clear.data.proxies.pixels[:30]).shape == (30, 4, 10)
+    assert Clients.of(clear).injected(clear.data.proxies.pixels[:30]).shape == (30, 4, 10)
     found = trained(HARD, "kulsif")  # counts votes: the weight of a weighed one moves
-    seen = found.made.transcript.distillation[0]
+    seen = found.federation.transcript.distillation[0]
     assert seen.uploads is not None
-    asked = found.clients().injected(found.data.proxies.pixels[seen.result.indices])
+    asked = Clients.of(found).injected(found.data.proxies.pixels[seen.result.indices])
     for k in range(4):
         sent = seen.uploads[k].reshape(-1, 10).sum(axis=1) / seen.levels
         np.testing.assert_allclose(asked[:, k].sum(dim=1), sent, atol=1 / seen.levels)
@@ -193,11 +178,11 @@ def test_the_acceptance_rate_is_the_selectors():
         theft=replace(SMALL, epochs=1),
     )
     rates = {}
-    clients = found.clients()
+    clients = Clients.of(found)
     networks_alone = direct_votes(clients.networks, "hard")
     for selecting, answer in ((True, clients.injected), (False, networks_alone)):
         oracle = Oracle(answer, 50)
-        view = server_view(found.made.transcript, known, {Capability.INJECT_PROXIES: oracle})
+        view = server_view(found.federation.transcript, known, {Capability.INJECT_PROXIES: oracle})
         rates[selecting] = attack.estimate(view, 0).details["acceptance_rate"]
     assert rates[True] < 0.2
     assert rates[False] == 1.0
@@ -205,6 +190,6 @@ def test_the_acceptance_rate_is_the_selectors():
 
 def test_only_rows_that_send_votes_answer():
     found = trained(HARD)
-    fedavg = replace(found, made=replace(found.made, spec=RowSpec("fedavg")))
+    fedavg = replace(found, config=row_config(found.config, RowSpec("fedavg")))
     with pytest.raises(ConfigurationError, match="row: 'fedavg' is not allowed"):
-        fedavg.clients()
+        Clients.of(fedavg)

@@ -22,7 +22,7 @@ from secure_fd.errors import MissingCapabilityError
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.protocol.transcript import Transcript
 
-PLAN = plan(Settings(clients=3, quick=True), None).terms
+PLAN = replace(plan(Settings(clients=3, quick=True), None).base, seed=0)
 PRIVATE = PrivateSGD(4.0, 1e-5, PLAN.rounds)
 ONE, EIGHT, CNN = UpdateInversion, UpdateInversionOfEight, UpdateMatching
 
@@ -31,7 +31,7 @@ ONE, EIGHT, CNN = UpdateInversion, UpdateInversionOfEight, UpdateMatching
 def made(
     kind: type[UpdateInversion] = ONE, private: PrivateSGD | None = None, *, masks: bool = False
 ) -> OneUpdate:
-    return one_update(kind.set_up, data_of(PLAN, 0), 0, private=private, masks=masks)
+    return one_update(kind.set_up, data_of(PLAN), 0, private=private, masks=masks)
 
 
 def scored(

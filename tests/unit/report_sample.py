@@ -7,7 +7,7 @@ import numpy as np
 
 from attacks.core.base import AttackResult
 from experiments.core.provenance import ROOT
-from experiments.core.study import Results, read_results
+from experiments.core.study import Result, Results, read_results
 from experiments.privacy_compare import STUDY
 
 BLOBS = np.linspace(0, 1, 2 * 8 * 8, dtype=np.float32).reshape(2, 8, 8)
@@ -36,20 +36,23 @@ def committed() -> Results:
     return replace(found, cells=tuple(cells))
 
 
-def sample(n_rows=10, seeds=1, **terms) -> Results:
-    """Its first rows under changed terms; of several seeds the first alone is attacked."""
+def sample(n_rows=10, seeds=1, **changes) -> Results:
+    """Its first rows with changed configurations; of several seeds the first alone is attacked."""
     found = committed()
-    first = [
-        replace(result, cell=replace(result.cell, terms=replace(result.cell.terms, **terms)))
-        for result in found.cells[:n_rows]
-    ]
+    first = [configured(result, **changes) for result in found.cells[:n_rows]]
     first[0] = replace(first[0], pictures=PICTURES)
     later = [
-        replace(result, cell=replace(result.cell, seed=20 + n), attacks={}, pictures={})
+        replace(configured(result, seed=20 + n), attacks={}, pictures={})
         for n in range(1, seeds)
         for result in first
     ]
     return replace(found, cells=(*first, *later))
+
+
+def configured(result: Result, **changes) -> Result:
+    """A result of another configuration."""
+    config = replace(result.cell.config, **changes)
+    return replace(result, cell=replace(result.cell, config=config))
 
 
 def with_row(results, index, **changes) -> Results:

@@ -73,10 +73,9 @@ def test_what_makes_no_sense_ends_with_2(given, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_row_that_is_asked_for_says_so():
+def test_a_row_is_the_one_that_is_asked_for():
     row = asked("fedavg", masks=True, epsilon=4.0)
-    assert row.cell.secure == "masks"
-    assert row.cell.privacy == Privacy("record", 4.0)
-    assert row.label == "fedavg + masks + ε = 4"
+    assert row.secure == "masks"
+    assert row.privacy == Privacy("record", 4.0)
     with pytest.raises(ConfigurationError, match="masks"):
         asked("pooled-heads", masks=False, epsilon=4.0)

@@ -17,7 +17,7 @@ from PIL import Image
 from attacks.core.base import AttackResult
 from experiments.compare import games
 from experiments.compare import leakage_rows as small
-from experiments.compare.comparison import Cell, Part, measured, needs, prepared
+from experiments.compare.comparison import Cell, measured, needs, prepared
 from experiments.compare.leakage import PLAYED
 from experiments.core.run_config import RowSpec
 from experiments.core.study import SCHEMA, Result, Results
@@ -96,15 +96,15 @@ def combination(folder: Path, split: str, units: str, *, secure: bool) -> list[C
     return [
         replace(
             cell,
-            terms=replace(cell.terms, schedule=replace(cell.terms.schedule, warmup_steps=2)),
-            attacks=replace(cell.attacks, quick=True),
+            config=replace(cell.config, schedule=replace(cell.config.schedule, warmup_steps=2)),
+            quick=True,
         )
         for cell in cells(chosen)
     ]
 
 
 @cache
-def ready(part: Part) -> Any:
+def ready(part: Any) -> Any:
     return prepared(None, part)
 
 
@@ -127,12 +127,12 @@ def figures_of(row: RowSpec) -> set[str]:
 )
 def test_every_combination_runs_to_its_end(folder, split, units, *, secure):
     made = combination(folder, split, units, secure=secure)
-    assert {cell.row.unit or "" for cell in made} == {"", *units.split(",")}
+    assert {cell.config.row.unit or "" for cell in made} == {"", *units.split(",")}
     results = tuple(result(cell) for cell in made)
     for cell, one in zip(made, results, strict=True):
         measured_ones = {n for n, f in one.attacks.items() if isinstance(f, AttackResult)}
         assert tuple(one.attacks) == ATTACKS
-        assert figures_of(cell.row) <= measured_ones, cell.label
+        assert figures_of(cell.config.row) <= measured_ones, cell.label
     results_of = Results(SCHEMA, STUDY.name, "2026-01-01T00:00:00+00:00", cells=results)
     tables = [part for part in STUDY.shown(results_of) if isinstance(part, Table)]
     assert [len(table.rows) for table in tables] == [len(made) + 1]  # and the guess

@@ -2,7 +2,6 @@
 
 import math
 import os
-import pickle
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
@@ -37,8 +36,8 @@ from experiments.compare.comparison import (
 )
 from experiments.core import runs
 from experiments.core.measures import AUROC_CLASS, KEPT_LAST, RIGHT_LAST, diagnose
-from experiments.core.run_config import SEEDED_NOISE, Attacks, RowSpec, Terms
-from experiments.core.runs import RowRun
+from experiments.core.run_config import SEEDED_NOISE, RowSpec, RunConfig, row_config
+from experiments.core.runs import Trained
 from experiments.core.study import Result
 from experiments.privacy_compare import Settings, cells, plan
 from secure_fd.crypto.public_draws import proxy_commitment
@@ -48,6 +47,7 @@ from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.simulation import build
 from secure_fd.simulation.federation import Dropouts
+from secure_fd.training.models import flatten
 from secure_fd.wire import Stage
 from tests.small_federation import federation
 from tests.small_federation import run as run_all
@@ -57,9 +57,10 @@ MASKED = RowSpec("selective-fd", "hard", "masks")
 TINY = {"dataset": "digits", "clients": 3, "rounds": 1, "proxies_per_round": 32, "quick": True}
 
 
-def planned(epsilon, drop=0.0) -> Terms:
-    chosen = Settings(**TINY, secure_agg=True, dp_eps=epsilon, drop=drop)
-    return plan(chosen, None).terms
+def planned(spec=HARD, epsilon=None, **changes) -> RunConfig:
+    """A row under seed 0."""
+    made = plan(Settings(**TINY, secure_agg=True, dp_eps=epsilon), None)
+    return row_config(replace(made.base, seed=0, **changes), spec, made.noise)
 
 
 NAMES = ("label-distribution",)
@@ -67,7 +68,8 @@ NAMES = ("label-distribution",)
 
 @pytest.fixture(scope="module")
 def warm():
-    return runs.warm_up(planned(None), 0)
+    start = planned().start
+    return {start: runs.prepare(None, start)}
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +78,19 @@ def trained(warm):
 
     @cache
     def row(spec, epsilon=None):
-        start = None if spec.kind == "fedavg" else warm
-        return runs.run_row(planned(epsilon), spec, 0, start)
+        return runs.run(planned(spec, epsilon), None, warm, attacked=True)
 
     return row
 
 
-def same(one: RowRun, other: RowRun) -> bool:
+def weights(row: Trained) -> list[torch.Tensor]:
+    return [flatten(model) for model in row.federation.models]
+
+
+def same(one: Trained, other: Trained) -> bool:
     """Whether networks and accuracies agree to the last bit."""
-    pairs = zip(one.networks, other.networks, strict=True)
-    return one.accuracies == other.accuracies and all(
-        a == b and np.array_equal(flat, again) for (a, flat), (b, again) in pairs
-    )
+    pairs = zip(weights(one), weights(other), strict=True)
+    return one.accuracies == other.accuracies and all(torch.equal(a, b) for a, b in pairs)
 
 
 @pytest.mark.parametrize("secure", ["masks", "he", "prio3"])
@@ -95,18 +98,18 @@ def test_hiding_votes_changes_no_figure_of_a_row(trained, secure):
     hidden = trained(RowSpec("selective-fd", "hard", secure))
     assert same(trained(HARD), hidden)
     assert not same(trained(HARD), trained(RowSpec("fedmd", "soft")))
-    assert hidden.transcript.distillation[0].uploads is None
-    assert (hidden.aggregation, trained(HARD).aggregation) == (secure, "plain")
-    assert hidden.aggregation_seconds > trained(HARD).aggregation_seconds > 0
+    assert hidden.federation.transcript.distillation[0].uploads is None
+    assert (hidden.sum.name, trained(HARD).sum.name) == (secure, "plain")
+    assert hidden.sum.seconds > trained(HARD).sum.seconds > 0
 
 
 def test_a_row_with_a_liar_is_about_the_honest_clients(trained):
     """Two of three; the liar's votes, and with them what all learn, are others."""
     lied = trained(replace(MASKED, liar=3))
     assert len(lied.accuracies) == 2
-    assert not lied.transcript.refused
+    assert not lied.federation.transcript.refused
     assert not same(trained(MASKED), lied)
-    assert "speak for a class that it alone holds" in lied.guarantee
+    assert "speak for a class that it alone holds" in lied.notes["guarantee"]
 
 
 def test_an_infinite_epsilon_is_the_row_without_noise(trained):
@@ -115,8 +118,8 @@ def test_an_infinite_epsilon_is_the_row_without_noise(trained):
         bare = RowSpec("selective-fd", labels)
         noiseless = trained(RowSpec("selective-fd", labels, unit="label"), math.inf)
         assert same(trained(bare), noiseless)
-        assert noiseless.privacy is None
-        assert "No differential privacy" in noiseless.guarantee
+        assert noiseless.claim is None
+        assert "No differential privacy" in noiseless.notes["guarantee"]
     noisy = trained(RowSpec("selective-fd", "hard", unit="label"), 1.0)
     assert not same(trained(HARD), noisy)
     assert same(trained(RowSpec("fedavg")), trained(RowSpec("fedavg", unit="record"), math.inf))
@@ -128,19 +131,19 @@ def test_a_row_s_repr_shows_no_parameters(trained, warm):
         networks: object
 
     row = trained(HARD)
-    travelled = pickle.loads(pickle.dumps(row))  # noqa: S301 - our own bytes
-    secrets = [repr(flat) for _, flat in row.networks] + [repr(flat) for flat in warm.parameters]
-    assert not [s for s in secrets if s in repr([row, travelled, warm])]
-    assert all(s in repr(Careless([row.networks, warm.parameters])) for s in secrets)
+    start = runs.prepared(row.config, None, warm)
+    secrets = [repr(flat) for flat in (*weights(row), *start.warm)]
+    assert not [s for s in secrets if s in repr([row, start])]
+    assert all(s in repr(Careless([weights(row), start.warm])) for s in secrets)
 
 
 # Dropouts, and what sums cost.
 
 
-def test_dropouts_are_those_of_the_seed_collected_by_client_and_stage(warm):
-    terms, plan_of = replace(planned(None, drop=0.2), rounds=4), Dropouts(0.2, seed=3)
+def test_dropouts_are_those_of_the_seed_collected_by_client_and_stage():
+    config, plan_of = replace(planned(drop=0.2, rounds=4), seed=3), Dropouts(0.2, seed=3)
     expected = Counter(pair for r in range(4) for pair in plan_of.plan(r, 3).items())
-    faulty = runs.run_row(terms, HARD, 3, warm)
+    faulty = runs.run(config)
     figures, missing = comparison._figures(faulty), comparison._notes(faulty)["missing"]
     found = {
         (client, Stage(stage)): count
@@ -149,18 +152,17 @@ def test_dropouts_are_those_of_the_seed_collected_by_client_and_stage(warm):
         if count
     }
     assert found == dict(expected) != {}
-    assert figures[SURVIVORS] == pytest.approx(np.mean(faulty.transcript.survivors))
+    assert figures[SURVIVORS] == pytest.approx(np.mean(faulty.federation.transcript.survivors))
     assert figures[VOID] == 0
-    assert figures[SUM_SECONDS] == pytest.approx(faulty.aggregation_seconds / 4)
+    assert figures[SUM_SECONDS] == pytest.approx(faulty.sum.seconds / 4)
 
 
 def test_a_row_whose_every_round_was_void_is_still_a_row(warm, shared):
-    lost = planned(None, drop=0.999999)
-    for spec, start in ((HARD, warm), (RowSpec("fedavg"), None)):
-        made = runs.run_row(lost, spec, 0, start)
-        assert made.transcript.aborted_rounds == 1
-        assert made.diagnostics == {}
-        found = attacks_on(made, shared, lost)
+    for spec in (HARD, RowSpec("fedavg")):
+        made = runs.run(planned(spec, drop=0.999999), None, warm, attacked=True)
+        assert made.federation.transcript.aborted_rounds == 1
+        assert diagnose(made.federation, made.data) == {}
+        found = attacks_on(made, shared)
         assert str(found["label-distribution"]).startswith("not applicable: missing ")
         figures = comparison._figures(made)
         assert (figures[VOID], figures[SURVIVORS]) == (1, 0)
@@ -169,12 +171,12 @@ def test_a_row_whose_every_round_was_void_is_still_a_row(warm, shared):
 def test_masks_commit_to_every_pixel_of_the_proxies(monkeypatch):
     given: list[bytes] = []
     monkeypatch.setattr(build, "MaskedSum", lambda _, proxies, **__: given.append(proxies))
-    data = runs.data_of(planned(None), 0)
+    data = runs.data_of(planned())
     changed = data.proxies.pixels.clone()
     changed[-1, 0, 14, 14] = 1 - changed[-1, 0, 14, 14]
     altered = replace(data, proxies=Images(changed, data.proxies.labels))
     for held in (data, data, altered):
-        runs.sum_of(planned(None).run(MASKED, 0), held)
+        runs.sum_of(planned(MASKED), held)
     assert given[0] == given[1] == proxy_commitment(proxy_pixels(data.proxies.pixels))
     assert given[0] != given[2]
 
@@ -182,14 +184,12 @@ def test_masks_commit_to_every_pixel_of_the_proxies(monkeypatch):
 # Attacks on rows.
 
 
-def attacks_on(
-    row: RowRun, shared: dict[str, Any], terms: Terms | None = None
-) -> dict[str, AttackResult | str]:
-    return attacked(replace(run_of(terms or planned(None), row), effort="quick", made=shared))
+def attacks_on(row: Trained, shared: dict[str, Any]) -> dict[str, AttackResult | str]:
+    return attacked(replace(run_of(row), effort="quick", made=shared))
 
 
 def shared_by(*names: str) -> dict[str, Any]:
-    data = runs.data_of(planned(None), 0)
+    data = runs.data_of(planned())
     return {name: attacks.load(name).for_data(data, 0, "quick") for name in names}
 
 
@@ -209,8 +209,8 @@ def test_an_attack_that_fails_its_own_check_costs_its_own_figure_alone(
     def fail(*_, **__):
         raise error
 
-    run = run_of(planned(None), trained(HARD))
-    part = Part("tracing", planned(None), 0, quick=True)
+    run = run_of(trained(HARD))
+    part = Part("tracing", planned(), quick=True)
     monkeypatch.setattr(Tracing, "for_run", fail)
     monkeypatch.setattr(Tracing, "for_data", fail)
     makers = (lambda: None), lambda: prepared(None, part)
@@ -267,7 +267,7 @@ def make(seed):
 
 
 def test_membership_attacks_need_held_out_records():
-    data = runs.data_of(planned(None), 0)
+    data = runs.data_of(planned())
     with pytest.raises(MissingCapabilityError):
         label_only.challenges_of(replace(data, held_out=data.held_out[:0]), 0)
 
@@ -281,7 +281,7 @@ def test_the_truth_that_scores_attacks_is_in_no_repr_and_in_no_estimate(trained,
         return estimate(self, view, seed)
 
     monkeypatch.setattr(LabelDistribution, "estimate", recording)
-    run = replace(run_of(planned(None), trained(HARD)), made={"label-distribution": 0.0})
+    run = replace(run_of(trained(HARD)), made={"label-distribution": 0.0})
     made = LabelDistribution.for_run(run)
     assert repr(made.truth) not in repr(made)
     assert run.attack("label-distribution").figure < 0.5
@@ -289,7 +289,7 @@ def test_the_truth_that_scores_attacks_is_in_no_repr_and_in_no_estimate(trained,
 
 
 def test_held_out_records_are_dealt_once_each_to_clients_that_hold_the_class():
-    data = runs.data_of(planned(None), 0)
+    data = runs.data_of(planned())
     shares = label_only._deal(data)
     every = np.concatenate([share.numpy() for share in shares])
     assert len(np.unique(every)) == len(every)
@@ -347,7 +347,7 @@ def figures_of(found: Result) -> object:
 @pytest.mark.parametrize("spec", NOISY, ids=lambda spec: spec.key)
 def test_a_noisy_row_of_a_public_image_set_repeats_to_the_last_bit(spec):
     """The attack is a training of its own, with DP-SGD where the row has it."""
-    cell = Cell(planned(4.0), spec, 0, Attacks(("update-inversion",), quick=True))
+    cell = Cell(planned(spec, 4.0), ("update-inversion",), quick=True)
     made = {part: prepared(None, part) for part in needs(cell)}
     once, again = (measured(None, cell, made) for _ in range(2))
     assert figures_of(once) == figures_of(again)
@@ -359,36 +359,34 @@ def test_a_noisy_row_of_a_public_image_set_repeats_to_the_last_bit(spec):
 def test_the_claim_of_seeded_noise_is_that_of_fresh_noise(trained, warm, spec, monkeypatch):
     seeded = trained(spec, 4.0)
     monkeypatch.setattr(runs, "seeds_noise", lambda _: False)
-    start = None if spec.kind == "fedavg" else warm
-    fresh = runs.run_row(planned(4.0), spec, 0, start)
-    assert seeded.privacy is not None
-    assert seeded.privacy == fresh.privacy
-    assert (seeded.seeded, fresh.seeded) == (True, False)
+    fresh = runs.run(planned(spec, 4.0), None, warm)
+    assert seeded.claim is not None
+    assert seeded.claim == fresh.claim
+    assert not fresh.seeded
 
 
-def test_a_protection_that_is_given_draws_fresh_noise(warm):
+def test_a_unit_by_itself_draws_fresh_noise():
     """An attacker who has a unit answer anew must not meet the same noise."""
-    terms = planned(4.0)
-    given = runs.parts_of(terms.run(NOISY[0], 0), runs.data_of(terms, 0)).protection
+    config = planned(NOISY[0], 4.0)
+    given = runs.parts_of(config, runs.data_of(config)).protection
     assert isinstance(given, LabelUnit)
     assert given.random is os.urandom
-    assert not runs.run_row(terms, NOISY[0], 0, warm, chosen=given).seeded
 
 
 def test_noise_on_the_user_s_own_data_is_fresh():
-    cell = planned(4.0).run(NOISY[0], 0)
-    assert runs.noise_of(replace(cell, image_set="own-1x28x28-10-200")) is os.urandom
-    assert runs.noise_of(cell) is not os.urandom
+    config = planned(NOISY[0], 4.0)
+    assert runs.noise_of(replace(config, image_set="own-1x28x28-10-200")) is os.urandom
+    assert runs.noise_of(config) is not os.urandom
 
 
-def test_another_reason_against_an_epsilon_outlives_the_seed(warm):
-    terms = planned(4.0)
-    data = runs.data_of(terms, 0)
-    shared = runs.federation(terms.run(NOISY[1], 0), runs.Prepared(data, warm.parameters))
+def test_another_reason_against_an_epsilon_outlives_the_seed():
+    config = planned(NOISY[1], 4.0)
+    made = runs.prepared(config)
+    shared = runs.federation(config, made)
     assert isinstance(shared.protection, PooledRecordUnit)
     shared.protection.voids.append("a client gave its noise away")
     shared.fit(1)
-    claim = runs.claimed(shared, data)
+    claim = runs.claimed(shared, made.data)
     assert claim is not None
     assert not claim.holds
 
@@ -396,5 +394,5 @@ def test_another_reason_against_an_epsilon_outlives_the_seed(warm):
 def test_a_noise_of_dp_sgd_in_a_game_repeats():
     row = small.asked("fedavg", masks=False, epsilon=4.0)
     records = [own.take(torch.arange(0, 220, 2)) for own in small.digits().candidates]
-    once, again = (row.train(small.digits(), records, 3).global_parameters for _ in range(2))
+    once, again = (small.train(row, small.digits(), records, 3).global_parameters for _ in range(2))
     assert np.array_equal(once, again)

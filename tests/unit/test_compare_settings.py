@@ -10,9 +10,9 @@ import tyro
 
 from attacks import default_names
 from experiments.cli import command
-from experiments.compare.comparison import WARM_UP, needs
+from experiments.compare.comparison import needs
 from experiments.compare.leakage import PLAYED
-from experiments.core.run_config import RowSpec
+from experiments.core.run_config import RowSpec, RunConfig, row_config
 from experiments.core.runs import selective
 from experiments.core.study import key_of
 from experiments.privacy_compare import STUDY, Plan, Settings, cells, plan, row_specs
@@ -41,32 +41,32 @@ def keys(*arguments: str) -> list[str]:
 
 def test_defaults_are_those_of_the_image_set(tmp_path):
     usual = planned()
-    assert (usual.terms.rounds, usual.terms.schedule.proxies_per_round) == (30, 256)
-    assert usual.attacks.names == (*default_names(), *PLAYED)
-    assert planned("--attacks", "none").attacks.names == ()
+    assert (usual.base.rounds, usual.base.schedule.proxies_per_round) == (30, 256)
+    assert usual.attacks == (*default_names(), *PLAYED)
+    assert planned("--attacks", "none").attacks == ()
     assert usual.units == ("label", "record")
     assert planned("--dp-unit", "record, record").units == ("record",)
-    assert planned("--proxies-per-round", "1000").terms.schedule.proxies_per_round == 1000
+    assert planned("--proxies-per-round", "1000").base.schedule.proxies_per_round == 1000
     beta = Settings(split="dirichlet:0.5")
     assert str(STUDY.out(beta)).startswith("runs/mnist5k-dirichlet0.5-")
     assert STUDY.out(Settings(out=Path("here"))) == Path("here")
-    assert planned(environment=str(tmp_path)).terms.data_dir == tmp_path
-    assert planned("--data-dir", str(tmp_path), environment="/no/such").terms.data_dir == tmp_path
+    assert planned(environment=str(tmp_path)).data_dir == tmp_path
+    assert planned("--data-dir", str(tmp_path), environment="/no/such").data_dir == tmp_path
     with pytest.raises(ConfigurationError, match="data_dir: '/no/such' is not allowed"):
         planned(environment="/no/such")
 
 
 @pytest.mark.parametrize(("epsilon", "effective"), [("inf", None), ("4", 4.0), ("50", 50.0)])
 def test_epsilon_that_does_something(epsilon, effective):
-    assert planned("--dp-eps", epsilon).terms.epsilon == effective
+    assert planned("--dp-eps", epsilon).noise.epsilon == effective
 
 
 def test_quick_means_few_rounds_and_rows_unless_others_are_asked_for():
     asked = ("--secure-agg", "--dp-eps", "4")
-    quick, usual = planned("--quick", *asked).terms, planned(*asked).terms
+    quick, usual = planned("--quick", *asked).base, planned(*asked).base
     assert quick.rounds < usual.rounds
     assert quick.schedule.warmup_steps < usual.schedule.warmup_steps
-    assert planned("--quick", "--rounds", "9").terms.rounds == 9
+    assert planned("--quick", "--rounds", "9").base.rounds == 9
     assert keys("--quick", *asked) == [
         "fedavg",
         "selective-fd-hard-masks",
@@ -112,17 +112,17 @@ def test_the_rows_follow_from_the_flags(asked, rows):
 
 def test_only_a_row_of_proven_votes_has_a_budget_of_votes():
     asked = ("--secure-agg", "--aggregation", "prio3", "--vote-budget", "1.5")
-    proven, terms = RowSpec("selective-fd", "hard", "prio3"), planned(*asked).terms
+    proven, base = RowSpec("selective-fd", "hard", "prio3"), planned(*asked).base
     masked = replace(proven, secure="masks")
-    assert (terms.run(proven, 0).budget, terms.run(masked, 0).budget) == (1.5, None)
+    assert [row_config(base, row).budget for row in (proven, masked)] == [1.5, None]
 
 
 def test_selective_fd_alone_counts_voters():
-    terms = planned("--min-voters", "2").terms
+    base = planned("--min-voters", "2").base
     rows = RowSpec("selective-fd", "hard"), RowSpec("fedmd", "hard")
-    assert [terms.run(row, 0).min_voters for row in rows] == [2, None]
-    assert selective(terms.run(rows[0], 0)).min_voters == 2
-    once = planned("--min-voters", "1").terms.run(rows[0], 0)
+    assert [row_config(base, row).min_voters for row in rows] == [2, None]
+    assert selective(row_config(base, rows[0])).min_voters == 2
+    once = row_config(planned("--min-voters", "1").base, rows[0])
     assert once.min_voters is None
     assert selective(once).min_voters == 1
 
@@ -130,7 +130,7 @@ def test_selective_fd_alone_counts_voters():
 @pytest.mark.parametrize("sums", ["masks", "prio3"])
 def test_liars_have_rows_of_their_own_that_nobody_attacks(sums):
     asked = Settings(dataset="digits", secure_agg=True, aggregation=sums, liars=True)
-    found = {cell.row.key: bool(cell.attacks.names) for cell in cells(asked)}
+    found = {cell.config.row.key: bool(cell.attacks) for cell in cells(asked)}
     key = f"selective-fd-hard-{sums}"
     attacked = {key: True, f"{key}-liar-1": False, f"{key}-liar-3": False}
     assert {name: each for name, each in found.items() if name.startswith(key)} == attacked
@@ -142,8 +142,8 @@ def test_as_many_releases_as_the_run_asks_for_are_enough():
     The survey is one release of every proxy; with one release it is not made.
     """
     assert planned("--releases", "9").settings.releases == 9
-    assert planned("--releases", "8", "--rounds", "27").terms.rounds == 27
-    assert planned("--releases", "1", "--proxies-per-round", "33").terms.rounds == 30
+    assert planned("--releases", "8", "--rounds", "27").base.rounds == 27
+    assert planned("--releases", "1", "--proxies-per-round", "33").base.rounds == 30
     with pytest.raises(ConfigurationError, match="releases: 1 is not allowed"):
         planned("--releases", "1", "--proxies-per-round", "34")
 
@@ -183,20 +183,23 @@ def test_an_error_survives_the_way_from_a_worker(value):
 def test_cells_wait_for_what_their_rows_share():
     """The first seed alone is attacked; FedAvg needs no warm-up; other rows share both."""
     made = cells(Settings(dataset="digits", clients=3, seeds=2, attacks="server-members,inversion"))
-    shared = {cell: [part.name for part in needs(cell)] for cell in made}
+    shared = {
+        cell: [part.variant if isinstance(part, RunConfig) else part.name for part in needs(cell)]
+        for cell in made
+    }
     assert [cell.seed for cell in made] == [20] * 5 + [21] * 5
     assert list(shared.values())[:2] == [
         ["inversion", "server-members"],
-        [WARM_UP, "inversion", "server-members"],
+        ["warm-up", "inversion", "server-members"],
     ]
-    assert list(shared.values())[5:7] == [[], [WARM_UP]]
+    assert list(shared.values())[5:7] == [[], ["warm-up"]]
     assert len({part for cell in made for part in needs(cell)}) == 4
     assert pickle.loads(pickle.dumps(made)) == made  # noqa: S301 - our own bytes
 
 
 def test_repetitions_count_up_from_the_first_seed():
     made = cells(Settings(dataset="digits", clients=3, seed=7, seeds=2, rows="fedavg,fedmd-soft"))
-    found = [(cell.seed, bool(cell.attacks.names)) for cell in made]
+    found = [(cell.seed, bool(cell.attacks)) for cell in made]
     assert found == [(7, True), (7, True), (8, False), (8, False)]
 
 

@@ -16,19 +16,31 @@ from experiments.compare import leakage_rows as small
 from experiments.compare.comparison import CONTROLS
 from experiments.compare.games import BY_LABELS, BY_PROBABILITIES, SERVER
 from experiments.core import runs
-from experiments.core.run_config import RowSpec, Terms
+from experiments.core.run_config import Privacy, RowSpec, RunConfig, row_config
 from secure_fd.data.federated import ClientData, FederatedData, content_of
 from secure_fd.data.images import Images
-from secure_fd.data.partition import Split
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import Schedule
 
-TERMS = Terms("digits", Split("strong"), 10, 2, Schedule(), epsilon=4.0)
+BASE = RunConfig(
+    image_set="digits",
+    split="strong",
+    method="independent",
+    selector="ratio",
+    seed=0,
+    rounds=2,
+    schedule=Schedule(),
+)
+NOISE = Privacy("record", 4.0)
 HARD = RowSpec("selective-fd", "hard")
 MASKED = RowSpec("selective-fd", "hard", "masks")
+
+
+def config(spec: RowSpec) -> RunConfig:
+    return row_config(BASE, spec, NOISE)
 
 
 def images(count: int, shape: tuple[int, ...], classes: int, seed: int) -> Images:
@@ -88,11 +100,10 @@ def test_fewer_records_make_a_smaller_game_and_too_few_none():
 
 def trained(spec: RowSpec) -> Federation:
     """One run of few steps."""
-    row = small.row_of(TERMS, spec)
+    row = small.small(config(spec))
     records = tuple(own.take(torch.arange(0, 220, 20)) for own in small.digits().candidates)
-    brief = replace(row.cell.schedule, warmup_steps=min(2, row.cell.schedule.warmup_steps))
-    short = replace(row, cell=replace(row.cell, schedule=brief))
-    return short.train(small.digits(), records, 0)
+    brief = replace(row.schedule, warmup_steps=min(2, row.schedule.warmup_steps))
+    return small.train(replace(row, schedule=brief), small.digits(), records, 0)
 
 
 @pytest.mark.parametrize("secure", ["masks", "he", "prio3"])
@@ -111,11 +122,11 @@ def test_a_row_is_played_under_its_own_unit():
         run = trained(RowSpec("heads", "hard", secure, "record"))
         unit = run.protection
         assert isinstance(unit, PooledRecordUnit)
-        assert (unit.local, unit.delta) == (local, TERMS.delta)
+        assert (unit.local, unit.delta) == (local, NOISE.delta)
         claim = unit.plan.guarantee(unit.delta, unit.records, 1)
         assert claim.epsilon == pytest.approx(4.0, rel=0.02)
     private = trained(RowSpec("fedavg", unit="record")).method.private
-    assert (private.epsilon, private.delta) == (4.0, TERMS.delta)
+    assert (private.epsilon, private.delta) == (4.0, NOISE.delta)
     assert trained(RowSpec("fedavg")).method.private is None
 
 
@@ -127,9 +138,9 @@ def test_the_record_unit_over_votes_is_not_played_as_the_label_unit():
 @pytest.mark.parametrize("spec", [RowSpec("dafkd"), RowSpec("selective-fd", unit="client")])
 def test_a_row_without_a_game_has_a_sentence(spec):
     with pytest.raises(MissingCapabilityError, match="missing a small game"):
-        small.row_of(TERMS, spec)
+        small.small(config(spec))
     with pytest.raises(MissingCapabilityError, match="missing a small game"):
-        games.played(TERMS, spec, 0, {}, (SERVER, BY_LABELS), quick=True)
+        games.played(None, config(spec), {}, (SERVER, BY_LABELS), quick=True)
 
 
 # What attacks find.
@@ -137,15 +148,15 @@ def test_a_row_without_a_game_has_a_sentence(spec):
 
 @cache
 def positive() -> dict[str, float]:
-    terms, found = replace(TERMS, dataset="mnist5k"), {}
+    on, found = replace(BASE, image_set="mnist5k", seed=20), {}
     for control in CONTROLS.values():
-        found |= games.control(terms, 20, control)
+        found |= games.control(None, on, control)
     return found
 
 
 @cache
 def server(spec: RowSpec) -> AttackResult:
-    found = games.played(TERMS, spec, 0, positive(), (SERVER, BY_LABELS), quick=True)
+    found = games.played(None, config(spec), positive(), (SERVER, BY_LABELS), quick=True)
     assert found[BY_LABELS] == "not run: a quick look"
     result = found[SERVER]
     assert isinstance(result, AttackResult)
@@ -173,7 +184,7 @@ def test_an_outsider_asks_the_networks_or_the_head_of_the_sums():
         (RowSpec("independent"), both, 0.6),
         (RowSpec("heads"), both[:1], 0.5),
     ):
-        row, records = small.row_of(TERMS, spec), games._few(games.drawn(TERMS, 0))
+        row, records = small.small(config(spec)), games._few(games.drawn(None, BASE))
         found = games.play(row, records, 0, names, runs_of=6)
         for result in found.values():
             assert isinstance(result, AttackResult)
@@ -182,12 +193,12 @@ def test_an_outsider_asks_the_networks_or_the_head_of_the_sums():
 
 def test_with_shuffled_members_every_figure_is_a_coin():
     """The same runs, scored by the coins of another game."""
-    row, records = small.row_of(TERMS, RowSpec("independent")), games._few(games.drawn(TERMS, 0))
+    row, records = small.small(BASE), games._few(games.drawn(None, BASE))
     true = LeakageGame.of(records.candidates, 6, 0)
     networks = []
 
     def seen(members: Sequence[Labelled], seed: int) -> torch.nn.Module:
-        networks.append(row.train(records, members, seed).models)
+        networks.append(small.train(row, records, members, seed).models)
         return networks[-1][0]
 
     true.views(seen)
@@ -202,11 +213,11 @@ def test_with_shuffled_members_every_figure_is_a_coin():
 
 
 def test_nothing_is_played_where_nothing_was_asked_for():
-    assert games.played(TERMS, HARD, 0, {}, (), quick=False) == {}
+    assert games.played(None, config(HARD), {}, (), quick=False) == {}
 
 
 def test_games_are_drawn_from_the_data_of_the_run():
-    data = runs.data_of(TERMS, 0)
-    assert games.drawn(TERMS, 0) is games.drawn(TERMS, 0)
-    shapes = {tuple(own.images.shape[1:]) for own in games.drawn(TERMS, 0).candidates}
+    data = runs.data_of(BASE)
+    assert games.drawn(None, BASE) is games.drawn(None, BASE)
+    shapes = {tuple(own.images.shape[1:]) for own in games.drawn(None, BASE).candidates}
     assert shapes == {tuple(data.proxies.pixels.shape[1:])}

@@ -8,6 +8,7 @@ from attacks import load
 from attacks.core.base import AttackResult
 from experiments.compare.comparison import attacked, run_of
 from experiments.core import runs
+from experiments.core.run_config import row_config
 from experiments.privacy_compare import Settings, plan, row_specs
 from secure_fd import cli
 from secure_fd.cli import USAGE_ERROR
@@ -34,13 +35,12 @@ def test_a_method_and_an_attack_of_one_s_own_run_in_a_row_each():
     own = [spec for spec in row_specs(made) if spec.own]
     assert [spec.key for spec in own] == ["majority", "majority-masks"]
     assert [spec.label for spec in own] == ["Majority", "Majority + masks"]
-    warm = runs.warm_up(made.terms, 0)
-    clear, masked = (runs.run_row(made.terms, spec, 0, warm) for spec in own)
+    clear, masked = (runs.run(row_config(made.base, spec), attacked=True) for spec in own)
     assert clear.accuracies == masked.accuracies
-    assert clear.transcript.distillation[0].uploads is not None
-    assert masked.transcript.distillation[0].uploads is None
+    assert clear.federation.transcript.distillation[0].uploads is not None
+    assert masked.federation.transcript.distillation[0].uploads is None
     assert load(ATTACK).name == "largest-class"
-    found = attacked(replace(run_of(made.terms, clear), made={ATTACK: None}))
+    found = attacked(replace(run_of(clear), made={ATTACK: None}))
     assert isinstance(found[ATTACK], AttackResult)
 
 

@@ -11,8 +11,8 @@ from PIL import Image
 
 from attacks.core.run import public_of
 from experiments.core.codec import encode
-from experiments.core.run_config import RowSpec
-from experiments.core.runs import data_of, run_row
+from experiments.core.run_config import RowSpec, row_config
+from experiments.core.runs import data_of, run
 from experiments.privacy_compare import STUDY, Settings, cells, plan
 from secure_fd.data.federated import FederatedData, content_of
 from secure_fd.data.image_sets import image_set
@@ -131,11 +131,11 @@ def test_an_image_that_unpacks_to_far_too_many_pixels_is_named(tmp_path, monkeyp
 
 def test_cells_name_the_data_and_no_folder(hospitals):
     made = cells(settings("--images", str(hospitals), "--image-size", "16"))
-    assert {cell.terms.clients for cell in made} == {3}
+    assert {cell.config.clients for cell in made} == {3}
     content = encode(made[0], "cell")
     assert str(hospitals) not in str(content)
     assert STUDY.image_set(made[0]) is None
-    digests = {cell.terms.own.digest for cell in made if cell.terms.own}
+    digests = {cell.config.own.digest for cell in made if cell.config.own}
     assert len(digests) == 1
     smaller = cells(settings("--images", str(hospitals), "--image-size", "20"))
     assert smaller[0] != made[0]
@@ -149,10 +149,10 @@ def test_a_split_of_what_is_divided_is_refused(hospitals):
 def test_a_row_runs_on_colour_images(hospitals):
     given = ["--images", str(hospitals), "--image-size", "16", "--rounds", "1", "--quick"]
     made = plan(settings(*given), None)
-    row = run_row(made.terms, RowSpec("fedavg"), 20, None)
+    row = run(row_config(made.base, RowSpec("fedavg")))
     assert len(row.accuracies) == 3
-    names = [name for name, _ in row.networks]
-    assert names == ["cnn-5-5-50@3x16x16"] * 3
+    shape = torch.zeros(2, 3, 16, 16)
+    assert [network(shape).shape for network in row.federation.models] == [(2, 2)] * 3
 
 
 def test_a_federation_of_one_s_own(hospitals, tmp_path, monkeypatch):
@@ -163,7 +163,7 @@ def test_a_federation_of_one_s_own(hospitals, tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     made = plan(settings("--federation", "my_images:make"), None)
-    assert len(data_of(made.terms, 20).clients) == made.terms.clients == 3
+    assert len(data_of(made.base).clients) == made.base.clients == 3
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (3, 32, 16)])
@@ -182,8 +182,8 @@ def test_every_architecture_takes_the_shape_of_the_data():
 
 def test_a_row_without_its_folder_says_so(hospitals):
     made = plan(settings("--images", str(hospitals), "--image-size", "16"), None)
-    assert made.terms.own is not None
+    assert made.base.own is not None
     # Another digest: equal data is remembered, wherever it came from.
-    lost = replace(made.terms.own, digest="0", images=None)
+    lost = replace(made.base.own, digest="0", images=None)
     with pytest.raises(ConfigurationError, match="the folder is known to the run alone"):
-        data_of(replace(made.terms, own=lost), 20)
+        data_of(replace(made.base, own=lost))

@@ -62,7 +62,7 @@ def test_every_figure_of_the_table_is_one_of_the_file():
     assert list(shown)[:2] == ["fedavg", "fedavg-masks"]
     assert len(shown) == len(results.cells) == 10
     for result in results.cells:
-        cells = shown[result.cell.row.key]
+        cells = shown[result.cell.config.row.key]
         assert cells["test: acc, %"] == f"{100 * result.figures[ACCURACY]:.1f}"
         for column, attacks in columns.items():
             known = [
@@ -128,12 +128,12 @@ def test_a_deviation_is_one_over_seeds_and_of_one_seed_there_is_none():
 
 def test_noisy_rows_on_own_data_are_in_whole_percents():
     """Their figures move by whole points from run to run."""
-    own = sample(own=OwnData("digest", 28), dataset="own-1x28x28-10-100")
+    own = sample(own=OwnData("digest", 28), image_set="own-1x28x28-10-100")
     shown = table(own)
     for result in own.cells:
         level = 100 * result.figures[ACCURACY]
         digits = 0 if result.notes["privacy"] is not None else 1
-        assert shown[result.cell.row.key]["test: acc, %"] == f"{level:.{digits}f}"
+        assert shown[result.cell.config.row.key]["test: acc, %"] == f"{level:.{digits}f}"
 
 
 # Guarantees.

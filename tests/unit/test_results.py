@@ -46,9 +46,9 @@ def test_a_file_that_could_not_be_read_is_not_written(tmp_path, changes, place):
 @pytest.mark.parametrize(
     ("before", "after", "field"),
     [
-        ('"unit": null', '"unit": "house"', "cell.row.unit"),
-        ('"kind": "fedavg"', '"kind": 3', "cell.row.kind"),
-        ('"rounds": 30', '"rounds": 2.5', "cell.terms.rounds"),
+        ('"one_by_one": true', '"one_by_one": 1', "cell.config.one_by_one"),
+        ('"method": "fedavg"', '"method": 3', "cell.config.method"),
+        ('"rounds": 30', '"rounds": 2.5', "cell.config.rounds"),
         ('"seconds": 12.5', '"seconds": 1e999', "results.cells[0].seconds"),
         ('"seconds": 12.5', '"seconds": NaN', "results"),
     ],

@@ -16,7 +16,7 @@ from experiments.core.measures import (
     TAUGHT,
 )
 from experiments.core.run_config import RunConfig, unlabelled
-from experiments.core.runs import Prepared, group_data, needs, prepare, run_cell
+from experiments.core.runs import Prepared, prepared, run_cell
 from experiments.core.study import Result
 from experiments.paper.accuracy import METHODS
 from experiments.paper.fixed_labels import FixedLabels, measure
@@ -33,12 +33,12 @@ HARD = replace(BASE, method="selective-fd", labels="hard", selector="ratio")
 
 
 def run(cell: RunConfig, made: Prepared) -> Result:
-    return run_cell(None, cell, dict.fromkeys(needs(cell), made.warm))
+    return run_cell(None, cell, {cell.start: made.warm})
 
 
 @pytest.fixture(scope="module")
 def made():
-    return Prepared(group_data(None, HARD.group), prepare(None, HARD.group))
+    return prepared(HARD)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_right_labels_are_counted_against_the_truth(made, monkeypatch):
     honest = run(counted, made).figures[RIGHT_ALL]
     proxies = made.data.proxies
     moved = Images(proxies.pixels, (proxies.labels + 1) % made.data.n_classes)
-    monkeypatch.setattr(runs, "group_data", lambda *_: replace(made.data, proxies=moved))
+    monkeypatch.setattr(runs, "data_of", lambda *_: replace(made.data, proxies=moved))
     assert run(counted, made).figures[RIGHT_ALL] < 0.5 < honest
 
 
@@ -133,7 +133,7 @@ def test_alpha_weighs_the_losses(made):
 
 def test_fixed_labels_are_those_of_all_proxies_or_of_the_kept_ones(made):
     exact, chosen = (
-        measure(None, alpha_cell(f"{of}-labels", 0.25), {BASE.group: made.warm})
+        measure(None, alpha_cell(f"{of}-labels", 0.25), {BASE.start: made.warm})
         for of in ("true", "selected")
     )
     assert exact.figures[TAUGHT] == 1 >= chosen.figures[TAUGHT] > 0

@@ -118,13 +118,13 @@ def test_results_survive_the_disk_and_other_schemas_do_not(tmp_path):
         read_results(load("experiments.paper.alpha"), path)
 
 
-def test_rates_part_the_warm_up_of_cells_where_there_is_one():
-    faster = replace(CELL.schedule.sgd, learning_rate=0.2)
+def test_cells_share_a_warm_up_of_the_same_steps_where_there_is_one():
     warmer = replace(CELL, schedule=replace(CELL.schedule, warmup_steps=7))
-    assert replace(CELL, schedule=replace(CELL.schedule, sgd=faster)).group == CELL.group
-    assert replace(warmer, schedule=replace(warmer.schedule, sgd=faster)).group != warmer.group
-    assert ACCURACY.needs(replace(CELL, method="fedavg")) == ()
-    assert ACCURACY.needs(CELL) == (CELL.group,)
+    faster = replace(warmer.schedule.sgd, learning_rate=0.2)
+    other = replace(CELL, labels="hard", method="fedmd", schedule=warmer.schedule)
+    assert replace(warmer, schedule=replace(warmer.schedule, sgd=faster)).start != warmer.start
+    assert ACCURACY.needs(replace(warmer, method="fedavg")) == ACCURACY.needs(CELL) == ()
+    assert ACCURACY.needs(warmer) == ACCURACY.needs(other) == (warmer.start,)
 
 
 class Here:
@@ -166,12 +166,26 @@ def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(tmp_path, m
     assert tasks.begun == ["part", *(cell.label for cell in cells), "part", cells[2].label]
 
 
+def test_the_longest_cells_begin_first(tmp_path, monkeypatch):
+    cells, tasks = others()[7:10], Here()
+    study = replace(
+        ACCURACY,
+        measure=lambda _, cell, __: some_result(cell),
+        needs=lambda _: (),
+        cost=cells.index,
+    )
+    monkeypatch.setattr(engine, "load", lambda _: study)
+    monkeypatch.setattr("experiments.core.pool.working", lambda *_: nullcontext(tasks))
+    run_missing(study, cells, Store(tmp_path, study), None, 1)
+    assert tasks.begun == [cell.label for cell in reversed(cells)]
+
+
 def test_code_that_was_edited_in_the_meantime_measures_no_cell():
     job = Job(ACCURACY.module, Code("another"), None)
     with pytest.raises(ConfigurationError, match="edited during the run"):
         job.measure(CELL, {})
     with pytest.raises(ConfigurationError, match="edited during the run"):
-        job.prepare(CELL.group)
+        job.prepare(CELL.start)
 
 
 # The version of the code.

@@ -2,7 +2,7 @@
 
 Answers pass through all that a round's would: the client's selector and network, and the codec.
 
-    clients = Clients.of(terms, made, data)
+    clients = Clients.of(trained)
     oracle = Oracle(clients.injected, budget=1000)     # images [N, 1, H, W] -> votes [N, K, C]
 """
 
@@ -19,12 +19,11 @@ from attacks.core.run import attack_view, public_of
 from attacks.core.view import Capability, Oracle, server_view
 from attacks.inversion.ideal import DEFAULT, QUICK, Ideal
 from experiments.compare.leakage import Attempt
-from experiments.core.run_config import RowSpec, Terms
-from experiments.core.runs import RowRun, WarmUp, data_of, network, parts_of, run_row, warm_up
+from experiments.core.run_config import RowSpec, RunConfig, row_config
+from experiments.core.runs import Trained, data_of, needs, parts_of, prepare, run
 from experiments.privacy_compare import Settings, plan
 from experiments.suite.scenes import Cell, Scene
 from experiments.suite.scenes.shared import as_sent
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.selection.selectors import FittedSelector
@@ -42,12 +41,13 @@ class Clients:
     selectors: tuple[FittedSelector, ...] = field(repr=False)
 
     @classmethod
-    def of(cls, terms: Terms, made: RowRun, data: FederatedData) -> Self:
+    def of(cls, trained: Trained) -> Self:
         """Rebuild the clients of a row. Raises ConfigurationError if they send no votes."""
-        method = parts_of(terms.run(made.spec, made.seed), data).method
+        data = trained.data
+        method = parts_of(trained.config, data).method
         if not isinstance(method, SelectiveFD):
-            raise ConfigurationError("row", made.spec.key, "use Selective-FD")
-        networks = tuple(network(name, data.n_classes, flat) for name, flat in made.networks)
+            raise ConfigurationError("row", trained.config.row.key, "use Selective-FD")
+        networks = tuple(trained.federation.models)
         fitted = tuple(method.selector.fit(c, data.proxies.pixels) for c in data.clients)
         return cls(method, data.n_classes, networks, fitted)
 
@@ -73,10 +73,10 @@ _SPECS = {spec.key: spec for spec in (RowSpec("selective-fd", "soft"), RowSpec("
 class Prepared:
     """The warm-up and the attack, with its truth, that all rows of a seed share."""
 
-    terms: Terms
-    data: FederatedData
+    base: RunConfig
+    data_dir: Path | None
     attack: Ideal
-    warm: WarmUp = field(repr=False)
+    ready: Mapping[RunConfig, object] = field(repr=False)
 
 
 def _rows(_: Cell) -> Mapping[str, str]:
@@ -93,21 +93,22 @@ def _prepare(cell: Cell, data_dir: Path | None) -> Prepared:
         attacks="none",
         quick=cell.quick,
     )
-    terms, seed = plan(chosen, None).terms, cell.seed
-    data = data_of(terms, seed)
-    attack = Ideal.for_data(data, seed, "quick" if cell.quick else "full")
+    base = replace(plan(chosen, None).base, seed=cell.seed)
+    data = data_of(base, data_dir)
+    attack = Ideal.for_data(data, cell.seed, "quick" if cell.quick else "full")
     attack = replace(attack, theft=QUICK if cell.quick else DEFAULT)
-    return Prepared(terms, data, attack, warm_up(terms, seed))
+    ready = {start: prepare(data_dir, start) for start in needs(base)}
+    return Prepared(base, data_dir, attack, ready)
 
 
 def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
     """Train the row and attack it as a server that reads, and as one that injects."""
-    run = run_row(made.terms, _SPECS[cell.row], cell.seed, made.warm)
-    known, asked = public_of(made.data), made.attack.theft.queries
-    oracle = Oracle(Clients.of(made.terms, run, made.data).injected, asked)
+    trained = run(row_config(made.base, _SPECS[cell.row]), made.data_dir, made.ready, attacked=True)
+    known, seen = public_of(trained.data), trained.federation.transcript
+    oracle = Oracle(Clients.of(trained).injected, made.attack.theft.queries)
     views = {
-        "ideal-reads": server_view(run.transcript, known),
-        "ideal-injects": server_view(run.transcript, known, {Capability.INJECT_PROXIES: oracle}),
+        "ideal-reads": server_view(seen, known),
+        "ideal-injects": server_view(seen, known, {Capability.INJECT_PROXIES: oracle}),
     }
     return {n: partial(attack_view, made.attack, view, cell.seed) for n, view in views.items()}
 

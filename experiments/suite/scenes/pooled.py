@@ -7,12 +7,11 @@ from pathlib import Path
 from attacks.core.run import Run
 from experiments.compare.leakage import Attempt
 from experiments.core import runs
-from experiments.core.run_config import HEADS_ALONE, RowSpec, Terms
+from experiments.core.run_config import HEADS_ALONE, Privacy, RowSpec, RunConfig, row_config
 from experiments.suite.scenes import Cell, Scene
 from experiments.suite.scenes.shared import federated
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import Sizes, image_set
-from secure_fd.data.partition import Split
 from secure_fd.simulation.federation import Federation
 
 _CLIENTS = 10
@@ -49,17 +48,17 @@ def _prepare(cell: Cell, data_dir: Path | None) -> dict[int, FederatedData]:
 
 def _run(cell: Cell, spec: RowSpec, data: FederatedData) -> Federation:
     """Sums alone: no network trains, as the attack reads nothing else."""
-    terms = Terms(
-        cell.dataset,
-        Split("strong"),
-        _CLIENTS,
+    base = RunConfig(
+        image_set=cell.dataset,
+        split="strong",
+        method="independent",
+        seed=cell.seed,
         rounds=1,  # the row makes as many sums as its unit plans for
         schedule=HEADS_ALONE,
-        epsilon=cell.epsilon,
-        delta=cell.delta,
+        clients=_CLIENTS,
     )
-    row = terms.run(spec, cell.seed)
-    made = runs.federation(row, runs.Prepared(data, runs.warmed_up(data, row.group)))
+    row = row_config(base, spec, Privacy("record", cell.epsilon, cell.delta))
+    made = runs.federation(row, runs.Prepared(data, runs.warmed_up(data, row.start)))
     made.fit(row.rounds)
     return made
 

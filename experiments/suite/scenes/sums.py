@@ -11,9 +11,10 @@ from attacks.server.votes import Said, record
 from experiments.compare.comparison import run_of
 from experiments.compare.leakage import Attempt
 from experiments.core import runs
-from experiments.core.run_config import RowSpec, Terms
+from experiments.core.run_config import RowSpec, RunConfig, row_config
 from experiments.privacy_compare import Settings, plan
 from experiments.suite.scenes import Cell, Scene
+from secure_fd.data.image_sets import image_set
 
 _HARD = RowSpec("selective-fd", "hard")
 _MASKED = replace(_HARD, secure="masks")
@@ -31,11 +32,11 @@ class Prepared:
     """Warmed clients."""
 
     data_dir: Path | None
-    warm: runs.WarmUp = field(repr=False)
+    ready: Mapping[RunConfig, object] = field(repr=False)
 
 
-def _terms(cell: Cell, data_dir: Path | None) -> Terms:
-    """Terms of the comparison with the cell's data and budget.
+def _config(cell: Cell, data_dir: Path | None) -> RunConfig:
+    """The row in a comparison with the cell's data and budget.
 
     One release: a round asks about as many proxies as leaves some for every round.
     """
@@ -53,11 +54,12 @@ def _terms(cell: Cell, data_dir: Path | None) -> Terms:
     )
     made = plan(settings, None)
     if cell.row == _ONCE:
-        few = made.image_set.proxies // made.terms.rounds
+        few = image_set(cell.dataset).proxies // made.base.rounds
         made = plan(replace(settings, releases=1, proxies_per_round=few), None)
-    if cell.quick:
-        return made.terms
-    return replace(made.terms, schedule=replace(made.terms.schedule, proxy_steps=2))
+    base = replace(made.base, seed=cell.seed)
+    if not cell.quick:
+        base = replace(base, schedule=replace(base.schedule, proxy_steps=2))
+    return row_config(base, _SPECS.get(cell.row, _HARD), made.noise)
 
 
 def _rows(_: Cell) -> Mapping[str, str]:
@@ -66,18 +68,18 @@ def _rows(_: Cell) -> Mapping[str, str]:
 
 
 def _prepare(cell: Cell, data_dir: Path | None) -> Prepared:
-    return Prepared(data_dir, runs.warm_up(_terms(cell, data_dir), cell.seed))
+    shared = runs.needs(_config(cell, data_dir))
+    return Prepared(data_dir, {start: runs.prepare(data_dir, start) for start in shared})
 
 
 def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
     """Train a row, and attack all its sums together; then with user-supplied attacks."""
-    terms, spec, seed = _terms(cell, made.data_dir), _SPECS[cell.row], cell.seed
-    truth: list[Said] = []
+    config, truth = _config(cell, made.data_dir), list[Said]()
     keep = partial(record, said=truth)
-    trained = runs.run_row(terms, spec, seed, made.warm, on_round=keep)
-    run = run_of(terms, trained)
+    run = run_of(runs.run(config, made.data_dir, made.ready, attacked=True, on_round=keep))
+    with_truth = Differencing().with_truth(truth)
     return {
-        "differencing": partial(attack_view, Differencing().with_truth(truth), run.view, seed),
+        "differencing": partial(attack_view, with_truth, run.view, cell.seed),
         **{name: partial(run.attack, name) for name in ("participation", *cell.own)},
     }
 
