@@ -47,13 +47,13 @@ def prepare(
         write(client.train, records, by_class=True)
         home = folder / site / "home"
         step = ["init", "--home", str(home), "--data", str(records), "--name", site]
+        step += ["--classes", *(str(label) for label in range(data.n_classes))]
         if secure_fd(step, "secure-fd site"):
             sys.exit(2)
-    cards = [str(folder / site / "home" / "card.toml") for site in sites]
-    classes = [str(c) for c in range(data.n_classes)]
+    cards = [str(folder / site / "home" / f"{site}.toml") for site in sites]
     step = [
         *("roster", "--home", str(folder / "server"), "--cards", *cards),
-        *("--proxies", str(folder / "proxies"), "--classes", *classes),
+        *("--proxies", str(folder / "proxies")),
         *("--image-set", data.name, "--size", str(data.proxies.pixels.shape[-1])),
         *("--address", address, "--out", str(folder / "roster.toml"), *more),
     ]

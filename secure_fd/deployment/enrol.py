@@ -2,9 +2,17 @@
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Final
+
+from msgspec.structs import replace
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.image_sets import own_name
@@ -14,7 +22,7 @@ from secure_fd.deployment.parties import (
     LEAST_NOISY_RECORDS,
     LEAST_RECORDS,
     Pixels,
-    count_records,
+    card_of,
     parts_of,
     proxies_in,
 )
@@ -23,20 +31,27 @@ from secure_fd.deployment.roster import (
     Address,
     RosterFile,
     Shape,
+    SiteCard,
     SiteEntry,
     Terms,
     checked,
     parse,
     render,
-    render_site,
+    render_card,
 )
 from secure_fd.errors import ConfigurationError
 from secure_fd.files import parse_toml, read_limited
+from secure_fd.simulation.build import RunParts, default_delta
+
+_SIZE: Final = 28
+"""Pixels a side, unless the images are far larger or smaller."""
+_NAME_LENGTH: Final = 60
+"""Characters of a card's name: four bytes each fit into a file system's 255."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitCommand:
-    """Make a site's keys, and its card for the roster: card.toml in the home, without secrets."""
+    """Make a site's keys, and its card for the roster: NAME.toml in the home, without secrets."""
 
     data: Path
     """The records: one folder of images a class."""
@@ -44,16 +59,31 @@ class InitCommand:
     """Name of this site, for the other parties."""
     home: Path | None = None
     """A new folder, for this site only; by default home beside the records."""
+    classes: tuple[str, ...] = ()
+    """The federation's classes, for a card that does not show which of them this site holds."""
+    public_counts: bool = False
+    """Put the number of images of each class on the card."""
 
     def __call__(self) -> int:
         """Write keys and card."""
-        records, home = count_records(self.data), keys.home_of(self.home, self.data)
-        render_site(SiteEntry(self.name, bytes(32), records))  # refuses before there are keys
-        entry = SiteEntry(self.name, keys.create_site(home), records)
-        card = home / "card.toml"
-        card.write_text(render_site(entry), encoding="utf-8")
-        print(f"{card}: {records} training records; give it to the server")
+        home = keys.home_of(self.home, self.data)
+        card = card_of(self.data, self.name, self.classes, public_counts=self.public_counts)
+        render_card(card)  # refuses before there are keys
+        made, path = replace(card, identity=keys.create_site(home)), home / card_name(self.name)
+        path.write_text(render_card(made), encoding="utf-8")
+        sent = "send it to the coordinator; it has no secrets"
+        print(f"{path}: the card of {card.records} training records. Next: {sent}")
         return 0
+
+
+def card_name(site: str) -> str:
+    """Return the file name of a site's card, so that cards of several sites fit in one folder.
+
+    >>> card_name("St. Mary/2")
+    'St--Mary-2.toml'
+    """
+    name = re.sub(r"[^\w-]", "-", site)[:_NAME_LENGTH].strip("-")
+    return f"{name or 'site'}.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +96,16 @@ class RosterCommand:
     """Cards of three sites or more."""
     proxies: Path
     """A folder of public images, the same for all."""
-    classes: tuple[str, ...]
-    """Names of the classes' folders, in the order of labels."""
     address: str
     """HOST:PORT at which sites reach the server."""
     out: Path
     """The roster's file."""
-    size: int = 28
-    """Pixels a side to which all images are scaled."""
-    channels: int = 1
-    """1 for grey, 3 for colour."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes' folders, in the order of labels; by default those of the cards."""
+    size: int | None = None
+    """Pixels a side to which all images are scaled; 28 where the images are about as small."""
+    channels: int | None = None
+    """1 for grey, 3 for colour; by default as the images are."""
     method: str = "selective-fd"
     """Or fedavg, fedmd, dafkd, heads."""
     unit: str = "none"
@@ -102,20 +132,22 @@ class RosterCommand:
         if self.out.exists() or not self.out.resolve().parent.is_dir():
             allowed = "use a new file, in a folder that exists"
             raise ConfigurationError("out", str(self.out), allowed)
-        shape = (self.channels, self.size, self.size)
-        checked("shape", shape, Shape)
         checked("address", self.address, Address)
         named = {name: getattr(self, name) for name in Terms.__struct_fields__}
-        sites = tuple(map(_card, self.cards))
-        _check_records(sites, self.unit)
-        pixels = proxies_in(self.proxies, self.size, self.channels)
-        named["image_set"] = self.image_set or own_name(shape, len(self.classes), len(pixels))
+        cards = tuple(map(_card, self.cards))
+        _check_sites(cards, self.unit)
+        classes, size = _agreed_classes(cards, self.classes), _agreed_size(cards, self.size)
+        shape = (_agreed_channels(cards, self.channels), size, size)
+        checked("shape", shape, Shape)
+        checked("terms", named, Terms)
+        pixels = proxies_in(self.proxies, size, shape[0])
+        named["image_set"] = self.image_set or own_name(shape, len(classes), len(pixels))
         server = keys.NewServer(self.address.rpartition(":")[0])
         roster = RosterFile(
             name=self.out.stem,
             address=self.address,
             certificate=server.certificate,
-            classes=self.classes,
+            classes=classes,
             shape=shape,
             proxies=proxy_commitment(pixels),
             nonce=os.urandom(32),
@@ -123,27 +155,97 @@ class RosterCommand:
             identity=server.identity,
             agreement=server.agreement,
             terms=Terms(**named),
-            sites=sites,
+            sites=tuple(card.entry for card in cards),
         )
         text = render(roster)
-        _try_out(parse(text.encode()), pixels)
+        made = parse(text.encode())
+        parts = _parts_that_run(made, pixels)
         server.store(self.home)  # last, since a home that exists is refused to the next command
         self.out.write_text(text, encoding="utf-8")
-        print(f"{self.out}: give it to all sites, by a way that they trust")
+        _print_terms(made, parts, cards)
+        sent = "give roster and proxies to all sites by a way that they trust"
+        print(f"{self.out}: Next: {sent}, and compare the digest by telephone")
         return 0
 
 
-def _check_records(sites: Sequence[SiteEntry], unit: str) -> None:
-    """Raise ConfigurationError for a site with fewer records than the terms need."""
+def _check_sites(cards: Sequence[SiteCard], unit: str) -> None:
+    """Raise ConfigurationError for two cards of one site, and for one with too few records."""
     least = LEAST_RECORDS if unit == "none" else LEAST_NOISY_RECORDS
-    for site in sites:
-        if site.records < least:
-            allowed = f"with unit {unit} a site needs {least} or more ({site.name})"
-            raise ConfigurationError("records", site.records, allowed)
+    seen = set[str | bytes]()
+    for card in cards:
+        if seen & {card.name, card.identity}:
+            allowed = "two cards have the name or the keys of this site: use one card a site"
+            raise ConfigurationError("cards", card.name, allowed)
+        if card.records < least:
+            allowed = f"with unit {unit} a site needs {least} or more ({card.name})"
+            raise ConfigurationError("records", card.records, allowed)
+        seen |= {card.name, card.identity}
 
 
-def _try_out(made: RosterFile, pixels: Pixels) -> None:
-    """Raise ConfigurationError if the method does not run, or a network refuses the images."""
+def _agreed_classes(cards: Sequence[SiteCard], given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the classes in the order of labels; ConfigurationError for cards that differ."""
+    first = cards[0]
+    for card in cards:
+        unknown = sorted(set(card.classes).difference(given or first.classes))
+        missing = () if given else sorted(set(first.classes).difference(card.classes))
+        if unknown or missing:
+            has, lacks = (card, first) if unknown else (first, card)
+            other = "--classes has not" if given else f"{lacks.name} has not"
+            advice = "rename the folder at its site, or give all classes with --classes"
+            allowed = f"{has.name} has this class and {other}: {advice}"
+            raise ConfigurationError("classes", [*unknown, *missing][0], allowed)
+    return given or first.classes
+
+
+def _agreed_size(cards: Sequence[SiteCard], given: int | None) -> int:
+    side = round(median(card.side for card in cards))
+    if given is None and abs(_SIZE - side) > side / 2:
+        allowed = f"the median side of the sites' images is {side} pixels: choose with --size"
+        raise ConfigurationError("size", _SIZE, allowed)
+    return _SIZE if given is None else given
+
+
+def _agreed_channels(cards: Sequence[SiteCard], given: int | None) -> int:
+    first = cards[0]
+    for card in cards:
+        if given is None and card.channels != first.channels:
+            grey, colour = sorted((first, card), key=lambda each: each.channels)
+            allowed = f"{colour.name} has colour and {grey.name} not: pass --channels 1, or 3"
+            raise ConfigurationError("channels", card.channels, allowed)
+    return given or first.channels
+
+
+def _print_terms(roster: RosterFile, parts: RunParts, cards: Sequence[SiteCard]) -> None:
+    """Print a table of what the parties agree on with this roster."""
+    terms, (channels, size, _) = roster.terms, roster.shape
+    noise = f", epsilon {terms.epsilon:g}, delta {default_delta(roster.records):.1g}"
+    needed = max(roster.session.least_members, parts.protection.noise_terms.survivors)
+    rows = {
+        "method": terms.method,
+        "privacy unit": terms.unit + ("" if terms.unit == "none" else noise),
+        "rounds": str(terms.rounds or parts.recipe.rounds),
+        "sites": "\n".join(map(_site_line, cards)),
+        "classes": ", ".join(roster.classes),
+        "images": f"{size} x {size} pixels, {'grey' if channels == 1 else 'colour'}",
+        "deadline": f"{terms.deadline:g} s a stage",
+        "sites that may be missing": str(max(0, len(roster.sites) - needed) or "none"),
+        "address": roster.address,
+        "digest": roster.digest.hex()[:16],
+    }
+    table = Table(show_header=False)
+    for name, value in rows.items():
+        table.add_row(name, Text(value))
+    Console().print(table)
+
+
+def _site_line(card: SiteCard) -> str:
+    counts = zip(card.classes, card.counts, strict=False)
+    shown = "".join(f", {number} {name}" for name, number in counts)
+    return f"{card.name}: {card.records} records of {card.side} pixels{shown}"
+
+
+def _parts_that_run(made: RosterFile, pixels: Pixels) -> RunParts:
+    """Return a run's parts; ConfigurationError if no method or network takes its settings."""
     parts = parts_of(made, (public := made.check_proxies(pixels)))
     networks = [parts.network(number) for number in range(len(made.sites))]
     try:
@@ -153,14 +255,19 @@ def _try_out(made: RosterFile, pixels: Pixels) -> None:
         allowed = f"the networks of {made.terms.image_set} take images of another size"
         raise ConfigurationError("size", made.shape[-1], allowed) from error
     parts.method.check(parts.setting(bytes(32), CPU), networks)
+    return parts
 
 
-def _card(path: Path) -> SiteEntry:
+def _card(path: Path) -> SiteCard:
     try:
         found = parse_toml("card", "this file", read_limited(path, MOST_BYTES), MOST_BYTES)
-        entry: SiteEntry = checked("card", found, SiteEntry)
+        is_old = found.keys() == set(SiteEntry.__struct_fields__)
+        card: SiteCard | None = None if is_old else checked("card", found, SiteCard)
     except OSError as error:
-        raise ConfigurationError("cards", str(path), "use a card.toml of a site") from error
+        raise ConfigurationError("cards", str(path), "use the card of a site") from error
     except ConfigurationError as error:
         raise ConfigurationError("cards", str(path), f"it is no card ({error})") from error
-    return entry
+    if card is None:
+        allowed = "it is of an earlier version: make keys and card again, with another --home"
+        raise ConfigurationError("cards", str(path), allowed)
+    return card

@@ -1,6 +1,6 @@
 """What a party makes of a roster and its folders: records, proxy samples, the parts of the run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from secure_fd.data.federated import ClientData, clients_of
 from secure_fd.data.images import proxy_pixels
-from secure_fd.data.own_images import images_in
-from secure_fd.deployment.roster import RosterFile
+from secure_fd.data.own_images import colour_and_side, images_in
+from secure_fd.deployment.roster import RosterFile, SiteCard
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.secagg.client import MaskingClient
@@ -36,9 +36,7 @@ def records_in(folder: Path, roster: RosterFile, number: int) -> ClientData:
     A tenth is for validation. Raises ConfigurationError unless the number of training records is
     the roster's.
     """
-    unknown = sorted({path.name for path in folder.iterdir() if path.is_dir()} - {*roster.classes})
-    if unknown:
-        raise ConfigurationError("data", unknown[0], f"use {', '.join(roster.classes)}")
+    check_folders(folder, roster.classes)
     channels, size = roster.shape[0], roster.shape[-1]
     images, _ = images_in(folder, size, channels=channels, classes=roster.classes)
     n_classes, seed = len(roster.classes), 1000 * roster.terms.seed + number
@@ -49,16 +47,39 @@ def records_in(folder: Path, roster: RosterFile, number: int) -> ClientData:
     return data
 
 
-def count_records(folder: Path) -> int:
-    """Return the number of training records that `records_in` will find.
+def check_folders(folder: Path, classes: Sequence[str]) -> None:
+    """Raise ConfigurationError for a folder of records that is none of the classes."""
+    found = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
+    if unknown := sorted(found.difference(classes)):
+        allowed = f"the folders of the federation's classes are {', '.join(classes)}: rename it"
+        raise ConfigurationError("data", unknown[0], allowed)
 
-    Raises ConfigurationError for fewer images than a site needs.
+
+def card_of(
+    folder: Path, name: str, classes: Sequence[str] = (), *, public_counts: bool = False
+) -> SiteCard:
+    """Describe records for the card of a site that has no identity yet.
+
+    Raises ConfigurationError for fewer images than a site needs, and for folders that are none of
+    the classes, where these are given.
     """
-    images, names = images_in(folder, 1)
+    if classes:
+        check_folders(folder, classes)
+    images, names = images_in(folder, 1, classes=classes or None)
     if len(images) < LEAST_IMAGES:
         raise ConfigurationError("data", len(images), f"use {LEAST_IMAGES} images or more")
     [data] = clients_of([images], len(names))
-    return len(data.train)
+    channels, side = colour_and_side(folder)
+    counts = np.bincount(images.labels, minlength=len(names)).tolist() if public_counts else ()
+    return SiteCard(
+        name,
+        bytes(32),
+        len(data.train),
+        classes=tuple(names),
+        channels=channels,
+        side=side,
+        counts=tuple(counts),
+    )
 
 
 def proxies_in(folder: Path, size: int, channels: int) -> Pixels:

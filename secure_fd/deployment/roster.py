@@ -65,6 +65,24 @@ class SiteEntry(Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigurationError("name", self.name, "this name is for simulations: use another")
 
 
+class SiteCard(SiteEntry, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A site's card for the coordinator. The roster takes from it what a `SiteEntry` has.
+
+    classes: names of its folders, or the federation's list. channels: 3 if an image has colour.
+    side: median side of its images in pixels. counts: images by class, if the site agrees.
+    """
+
+    classes: Annotated[tuple[Folder, ...], Meta(min_length=1, max_length=10_000)]
+    channels: Literal[1, 3]
+    side: Annotated[int, Meta(ge=1, le=10**6)]
+    counts: tuple[Annotated[int, Meta(ge=0, le=10**9)], ...] = ()
+
+    @property
+    def entry(self) -> SiteEntry:
+        """Site on the roster."""
+        return SiteEntry(self.name, self.identity, self.records)
+
+
 class Terms(Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of the run, with the names of `simulate`.
 
@@ -245,11 +263,11 @@ def render(roster: RosterFile) -> str:
     return text
 
 
-def render_site(site: SiteEntry) -> str:
+def render_card(card: SiteCard) -> str:
     """Write a site's card as TOML; ConfigurationError for one that cannot be on a roster."""
-    entry = msgspec.to_builtins(site)
-    checked("card", entry, SiteEntry)
-    return _lines(entry)
+    values = msgspec.to_builtins(card)
+    checked("card", values, SiteCard)
+    return _lines(values)
 
 
 def _lines(table: Mapping[str, Any]) -> str:

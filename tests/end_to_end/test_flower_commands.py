@@ -18,7 +18,7 @@ def records(tmp_path_factory):
 
 def test_keys_are_made_once_beside_the_records(records):
     made = _run("site", "init", "--data", str(records), "--name", "north")
-    card = records.parent / "home" / "card.toml"
+    card = records.parent / "home" / "north.toml"
     assert (made.returncode, made.stderr) == (0, "")
     assert "records = 18" in card.read_text()
     state = (records.parent / "home" / "state").read_bytes()
@@ -51,7 +51,7 @@ def test_a_roster_is_made_from_a_file_with_the_names_of_the_recipe(tmp_path):
     terms = tmp_path / "terms.toml"
     settings = [
         f'home = "{tmp_path}/server"',
-        f"cards = {[str(tmp_path / site / 'home' / 'card.toml') for site in 'abc']}",
+        f"cards = {[str(tmp_path / site / 'home' / f'{site}.toml') for site in 'abc']}",
         f'proxies = "{tmp_path}/proxies"',
         'classes = ["cat", "dog"]',
         'address = "127.0.0.1:9443"',

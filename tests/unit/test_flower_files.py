@@ -21,19 +21,20 @@ from secure_fd.cli import USAGE_ERROR
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.deployment import keys, serve
 from secure_fd.deployment.commands import main
-from secure_fd.deployment.enrol import InitCommand, RosterCommand
+from secure_fd.deployment.enrol import InitCommand, RosterCommand, card_name
 from secure_fd.deployment.envelope import Answer, Push, PushKind
 from secure_fd.deployment.loop import serve_rounds
-from secure_fd.deployment.parties import CPU, count_records, parts_of, proxies_in, records_in
+from secure_fd.deployment.parties import CPU, card_of, parts_of, proxies_in, records_in
 from secure_fd.deployment.roster import (
     RosterFile,
+    SiteCard,
     SiteEntry,
     Terms,
     checked,
     parse,
     read,
     render,
-    render_site,
+    render_card,
 )
 from secure_fd.deployment.serve import JOURNAL, ServeCommand
 from secure_fd.deployment.site import site_of
@@ -60,14 +61,12 @@ def folder(tmp_path_factory):
     """Records of three sites, proxies and cards."""
     root = tmp_path_factory.mktemp("files")
     for records in image_folders(root, "abc"):
-        home = records.parent / "home"
-        entry = SiteEntry(records.parent.name, keys.create_site(home), count_records(records))
-        (home / "card.toml").write_text(render_site(entry))
+        assert InitCommand(data=records, name=records.parent.name)() == 0
     return root
 
 
 def _cards(folder: Path, sites: str = "abc") -> list[Path]:
-    return [folder / site / "home" / "card.toml" for site in sites]
+    return [folder / site / "home" / f"{site}.toml" for site in sites]
 
 
 def _command(folder: Path, home: Path, **changed: Any) -> RosterCommand:
@@ -75,7 +74,6 @@ def _command(folder: Path, home: Path, **changed: Any) -> RosterCommand:
         "home": home,
         "cards": tuple(_cards(folder)),
         "proxies": folder / "proxies",
-        "classes": CLASSES,
         "address": "127.0.0.1:9443",
         "out": home.parent / "three.toml",
         "size": 16,
@@ -231,13 +229,16 @@ def test_a_roster_with_a_value_that_means_nothing_is_refused_by_field(roster, ch
 
 @pytest.mark.parametrize("name", ["Klinik \U0001f600", "Münster", 'a "quoted" \\ name', "東京"])
 def test_a_name_in_any_script_is_read_as_it_was_written(roster, name):
+    card = replace(CARD, name=name)
+    assert checked("card", tomllib.loads(render_card(card)), SiteCard) == card
     site = replace(roster.sites[0], name=name)
-    assert checked("card", tomllib.loads(render_site(site)), SiteEntry) == site
     again = replace(roster, name=name, sites=(site, *roster.sites[1:]))
     found = parse(render(again).encode())
     assert (found.name, found.sites) == (name, again.sites)
 
 
+CARD = SiteCard("c", bytes(32), 18, classes=CLASSES, channels=1, side=16)
+OLD_CARD = f'name = "c"\nidentity = "{"A" * 43}="\nrecords = 18\n'
 UNSEEN = ["\x7f", "\ud800", "two\nlines", "a\u200b", "\u202ea", "a\ufeff", "a\xa0"]
 
 
@@ -248,12 +249,10 @@ def test_a_name_that_cannot_be_printed_is_refused(name):
         checked("card", card, SiteEntry)
 
 
-FEW = render_site(SiteEntry("few", bytes(32), 3))
-
-
 @pytest.mark.parametrize(
     ("options", "field"),
     [
+        ({"size": None}, "size"),
         ({"size": 8}, "images"),
         ({"size": -8}, "shape"),
         ({"channels": 2}, "channels"),
@@ -262,20 +261,32 @@ FEW = render_site(SiteEntry("few", bytes(32), 3))
         ({"method": "nothing"}, "method"),
         ({"unit": "record", "epsilon": 4.0}, "records"),
         ({"classes": ("cat", "cat")}, "classes"),
+        ({"classes": ("cat", "bird")}, "classes"),
+        ({"epsilon": 4.0}, "epsilon"),
         ({"address": "127.0.0.1:0"}, "address"),
         ({"address": "no host at all!:9443"}, "address"),
         ({"address": "höst:9443"}, "address"),
-        ({"cards": "aaa"}, "sites"),
-        ({"cards": FEW}, "records"),
+        ({"cards": "ab"}, "roster"),
+        ({"cards": "aab"}, "cards"),
+        ({"cards": {"records": 3}}, "records"),
+        ({"cards": {"classes": ("cat",)}}, "classes"),
+        ({"cards": {"classes": ("cat", "dog", "horse")}}, "classes"),
+        ({"cards": {"channels": 3}}, "channels"),
+        ({"cards": {"identity": None}}, "cards"),
         ({"cards": "name = 3"}, "cards"),
+        ({"cards": OLD_CARD}, "cards"),
     ],
 )
 def test_a_roster_that_cannot_be_run_makes_no_keys(folder, tmp_path, options, field):
     """So that the corrected command is taken."""
     home, cards = tmp_path / "server", options.get("cards", "abc")
+    if isinstance(cards, dict):
+        first = checked("card", tomllib.loads(_cards(folder, "a")[0].read_text()), SiteCard)
+        same = first.identity if "identity" in cards else CARD.identity
+        cards = render_card(replace(CARD, **cards | {"identity": same}))
     if "=" in cards:
-        (tmp_path / "card.toml").write_text(cards)
-        found = [*_cards(folder, "ab"), tmp_path / "card.toml"]
+        (tmp_path / "c.toml").write_text(cards)
+        found = [*_cards(folder, "ab"), tmp_path / "c.toml"]
     else:
         found = _cards(folder, cards)
     with refuses(field):
@@ -293,6 +304,37 @@ def test_a_site_of_three_images_is_refused_before_it_has_keys(folder, tmp_path):
     with refuses("name"):
         InitCommand(data=folder / "a" / "records", name="\n", home=home)()
     assert not home.exists()
+
+
+def test_a_card_shows_counts_of_classes_only_where_its_site_agrees(folder, tmp_path):
+    """An empty folder is a class, and a given list hides which classes the site holds."""
+    records = tmp_path / "records"
+    (records / "horse").mkdir(parents=True)
+    (records / "cat").symlink_to(folder / "a" / "records" / "cat")
+    (records / "dog").symlink_to(folder / "a" / "records" / "dog")
+    assert card_of(records, "a").classes == (*CLASSES, "horse")
+    assert card_of(records, "a").counts == ()
+    listed = card_of(records, "a", ("horse", "dog", "cat", "cow"), public_counts=True)
+    assert listed.classes == ("horse", "dog", "cat", "cow")
+    assert listed.counts == (0, 10, 10, 0)
+    assert (listed.channels, listed.side) == (1, 16)
+    with refuses("data"):
+        card_of(records, "a", CLASSES)
+
+
+@pytest.mark.parametrize("name", ["St. Mary/2", "東京", "..", "-x", "😀", "東" * 200])
+def test_a_card_has_a_file_name_for_every_name_of_a_site(tmp_path, name):
+    made = tmp_path / card_name(name)
+    made.touch()
+    assert not made.name.startswith((".", "-"))
+    assert [path.name for path in tmp_path.glob("*.toml")] == [made.name]
+
+
+def test_a_roster_prints_what_was_agreed_on(folder, tmp_path, capsys):
+    roster = _enrolled(folder, tmp_path / "server", rounds=7)
+    printed = capsys.readouterr().out
+    for value in (*"abc", *CLASSES, "7", "16", "none", roster.address, roster.digest.hex()[:16]):
+        assert value in printed
 
 
 def test_a_roster_without_a_place_to_be_written_makes_no_keys(folder, tmp_path):
