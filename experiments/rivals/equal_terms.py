@@ -11,9 +11,9 @@ figures stand beside ours: its networks take up to 20,000 rounds of 11 steps.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.core import published, run_config, study
 from experiments.core.frames import Frame, ordered, seeds_of, table, with_seeds
@@ -37,8 +37,7 @@ _VIEWS: Mapping[str, str] = {"mnist": "turn", "mnist5k": "turn", "fashion_mnist"
 _BATCH, _SUMS = 128, 4
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """What was chosen for a row. rounds: among which the steps are divided.
 
     warm_up: the share of the steps that a client takes alone before the first round.
@@ -49,44 +48,50 @@ class Setting:
     warm_up: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table, of one kind of labels.
-
-    sums: of heads. trains: whether networks take steps.
-    """
-
-    title: str
-    method: str
-    labels: str = ""
-    variant: str = ""
-    sums: int = 0
-    trains: bool = True
-
-
+Fields = Mapping[str, Any]
 _SHARING = (
     *("fedmd", "ds-fl", "feded", "fkd", "pls", run_config.EDGEFD),
     *("selective-fd-published", "selective-fd"),
 )
-ROWS: Mapping[str, Row] = {
-    "independent": Row("Independent", "independent"),
-    "fedavg": Row("FedAvg", "fedavg"),
+_HEAD: Fields = {"method": "heads", "rounds": _SUMS, "schedule": run_config.HEADS_ALONE}
+ROWS: Mapping[str, tuple[str, Fields]] = {
+    "independent": ("Independent", {"method": "independent"}),
+    "fedavg": ("FedAvg", {"method": "fedavg"}),
     **{
-        f"{method.rpartition(':')[2].lower()}-{labels}": Row(
-            run_config.KNOWN[method].title, method, labels
+        f"{method.rpartition(':')[2].lower()}-{labels}": (
+            run_config.KNOWN[method].title,
+            {"method": method, "labels": labels},
         )
         for method in _SHARING
         for labels in ("hard", "soft")
     },
-    "afl": Row("AFL, a head", run_config.AFL, sums=1, trains=False),
-    "heads-1": Row("Pooled head, one sum", "heads", sums=1, trains=False),
-    "heads": Row("Pooled head, 3 residual rounds", "heads", sums=_SUMS, trains=False),
-    "heads-taught": Row("Networks that the pooled head teaches", "heads", sums=_SUMS),
-    "truth": Row("True labels of the proxies", "heads", variant=run_config.TRUE_LABELS, sums=_SUMS),
-    "centralised": Row(
-        "All records at every client", "independent", variant=run_config.ALL_RECORDS
+    "afl": ("AFL, a head", {**_HEAD, "method": run_config.AFL, "rounds": 1}),
+    "heads-1": ("Pooled head, one sum", {**_HEAD, "rounds": 1}),
+    "heads": ("Pooled head, 3 residual rounds", _HEAD),
+    "heads-taught": (
+        "Networks that the pooled head teaches",
+        {"method": "heads", "rounds": _SUMS},
+    ),
+    "truth": (
+        "True labels of the proxies",
+        {"method": "heads", "rounds": _SUMS, "variant": run_config.TRUE_LABELS},
+    ),
+    "centralised": (
+        "All records at every client",
+        {"method": "independent", "variant": run_config.ALL_RECORDS},
     ),
 }
+"""Title of a row, and what it sets of a run; without a schedule, its networks take the steps."""
+
+
+def row_of(cell: RunConfig) -> str:
+    """The row that made a cell."""
+    plain = {"labels": "", "variant": ""}
+    return next(
+        key
+        for key, (_, own) in ROWS.items()
+        if all(getattr(cell, name) == value for name, value in {**plain, **own}.items())
+    )
 
 
 def _chosen() -> Mapping[tuple[str, str], Mapping[str, Setting]]:
@@ -107,12 +112,12 @@ def cells(options: TableOptions) -> tuple[RunConfig, ...]:
     keys = study.listed("rows", options.rows, tuple(ROWS))
     if options.quick:
         brief = Setting(0.02, _SUMS)
-        return tuple(cell_of(ROWS[key], "digits", "strong", 0, brief, 20) for key in keys)
+        return tuple(cell_of(key, "digits", "strong", 0, brief, 20) for key in keys)
     sets, splits = (tuple(dict.fromkeys(names)) for names in zip(*CHOSEN, strict=True))
     sets = study.listed("image_sets", options.image_sets, sets)
     splits = study.listed("splits", options.splits, splits)
     return tuple(
-        cell_of(ROWS[key], image_set, split, seed, settings.get(key))
+        cell_of(key, image_set, split, seed, settings.get(key))
         for (image_set, split), settings in CHOSEN.items()
         if image_set in sets and split in splits
         for seed in study.whole_numbers("seeds", options.seeds, _seeds_at(split))
@@ -127,37 +132,34 @@ def _seeds_at(split: str) -> tuple[int, ...]:
 
 
 def cell_of(
-    row: Row, image_set: str, split: str, seed: int, setting: Setting | None, steps: int = STEPS
+    row: str, image_set: str, split: str, seed: int, setting: Setting | None, steps: int = STEPS
 ) -> RunConfig:
     """One run. setting: None for a head.
 
     If clients hold all classes, their networks name the class of a vote of Selective-FD, as in its
     recipe.
 
-    >>> cell_of(ROWS["fedavg"], "mnist", "strong", 0, Setting(0.05, 20)).schedule.local_steps
+    >>> cell_of("fedavg", "mnist", "strong", 0, Setting(0.05, 20)).schedule.local_steps
     10
     """
-    schedule = run_config.HEADS_ALONE
-    if row.trains and setting is not None:
-        schedule = _schedule(row, image_set, split, setting, steps)
-    rounds = row.sums or (setting.rounds if setting else 1)
+    own = dict(ROWS[row][1])
+    ours = own["method"] == "selective-fd"
+    if "schedule" not in own and setting is not None:
+        own["schedule"] = _schedule(own, image_set, split, setting, steps)
+        own.setdefault("rounds", setting.rounds)
     return RunConfig(
         image_set=image_set,
         split=split,
-        method=row.method,
-        labels=row.labels,
-        selector="ratio" if row.method == "selective-fd" else "",
-        variant=row.variant,
+        selector="ratio" if ours else "",
         seed=seed,
-        rounds=rounds,
-        schedule=schedule,
         clients=4 if split == HOSPITALS else 10,
-        class_by="network" if (row.method, split) == ("selective-fd", "iid") else "both",
-        every=rounds,
+        class_by="network" if ours and split == "iid" else "both",
+        every=own["rounds"],
+        **own,
     )
 
 
-def _schedule(row: Row, image_set: str, split: str, setting: Setting, steps: int) -> Schedule:
+def _schedule(own: Fields, image_set: str, split: str, setting: Setting, steps: int) -> Schedule:
     """As many steps for every row: alone, on private records in the rounds, or on proxies."""
     alone = round(setting.warm_up * steps)
     sgd = SGD(setting.rate, local_batch=_BATCH, distillation_batch=_BATCH, momentum=0.9)
@@ -171,25 +173,13 @@ def _schedule(row: Row, image_set: str, split: str, setting: Setting, steps: int
         augment=_VIEWS.get(image_set, "none"),
         sgd=sgd,
     )
-    if row.sums:  # one lesson, at the end
+    if "rounds" in own:  # one lesson, after the last sum
         return replace(plan, proxy_steps=steps, anneal_over=1)
     each = (steps - alone) // setting.rounds
-    if run_config.unlabelled(row.method):
+    if run_config.unlabelled(own["method"]):
         return replace(plan, local_steps=each)
-    own = our_recipe(image_set, split).schedule.sgd.own_batch
-    return replace(plan, proxy_steps=each, sgd=replace(sgd, own_batch=own))
-
-
-def row_of(cell: RunConfig) -> Row:
-    """The row that made a cell."""
-    sums = cell.rounds if cell.method in run_config.HEADS else 0
-    trains = cell.schedule.fedavg_steps > 0
-    seen = (cell.method, cell.labels, cell.variant, sums, trains)
-    return next(
-        row
-        for row in ROWS.values()
-        if (row.method, row.labels, row.variant, row.sums, row.trains) == seen
-    )
+    batch = our_recipe(image_set, split).schedule.sgd.own_batch
+    return replace(plan, proxy_steps=each, sgd=replace(sgd, own_batch=batch))
 
 
 def measure(data_dir: Path | None, cell: RunConfig, made: Mapping[Any, Any]) -> study.Result:
@@ -209,8 +199,8 @@ def measure(data_dir: Path | None, cell: RunConfig, made: Mapping[Any, Any]) -> 
 
 def _runs(results: study.Results) -> Frame:
     """Results of every place in the order of `ROWS`; networks in the place of what taught them."""
-    order = list(ROWS.values())
-    runs = with_published(results, lambda cell: row_of(cell).title)
+    order = list(ROWS)
+    runs = with_published(results, lambda cell: ROWS[row_of(cell)][0])
     runs = runs.reindex(columns=dict.fromkeys([*runs.columns, NETWORK, DIVERGED]))
     runs[ACCURACY] = runs[NETWORK].fillna(runs[ACCURACY])
     return ordered(runs, lambda cell: order.index(row_of(cell)))
