@@ -62,9 +62,9 @@ def percent(shares: Any) -> str:  # noqa: ANN401 - a pandas series
     return tables.percent(shares.to_list())
 
 
-def mean(values: Any) -> str:  # noqa: ANN401 - a pandas series
-    """Return the mean over the seeds that have a figure, with three digits."""
-    return f"{values.mean():.3f}" if values.notna().any() else NONE
+def mean(values: Any, show: str = "{:.3f}") -> str:  # noqa: ANN401 - a pandas series
+    """Return the mean over the seeds that have a figure."""
+    return show.format(values.mean()) if values.notna().any() else NONE
 
 
 def seeds_of(seeds: Any) -> str:  # noqa: ANN401 - a pandas series, or numbers

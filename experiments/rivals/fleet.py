@@ -7,6 +7,7 @@ the network that anyone could train from the noisy sums.
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.privacy.base import NoNoise
+from secure_fd.privacy.base import NoProtection, PrivacyMechanism
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.calibration import epsilon as price
 from secure_fd.privacy.client import ClientPlan, ClientUnit
@@ -57,48 +58,43 @@ _RIDGE_RECORDS = 20
 
 def deal(
     labels: IntArray, split: str, n_clients: int, n_classes: int, rng: np.random.Generator
-) -> IntArray:
-    """Return [N] the owner of each record, as even as can be.
+) -> list[IntArray]:
+    """Return the records of each client, as even as can be.
 
     strong: client k holds records of class k mod C alone. iid: records are dealt at random.
     Raises ConfigurationError where some client would hold none.
     """
-    owners = np.empty(len(labels), dtype=np.int64)
-    if split == "iid":
-        owners[rng.permutation(len(labels))] = np.arange(len(labels)) % n_clients
-    else:
-        for c in range(n_classes):
-            records = rng.permutation(np.flatnonzero(labels == c))
-            holders = np.arange(c, n_clients, n_classes)
-            owners[records] = holders[np.arange(len(records)) % max(1, len(holders))]
-    if len(np.unique(owners)) != n_clients:
+    pools = [np.arange(len(labels))]
+    if split == "strong":
+        pools = [np.flatnonzero(labels == c) for c in range(n_classes)]
+    dealt, count = [rng.permutation(pool) for pool in pools], len(pools)
+    holders = [len(range(c, n_clients, count)) for c in range(count)]
+    parts = [np.sort(dealt[k % count][k // count :: holders[k % count]]) for k in range(n_clients)]
+    if not all(map(len, parts)):
         raise ConfigurationError(
             "clients", n_clients, f"some would hold none of the {len(labels)} records: use fewer"
         )
-    return owners
+    return parts
 
 
 def cast_votes(
-    records: Images, owners: IntArray, reference: ProxyReference, indices: IntArray
+    records: Images, parts: Sequence[IntArray], reference: ProxyReference, indices: IntArray
 ) -> Labels:
     """Return [K, M] labels of the proxies at `indices` [M] by every client, or ABSTAIN.
 
     A client answers about the proxies of its largest ratios: a rule of ranks needs no data to be
-    set. owners: [N]. Raises LocalError where a client holds no record.
+    set. parts: the records of each client, of which it has one or more.
     """
-    labels, n_clients = records.labels.cpu().numpy(), int(owners.max()) + 1
+    labels, n_clients = records.labels.cpu().numpy(), len(parts)
     n_classes = int(labels.max()) + 1
     ridge = n_clients / (_RIDGE_RECORDS * len(labels))
     ridge = max(1.0 / len(reference.proxy_features), ridge)
     solver = RatioSolver.with_ridge(reference.second_moment, ridge)
     weights = solver.solve(reference.proxy_features[indices].T).astype(np.float32)
     votes = np.full((n_clients, len(indices)), ABSTAIN, dtype=np.int8)
-    order = np.argsort(owners, kind="stable")
-    for client, rows in enumerate(np.split(order, np.cumsum(np.bincount(owners))[:-1])):
-        if not len(rows):
-            raise LocalError("a client of the fleet holds no record")
-        features = reference.features(records.pixels[torch.from_numpy(rows)])
-        scores, held = features.astype(np.float32) @ weights, labels[rows]
+    for client, part in enumerate(parts):
+        features = reference.features(records.pixels[torch.from_numpy(part)])
+        scores, held = features.astype(np.float32) @ weights, labels[part]
         classes = np.unique(held)
         # The number of a client's records scales all its ratios alike: sums serve as means.
         ratios = np.stack([scores[held == c].sum(axis=0) for c in classes])
@@ -141,7 +137,7 @@ def planned(fleet: ClientPlan, held: float, epsilon: float, delta: float, most: 
 
 
 def released_sums(
-    votes: Labels, plan: ClientPlan, unit: ClientUnit | None, present: IntArray
+    votes: Labels, plan: ClientPlan, unit: PrivacyMechanism, present: IntArray
 ) -> tuple[IntArray, NDArray[np.bool_]]:
     """Add every present client's votes and noise, as a secure sum would: masks change no bit.
 
@@ -149,16 +145,13 @@ def released_sums(
         [m] classes of most votes, and [m] whether they stand out of the noise.
     """
     total = np.zeros(plan.proxies * plan.classes, dtype=np.int64)
-    for client in present:
-        labels = votes[client, : plan.proxies]
-        said = np.flatnonzero(labels >= 0)
-        sent = np.zeros(total.size, dtype=np.uint64)
-        sent[said * plan.classes + labels[said]] = plan.scale
-        mechanism = NoNoise() if unit is None else unit.client(int(client))
-        total += mechanism.perturb(sent).astype(np.int64)
-    room = 0 if unit is None else unit.noise_terms.room
-    tally = KnowledgeCodec(plan.classes, plan.scale).decode(total, len(present), room)
-    sums = (tally if unit is None else unit.debias(tally, present.tolist())).total
+    for client in present.tolist():
+        chosen = votes[client, : plan.proxies, None] == np.arange(plan.classes)
+        units = chosen.ravel() * np.uint64(plan.scale)
+        total += unit.client(client).perturb(units).astype(np.int64)
+    codec = KnowledgeCodec(plan.classes, plan.scale)
+    tally = codec.decode(total, len(present), unit.noise_terms.room)
+    sums = unit.debias(tally, present.tolist()).total
     ordered = np.sort(sums, axis=1)
     return sums.argmax(axis=1), ordered[:, -1] > ordered[:, -2]
 
@@ -170,39 +163,37 @@ def measure(data_dir: Path | None, cell: RunConfig) -> Result:
     """Release one noisy sum, train the paper's shared network on it, test it."""
     if cell.privacy is None:
         raise LocalError("a fleet needs a client unit")
-    start, delta = time.process_time(), cell.privacy.delta
-    data = _data(data_dir, cell.image_set, cell.seed)
+    start = time.process_time()
+    data = _data(data_dir, cell)
     votes, indices = _votes(data_dir, replace(cell, privacy=Privacy("client", None)))
-    plan, unit = _plan(cell, cell.privacy, data, len(indices))
+    plan, unit = _protected(cell, cell.privacy, data, len(indices))
     order = np.random.default_rng([cell.seed, cell.clients, 1]).permutation(cell.clients)
     present = np.sort(order[plan.absent :])  # as many are missing as the noise provides for
     labels, kept = released_sums(votes, plan, unit, present)
-    asked = indices[: plan.proxies]
-    student, truth = models.build(models.SHARED, data.n_classes, cell.seed), data.proxies.labels
+    asked, student = indices[: plan.proxies], models.build(models.SHARED, data.n_classes, cell.seed)
+    figures = {KEPT_ONCE: float(kept.mean())}
     if kept.any():
         lesson = Images(data.proxies.pixels[asked[kept]], torch.from_numpy(labels[kept]))
         trainer = Trainer(student, lesson, SGD(), cell.seed, default_device())
         trainer.take_steps(cell.schedule.proxy_steps)
-    found, right = accuracy(student, data.test), labels == truth.numpy()[asked]
-    figures = {ACCURACY: found, KEPT_ONCE: float(kept.mean())}
-    if kept.any():
-        figures[RIGHT_ONCE] = float(right[kept].mean())
-    notes: dict[str, object] = {
-        "guarantee": "No differential privacy: no noise is added.",
-        "privacy": None,
+        truth = data.proxies.labels.numpy()[asked[kept]]
+        figures[RIGHT_ONCE] = float((labels[kept] == truth).mean())
+    figures[ACCURACY] = accuracy(student, data.test)
+    if not unit.is_identity:  # sums are simulated in clear, where no claim holds
+        figures["epsilon under masks"] = price(plan, cell.privacy.delta)
+    claim = unit.guarantee()
+    notes = {
+        "guarantee": claim.sentence() if claim else "No differential privacy: no noise is added.",
+        "privacy": claim.to_json() if claim else None,
     }
-    if unit is not None:  # sums are simulated in clear, where no claim holds
-        figures["epsilon under masks"] = price(plan, delta)
-        claim = unit.guarantee()
-        if claim is not None:
-            notes = {"guarantee": claim.sentence(), "privacy": claim.to_json()}
-    return Result(cell, figures, time.process_time() - start, (found,), notes=notes)
+    seconds = time.process_time() - start
+    return Result(cell, figures, seconds, (figures[ACCURACY],), notes=notes)
 
 
-def _plan(
+def _protected(
     cell: RunConfig, privacy: Privacy, data: FederatedData, most: int
-) -> tuple[ClientPlan, ClientUnit | None]:
-    """Return the plan of a fleet's sum, and its unit unless epsilon is infinite."""
+) -> tuple[ClientPlan, PrivacyMechanism]:
+    """Return the plan of a fleet's sum, and its unit; none at an infinite epsilon."""
     fleet = ClientPlan(
         clients=cell.clients,
         proxies=1,
@@ -217,7 +208,7 @@ def _plan(
     held = 1.0 if cell.split == "strong" else held
     plan = planned(fleet, held, privacy.epsilon or math.inf, privacy.delta, most)
     if privacy.epsilon is None:
-        return plan, None
+        return plan, NoProtection()
     unit = ClientUnit(privacy.epsilon, privacy.delta, plan, small_fleet=privacy.small_fleet)
     return unit.plan, unit
 
@@ -225,17 +216,17 @@ def _plan(
 @lru_cache(maxsize=1)
 def _votes(data_dir: Path | None, cell: RunConfig) -> tuple[Labels, IntArray]:
     """Return all votes of a fleet, in a public order of proxies; those of every epsilon alike."""
-    data = _data(data_dir, cell.image_set, cell.seed)
+    data = _data(data_dir, cell)
     records, rng = _records(data), np.random.default_rng([cell.seed, cell.clients])
-    owners = deal(records.labels.numpy(), cell.split, cell.clients, data.n_classes, rng)
+    parts = deal(records.labels.numpy(), cell.split, cell.clients, data.n_classes, rng)
     indices = rng.permutation(len(data.proxies))[: cell.schedule.proxies_per_round]
     reference = shared_reference(data.proxies.pixels, ReferenceSettings())
-    return cast_votes(records, owners, reference, indices), indices
+    return cast_votes(records, parts, reference, indices), indices
 
 
-def _data(data_dir: Path | None, image_set: str, seed: int) -> FederatedData:
+def _data(data_dir: Path | None, cell: RunConfig) -> FederatedData:
     """Return the image set as other studies divide it; fleets deal its local records anew."""
-    return federated_data(image_set, data_dir, Split("strong"), 10, seed)
+    return federated_data(cell.image_set, data_dir, Split("strong"), 10, cell.seed)
 
 
 def _records(data: FederatedData) -> Images:

@@ -9,17 +9,17 @@ should know is known here alone.
 
 import time
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.core import study
-from experiments.core.frames import Frame, frame, summary, with_seeds
+from experiments.core.frames import frame, mean, summary, with_seeds
 from experiments.core.measures import RIGHT_OF_ALL, RIGHT_ONCE
-from experiments.core.shared_options import SharedOptions
-from experiments.report.tables import NONE, Table
+from experiments.core.shared_options import StudyOptions
+from experiments.report.tables import Table
 
 TROUBLES = ("none", "half foreign", "half rotated", "8 and 9 unheld")
 ROWS = {"survey": "Selective-FD", "neither": "its twin"}
@@ -42,23 +42,15 @@ class Cell:
         return f"{self.image_set}, {self.trouble}: {ROWS[self.row]}, seed {self.seed}"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings(SharedOptions):
-    """Every cell is saved when it ends, and a rerun does only what is missing."""
-
-    image_sets: str = ",".join(_OTHER)
-    """Image sets, with commas."""
-    seeds: str = "20,21,22"
-    """Seeds of data and training, with commas."""
-
-
-def cells(settings: Settings) -> list[Cell]:
+def cells(options: StudyOptions) -> list[Cell]:
     """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
+    usual = ("mnist5k",) if options.quick else tuple(_OTHER)
+    seeds = (20,) if options.quick else (20, 21, 22)
     return [
         Cell(image_set, trouble, row, seed)
-        for image_set in study.listed("image_sets", settings.image_sets, tuple(_OTHER))
+        for image_set in study.listed("image_sets", options.image_sets, tuple(_OTHER), usual)
         for trouble in TROUBLES
-        for seed in study.whole_numbers("seeds", settings.seeds)
+        for seed in study.whole_numbers("seeds", options.seeds, seeds)
         for row in ROWS
     ]
 
@@ -95,8 +87,7 @@ def measure(data_dir: Path | None, cell: Cell, _: object) -> study.Result:
     from secure_fd.simulation.simulate import simulate
     from secure_fd.training.recipes import Recipe, Schedule
 
-    twin = WithoutSurvey(selector=EvenClasses())
-    method = SelectiveFD() if cell.row == "survey" else twin
+    method = SelectiveFD() if cell.row == "survey" else WithoutSurvey(selector=EvenClasses())
     once = Recipe(1, Schedule(0, 0, 0, proxies_per_round=len(own)))
     run = simulate(data, method=method, recipe=once, seed=cell.seed)
     run.fit()
@@ -111,29 +102,19 @@ def measure(data_dir: Path | None, cell: Cell, _: object) -> study.Result:
     return study.Result(cell, found, time.process_time() - start)
 
 
-def _percent(shares: Frame) -> str:
-    return NONE if shares.isna().all() else f"{shares.mean():.1%}"
-
-
 def tables(results: study.Results) -> list[Table | str]:
     """What one round labels, by image set and trouble."""
-    runs = frame(
-        results,
-        **{
-            "image set": lambda cell: cell.image_set,
-            "proxies": lambda cell: cell.trouble,
-            "row": lambda cell: ROWS[cell.row],
-        },
-    )
-    columns = {name: (name, _percent) for name in FIGURES}
+    runs = frame(results, row=lambda cell: ROWS[cell.row])
+    runs = runs.rename(columns={"image_set": "image set", "trouble": "proxies"})
+    columns = {name: (name, partial(mean, show="{:.1%}")) for name in FIGURES}
     return [summary("What one round labels", runs, ["image set", "proxies", "row"], columns)]
 
 
 STUDY = study.Study(
     name="foreign_proxies",
     folder="rivals",
-    about=f"What is taught where proxies are foreign. {Settings.__doc__}",
-    settings=Settings,
+    about="What is taught where proxies are foreign.",
+    settings=StudyOptions,
     cell=Cell,
     cells=cells,
     measure=measure,

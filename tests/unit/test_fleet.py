@@ -16,7 +16,7 @@ from experiments.rivals.fleet import (
     released_sums,
 )
 from secure_fd.data.images import Images, concatenate
-from secure_fd.errors import LocalError
+from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.base import IN_CLEAR
 from secure_fd.privacy.calibration import epsilon as price
 from secure_fd.privacy.client import ClientPlan, ClientUnit
@@ -40,16 +40,15 @@ def reference(digits):
 
 
 def by_hand(
-    records: Images, owners: np.ndarray, reference: ProxyReference, indices: np.ndarray
+    records: Images, parts: list[np.ndarray], reference: ProxyReference, indices: np.ndarray
 ) -> np.ndarray:
     """One client after another, with the means and the solver of the selector itself."""
     labels = records.labels.numpy()
-    n_clients = int(owners.max()) + 1
+    n_clients = len(parts)
     ridge = max(1 / len(reference.proxy_features), n_clients / (20 * len(labels)))
     solver = RatioSolver.with_ridge(reference.second_moment, ridge)
     made = np.full((n_clients, len(indices)), ABSTAIN)
-    for k in range(n_clients):
-        own = owners == k
+    for k, own in enumerate(parts):
         classes = tuple(np.unique(labels[own]).tolist())
         features = reference.features(records.pixels[torch.from_numpy(own)])
         means = np.stack([(features * (labels[own] == c)[:, None]).mean(axis=0) for c in classes])
@@ -61,15 +60,25 @@ def by_hand(
 
 
 def test_votes_are_those_of_each_client_on_its_own(records, reference):
-    owners = deal(records.labels.numpy(), "iid", 9, 4, np.random.default_rng(1))
+    parts = deal(records.labels.numpy(), "iid", 9, 4, np.random.default_rng(1))
     indices = np.random.default_rng(2).permutation(200)[:120]
-    made = cast_votes(records, owners, reference, indices)
-    expected = by_hand(records, owners, reference, indices)
+    made = cast_votes(records, parts, reference, indices)
+    expected = by_hand(records, parts, reference, indices)
     # 32-bit scores may order two nearly equal proxies otherwise.
     assert (made == expected).mean() > 0.995
     assert (made == np.roll(expected, 1, axis=0)).mean() < 0.9  # the power of that check
-    with pytest.raises(LocalError, match="holds no record"):
-        cast_votes(records, np.full(len(records), 1), reference, indices)
+    with pytest.raises(ConfigurationError, match="would hold none"):
+        deal(records.labels.numpy(), "iid", len(records) + 1, 4, np.random.default_rng(1))
+
+
+@pytest.mark.parametrize("split", ["iid", "strong"])
+def test_every_record_is_dealt_to_one_client_and_evenly(split):
+    labels = np.arange(1000) % 4
+    parts = deal(labels, split, 30, 4, np.random.default_rng(1))
+    assert sorted(np.concatenate(parts)) == list(range(1000))
+    assert {len(part) for part in parts} <= {31, 32, 33, 34, 35, 36}
+    if split == "strong":
+        assert [set(labels[part]) for part in parts] == [{k % 4} for k in range(30)]
 
 
 # The sum.

@@ -2,12 +2,12 @@
 
 import pytest
 
+from experiments.core.shared_options import StudyOptions
 from experiments.rivals.foreign_proxies import (
     FIGURES,
     ROWS,
     TROUBLES,
     Cell,
-    Settings,
     cells,
     federation_of,
 )
@@ -16,12 +16,12 @@ from secure_fd.errors import ConfigurationError
 
 
 def test_every_trouble_and_row_is_run():
-    made = cells(Settings())
+    made = cells(StudyOptions())
     assert len({cell.label for cell in made}) == len(made) == 3 * 4 * 2 * 3
     assert {cell.trouble for cell in made} == set(TROUBLES)
     assert {cell.row for cell in made} == set(ROWS)
     with pytest.raises(ConfigurationError) as caught:
-        cells(Settings(image_sets="mnist5"))
+        cells(StudyOptions(image_sets="mnist5"))
     assert caught.value.field == "image_sets"
 
 
