@@ -1,9 +1,13 @@
-"""CPU seconds, and the cost of a round."""
+"""CPU seconds, the cost of a round, and the report of a benchmark."""
 
+import argparse
+import json
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from experiments.core.provenance import versions
 
 
 class Stopwatch:
@@ -44,3 +48,15 @@ class Cost:
     client_s: float
     server_s: float
     up_bytes: float
+
+
+def options(about: str | None) -> argparse.ArgumentParser:
+    """Return the command line of a benchmark, whose option `--repeats` is common to all."""
+    parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=5, choices=range(1, 100), metavar="COUNT")
+    return parser
+
+
+def report(repeats: int, rows: Iterable[Mapping[str, object]]) -> None:
+    """Print rows as JSON, with the versions that they were measured with."""
+    print(json.dumps({"versions": versions(), "repeats": repeats, "rows": [*rows]}, indent=2))

@@ -15,6 +15,7 @@ import logging
 import os
 import random
 from collections.abc import Iterable, Iterator, Set
+from contextlib import nullcontext
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -66,11 +67,10 @@ def flower_round(clients: int, values: int, dropped: Set[int]) -> Cost:
     with whole:
         workflow(cast(Grid, grid), context)
     _check(strategy.average, grid.total / (clients - len(dropped)))
-    staying = [number for number in range(clients) if number not in dropped]
-    spent = sum(grid.meters[number].seconds for number in staying) - grid.training.seconds
-    up_bytes = sum(grid.up_bytes[number] for number in staying)
+    staying = clients - len(dropped)
+    spent = grid.staying.seconds - grid.training.seconds
     server = whole.seconds - grid.meter.seconds
-    return Cost(spent / len(staying), server, up_bytes / len(staying))
+    return Cost(spent / staying, server, grid.up_bytes / staying)
 
 
 class _Everyone:
@@ -90,15 +90,14 @@ class _Everyone:
 
 
 class _Grid:
-    """Calls the clients in turn, keeps their time apart, and adds up what they really sent."""
+    """Calls the clients in turn, and measures those that stay: their time and what they sent."""
 
     def __init__(self, clients: int, values: int, dropped: Set[int]) -> None:
         self._dropped = dropped
         self._contexts = [_context(number + 1) for number in range(clients)]
         self.total = np.zeros(values)
-        self.meters = [Stopwatch() for _ in range(clients)]
-        self.up_bytes = [0] * clients
-        self.meter, self.training = Stopwatch(), Stopwatch()
+        self.up_bytes = 0
+        self.meter, self.staying, self.training = Stopwatch(), Stopwatch(), Stopwatch()
 
     def send_and_receive(self, messages: Iterable[Message], **_: object) -> list[Message]:
         """The replies of the clients that are still there."""
@@ -112,9 +111,10 @@ class _Grid:
         stage = message.content.config_records[RECORD_KEY_CONFIGS][Field.STAGE]
         if stage == Stage.COLLECT_MASKED_VECTORS and number in self._dropped:
             return
-        with self.meters[number]:
+        stays = number not in self._dropped
+        with self.staying if stays else nullcontext():
             reply = secaggplus_mod(message, self._contexts[number], self._train)
-        self.up_bytes[number] += _size(reply.content.config_records[RECORD_KEY_CONFIGS])
+        self.up_bytes += stays * _size(reply.content.config_records[RECORD_KEY_CONFIGS])
         yield reply
 
     def _train(self, message: Message, _: Context) -> Message:

@@ -12,17 +12,14 @@ on random pixels, on one thread. The two take turns, so that a machine that slow
 medians are reported.
 """
 
-import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from clock import medians, seconds
-from experiments.core.provenance import versions
+from clock import medians, options, report, seconds
 from secure_fd.data.image_sets import HETEROGENEOUS
 from secure_fd.data.images import Images
 from secure_fd.training.models import SHARED, build
@@ -38,22 +35,32 @@ FEDERATIONS: Mapping[str, tuple[str, ...]] = {
     f"ten {SHARED}": (SHARED,) * 10,
     "Table 3": HETEROGENEOUS,
 }
-Round = Callable[[], object]
-Report = dict[str, object]
+Round = Callable[[], None]
 
 
-def measure(title: str, batch: int, repeats: int) -> Report:
+class Public(NamedTuple):
+    """Proxies and the labels that are learnt of them: random, the same for all."""
+
+    proxies: Tensor
+    targets: Tensor
+
+
+def measure(title: str, batch: int, repeats: int) -> dict[str, object]:
     """Return one row: client-rounds per CPU second of each way."""
     torch.set_num_threads(1)
     names, settings = FEDERATIONS[title], SGD(0.1, LOCAL_BATCH, batch)
-    task = _Task(names)
-    runners: dict[str, Round] = {
-        "plain": plain(task, settings),
-        "trainer": trainers(task, settings),
+    chance = torch.Generator().manual_seed(0)
+    records = [_records(chance) for _ in names]
+    proxies = torch.rand(PROXIES, 1, 28, 28, generator=chance)
+    public = Public(proxies, torch.rand(PROXIES, 10, generator=chance).softmax(dim=1))
+    ways = {
+        way.__name__: _together(
+            [way(build(name, 10, k), records[k], public, settings) for k, name in enumerate(names)]
+        )
+        for way in (plain, trainer)
     }
-    turns = [{name: seconds(run) for name, run in runners.items()} for _ in range(repeats + 1)]
-    spent = medians(turns)
-    per_second = {name: len(names) / each for name, each in spent.items()}
+    turns = [{name: seconds(run) for name, run in ways.items()} for _ in range(repeats + 1)]
+    per_second = {name: len(names) / spent for name, spent in medians(turns).items()}
     return {
         "federation": title,
         "batch": batch,
@@ -62,52 +69,40 @@ def measure(title: str, batch: int, repeats: int) -> Report:
     }
 
 
-class _Task:
-    """The clients' records, the proxies and what is taught of them: random, the same for all."""
+def _together(clients: Sequence[Round]) -> Round:
+    def run() -> None:
+        for client in clients:
+            client()
 
-    def __init__(self, names: Sequence[str]) -> None:
-        chance = torch.Generator().manual_seed(0)
-        self.names = names
-        self.records = [_images(chance) for _ in names]
-        self.proxies = torch.rand(PROXIES, 1, 28, 28, generator=chance)
-        self.targets = torch.rand(PROXIES, 10, generator=chance).softmax(dim=1)
-
-    def models(self) -> list[nn.Module]:
-        return [build(name, 10, seed) for seed, name in enumerate(self.names)]
+    return run
 
 
-def _images(chance: torch.Generator) -> Images:
+def _records(chance: torch.Generator) -> Images:
     pixels = torch.rand(RECORDS, 1, 28, 28, generator=chance)
     return Images(pixels, torch.randint(10, (RECORDS,), generator=chance))
 
 
-def plain(task: _Task, settings: SGD) -> Round:
-    """The loop that everybody writes first."""
+def plain(model: nn.Module, records: Images, public: Public, settings: SGD) -> Round:
+    """The loop that comes first to mind."""
+    network = as_written(model)
+    optimiser = torch.optim.SGD(network.parameters(), lr=settings.learning_rate)
 
-    def client(model: nn.Module, records: Images) -> None:
-        optimiser = torch.optim.SGD(model.parameters(), lr=settings.learning_rate)
+    def step(pixels: Tensor, targets: Tensor, size: int) -> None:
+        if size < len(pixels):
+            drawn = torch.randint(len(pixels), (size,))
+            pixels, targets = pixels[drawn], targets[drawn]
+        optimiser.zero_grad()
+        functional.cross_entropy(network(pixels), targets).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
 
-        def step(pixels: Tensor, targets: Tensor) -> None:
-            optimiser.zero_grad()
-            functional.cross_entropy(model(pixels), targets).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-
+    def run() -> None:
         with torch.no_grad():
-            model(task.proxies).softmax(dim=1)
-        drawn = torch.randint(RECORDS, (LOCAL_BATCH,))
-        step(records.pixels[drawn], records.labels[drawn])
+            network(public.proxies).softmax(dim=1)
+        step(records.pixels, records.labels, LOCAL_BATCH)
         for _ in range(PROXY_STEPS):
-            if settings.distillation_batch == PROXIES:
-                step(task.proxies, task.targets)
-            else:
-                drawn = torch.randint(PROXIES, (settings.distillation_batch,))
-                step(task.proxies[drawn], task.targets[drawn])
+            step(*public, settings.distillation_batch)
 
-    clients = [
-        partial(client, as_written(model), records)
-        for model, records in zip(task.models(), task.records, strict=True)
-    ]
-    return lambda: [run() for run in clients]
+    return run
 
 
 def as_written(model: nn.Module) -> nn.Sequential:
@@ -119,30 +114,23 @@ def as_written(model: nn.Module) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def trainers(task: _Task, settings: SGD) -> Round:
-    """`Trainer`, one client after another."""
-    clients = [
-        Trainer(model, records, settings, seed, CPU)
-        for seed, (model, records) in enumerate(zip(task.models(), task.records, strict=True))
-    ]
+def trainer(model: nn.Module, records: Images, public: Public, settings: SGD) -> Round:
+    """The package's `Trainer`."""
+    client = Trainer(model, records, settings, 0, CPU)
 
     def run() -> None:
-        for client in clients:
-            predict(client.model, task.proxies)
-            client.take_steps(1)
-            client.take_steps(PROXY_STEPS, task.proxies, task.targets)
+        predict(model, public.proxies)
+        client.take_steps(1)
+        client.take_steps(PROXY_STEPS, *public)
 
     return run
 
 
 def main() -> None:
     """Measure all federations and batches, and print them as JSON."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=5, choices=range(1, 100), metavar="COUNT")
-    repeats = parser.parse_args().repeats
-    rows = [measure(title, batch, repeats) for title in FEDERATIONS for batch in (128, PROXIES)]
-    found = {"environment": versions(), "repeats": repeats, "rows": rows}
-    print(json.dumps(found, indent=2))
+    repeats = options(__doc__).parse_args().repeats
+    sizes = [(title, batch) for title in FEDERATIONS for batch in (128, PROXIES)]
+    report(repeats, [measure(*size, repeats) for size in sizes])
 
 
 if __name__ == "__main__":

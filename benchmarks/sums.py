@@ -11,19 +11,15 @@ all clients have made theirs: it has a machine of its own, and the clients' work
 messages would evict its code and data from the caches. Progress goes to standard error.
 """
 
-import argparse
-import json
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass
-from statistics import median
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from clock import Cost, Stopwatch
-from experiments.core.provenance import versions
+from clock import Cost, Stopwatch, medians, options, report
 from floors import floor
 from secure_fd import MaskedSum
 from secure_fd.secagg.session import RoundTerms
@@ -125,59 +121,56 @@ class Parties:
         """Set up again as a new epoch does; None for a sum that has no set-up."""
         if not isinstance(self.sums, MaskedSum):
             return None
-        self._begin(Stopwatch())
-        with self._watch:
+        watch = Stopwatch()
+        with watch:
             self.sums.server().open_setup()  # type: ignore[attr-defined]
-        sent = {}
-        for k, client in self._clients.items():
-            with self._watches[k]:
-                sent[k] = client.join()  # type: ignore[attr-defined]
-        return self._carry(sent, {}, frozenset())
+        return self._carry(lambda client: client.join(), {}, frozenset(), watch)
 
     def round(self, dropped: Set[int], watch: Stopwatch) -> Cost:
         """Run one round. dropped: clients that send no input. SystemExit for a wrong sum."""
-        self._begin(watch)
         terms, values = self.cell.terms(self._index), self.cell.input()
         self._index += 1
-        with self._watch:
+        with watch:
             relayed = self._server.open(terms)
-        sent = {}
-        for k, client in self._clients.items():
-            with self._watches[k]:
-                sent[k] = client.load(terms, values)
-        cost = self._carry(sent, relayed, dropped)
+        cost = self._carry(lambda client: client.load(terms, values), relayed, dropped, watch)
         found, staying = self._server.result, self.cell.clients - len(dropped)
         if found is None or not np.array_equal(found.total, values * np.uint64(staying)):
             raise SystemExit(f"{self.cell.sum}: the total is not the sum of the survivors' values")
         return cost
 
-    def _begin(self, watch: Stopwatch) -> None:
-        self._watch, self._up = watch, [0] * self.cell.clients
-        self._watches = [Stopwatch() for _ in self._up]
-
     def _carry(
-        self, sent: dict[int, list[bytes]], relayed: Mapping[int, bytes], dropped: Set[int]
+        self,
+        begin: Callable[[Any], list[bytes]],
+        relayed: Mapping[int, bytes],
+        dropped: Set[int],
+        watch: Stopwatch,
     ) -> Cost:
-        """Carry messages until no stage is open."""
+        """Let all clients begin, and carry messages until no stage is open.
+
+        watch: of the server; the clients that stay share one of their own.
+        """
+        clients, aside, up_bytes = Stopwatch(), Stopwatch(), 0
+        sent = {}
+        for k, client in self._clients.items():
+            with aside if k in dropped else clients:
+                sent[k] = begin(client)
         while True:
             for k in relayed.keys() - dropped:
-                with self._watches[k]:
+                with clients:
                     answers = self._clients[k].receive(relayed[k])
                 sent[k] = [*sent.get(k, []), *answers]
             for k, message in ((k, one) for k, messages in sent.items() for one in messages):
-                self._up[k] += len(message)
-                with self._watch:
+                up_bytes += len(message) * (k not in dropped)
+                with watch:
                     # The server reads a message into memory of its own.
                     self._server.receive(k, bytes(bytearray(message)))
             if not self._server.busy:
                 break
             sent = {}
-            with self._watch:
+            with watch:
                 relayed = self._server.advance()
-        staying = self._clients.keys() - dropped
-        client_s = sum(self._watches[k].seconds for k in staying)
-        up_bytes = sum(self._up[k] for k in staying)
-        return Cost(client_s / len(staying), self._watch.seconds, up_bytes / len(staying))
+        staying = self.cell.clients - len(dropped)
+        return Cost(clients.seconds / staying, watch.seconds, up_bytes / staying)
 
 
 def rows_of(cell: Cell, repeats: int) -> Iterator[dict[str, object]]:
@@ -188,20 +181,20 @@ def rows_of(cell: Cell, repeats: int) -> Iterator[dict[str, object]]:
     parties = Parties(cell)
     set_up = parties.set_up()
     for dropped in cell.drops():
-        cost = _median([parties.round(dropped, Stopwatch()) for _ in range(repeats + 1)][1:])
+        turns = [asdict(parties.round(dropped, Stopwatch())) for _ in range(repeats + 1)]
+        cost, memory = medians(turns), Memory()
         tracemalloc.start()
-        memory = Memory()
         parties.round(dropped, memory)
         tracemalloc.stop()
         least = floor(parties.sums, cell.terms(0), len(dropped))
         yield {
             **_size(cell, dropped),
-            **asdict(cost),
+            **cost,
             "server_memory_bytes": memory.peak,
             "floor_client_s": least.client,
             "floor_server_s": least.server,
-            "client_ratio": cost.client_s / least.client,
-            "server_ratio": cost.server_s / least.server,
+            "client_ratio": cost["client_s"] / least.client,
+            "server_ratio": cost["server_s"] / least.server,
             "set_up": None if set_up is None else asdict(set_up),
         }
 
@@ -211,35 +204,24 @@ def _flower_rows(cell: Cell, repeats: int) -> Iterator[dict[str, object]]:
 
     for dropped in cell.drops():
         runs = [flower_round(cell.clients, cell.values, dropped) for _ in range(repeats + 1)]
-        yield {**_size(cell, dropped), **asdict(_median(runs[1:]))}
+        yield {**_size(cell, dropped), **medians([asdict(cost) for cost in runs])}
 
 
 def _size(cell: Cell, dropped: Set[int]) -> dict[str, object]:
     return {**asdict(cell), "bound": cell.bound, "dropped": len(dropped)}
 
 
-def _median(costs: list[Cost]) -> Cost:
-    return Cost(
-        median(cost.client_s for cost in costs),
-        median(cost.server_s for cost in costs),
-        costs[-1].up_bytes,
-    )
-
-
 def main() -> None:
     """Measure the cells that the command line names, and print their rows as JSON."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    names = [*SUMS, FLOWER]
+    parser, names = options(__doc__), [*SUMS, FLOWER]
     parser.add_argument("--sums", choices=names, nargs="+", default=names)
     parser.add_argument("--clients", type=int, default=1_000, help="leave out rows of more")
-    parser.add_argument("--repeats", type=int, default=5, choices=range(1, 100), metavar="COUNT")
     asked, rows = parser.parse_args(), []
     for cell in CELLS:
         if cell.sum in asked.sums and cell.clients <= asked.clients:
             print(f"{cell.sum}: {cell.clients} clients, {cell.values} values", file=sys.stderr)
             rows += rows_of(cell, asked.repeats)
-    found = {"versions": versions(), "repeats": asked.repeats, "rows": rows}
-    print(json.dumps(found, indent=2))
+    report(asked.repeats, rows)
 
 
 if __name__ == "__main__":
