@@ -182,7 +182,7 @@ def measure(data_dir: Path | None, cell: RunConfig) -> Result:
     if not unit.is_identity:  # sums are simulated in clear, where no claim holds
         figures["epsilon under masks"] = price(plan, cell.privacy.delta)
     claim = unit.guarantee()
-    notes = {
+    notes: dict[str, object] = {
         "guarantee": claim.sentence() if claim else "No differential privacy: no noise is added.",
         "privacy": claim.to_json() if claim else None,
     }

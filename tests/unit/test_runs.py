@@ -19,7 +19,7 @@ from experiments.core.run_config import RunConfig, unlabelled
 from experiments.core.runs import Prepared, prepared, run_cell
 from experiments.core.study import Result
 from experiments.paper.accuracy import METHODS
-from experiments.paper.fixed_labels import FixedLabels, measure
+from experiments.paper.fixed_labels import labelled, measure, train
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.training.models import flatten
@@ -116,9 +116,9 @@ def test_alpha_weighs_the_losses(made):
     """At 1 the labels of proxies change nothing, at 0 the private records change nothing."""
 
     def trained(alpha: float, method: str, data: Prepared = made) -> torch.Tensor:
-        runner = FixedLabels(alpha_cell(method, alpha), data)
-        runner.train(1)
-        return flatten(runner.models[0])
+        cell, network = replace(alpha_cell(method, alpha), rounds=1), data.networks()[0]
+        train(network, data.data.clients[0].train, labelled(cell, data), cell, seed=1)
+        return flatten(network)
 
     client = made.data.clients[0]
     other = replace(client, train=Images(client.train.pixels, (client.train.labels + 1) % 10))
