@@ -10,20 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import torch
 from torch import nn
 
 from attacks.core.base import POSITIVE, AttackResult, Labelled
 from attacks.core.run import SumNoise, labelled
-from attacks.core.view import View
+from attacks.core.view import Public, View
 from attacks.membership.budgets import RUNS, LeakageGame
 from attacks.membership.label_only import deployed
 from attacks.membership.label_shadows import QUICK, ShadowedLabels
-from attacks.membership.shadows import LiRA
+from attacks.membership.shadows import LiRA, ShadowAttack
 from experiments.compare import leakage_rows as small
-from experiments.compare.leakage import NOT_RUN, PLAYED, Attempt, tried
+from experiments.compare.leakage import NOT_RUN, PLAYED, tried
 from experiments.compare.leakage_rows import Drawn
 from experiments.core import runs
 from experiments.core.run_config import RowSpec, RunConfig, row_config
@@ -46,7 +45,9 @@ _LONG = Schedule(
 )
 _LONG_ROUNDS = 6
 _LONG_FEDAVG = Schedule(local_steps=40, proxy_steps=0, sgd=SGD(local_batch=32))
-_ASKED: Final[Mapping[str, Callable[..., LiRA | ShadowedLabels]]] = {
+Prepare = Callable[[Public, Labelled, int], ShadowAttack]
+"""Makes an attack on one client's candidates."""
+_ASKED: Mapping[str, Prepare] = {
     BY_PROBABILITIES: lambda _, own, k: LiRA(own, k),
     BY_LABELS: partial(ShadowedLabels.prepare, settings=QUICK),
 }
@@ -104,7 +105,18 @@ def play(
     row: RunConfig, records: Drawn, seed: int, names: Sequence[str], *, runs_of: int = RUNS
 ) -> dict[str, AttackResult | str]:
     """Play a row; return the results by name of `PLAYED`."""
-    game = LeakageGame.of(records.candidates, runs_of, seed)
+    made = attempts(row, records, seed, _ASKED, runs_of) if names else {}
+    return tried({name: made[name] for name in names})
+
+
+def attempts(
+    row: RunConfig, records: Drawn, seed: int, asked: Mapping[str, Prepare], count: int
+) -> dict[str, Callable[[], AttackResult]]:
+    """Play `count` runs of a row; return the attacks on them, by SERVER and the names in `asked`.
+
+    asked: attacks by an outsider, who asks the networks in the end.
+    """
+    game = LeakageGame.of(records.candidates, count, seed)
     networks: list[Sequence[nn.Module]] = []
     noise: list[SumNoise | None] = []
 
@@ -115,19 +127,15 @@ def play(
         networks.append(deployed(run.transcript, records.proxies.pixels, run.models))
         return small.seen(records, run)
 
-    if not names:
-        return {}
     views = game.views(seen)
-    proxies = labelled(records.proxies).images
-    attempts: dict[str, Attempt] = {
+    proxies, labels = labelled(records.proxies).images, views[0].public.labels
+    return {
         SERVER: lambda: game.read(views, noise[0]),
         **{
-            name: partial(game.outside, prepare, networks, proxies)
-            for name, prepare in _ASKED.items()
+            name: partial(game.outside, prepare, networks, proxies, labels)
+            for name, prepare in asked.items()
         },
     }
-    chosen = {name: attempts[name] for name in names}
-    return tried(chosen)
 
 
 def control(data_dir: Path | None, on: RunConfig, spec: RowSpec) -> dict[str, float]:
@@ -136,16 +144,22 @@ def control(data_dir: Path | None, on: RunConfig, spec: RowSpec) -> dict[str, fl
     on: their data and seed. Empty where the data has too few records.
     """
     try:
-        row, records = small.small(row_config(on, spec)), _few(drawn(data_dir, on))
+        row, records = overfitted(row_config(on, spec), drawn(data_dir, on))
     except SecureFDError:  # the rows' own games state it
         return {}
-    if spec.kind == "fedavg":
-        row = replace(row, schedule=_LONG_FEDAVG, rounds=_LONG_ROUNDS)
-    elif spec.kind != "heads":
-        row = replace(row, schedule=_LONG, rounds=1)
     names = [*_ASKED] if spec.kind == "independent" else [SERVER]
     found = play(row, records, on.seed, names, runs_of=_QUICK_RUNS)
     return {one.name: one.figure for one in found.values() if isinstance(one, AttackResult)}
+
+
+def overfitted(config: RunConfig, records: Drawn) -> tuple[RunConfig, Drawn]:
+    """Return a row that trains far too long, and the few records that it trains on."""
+    row = small.small(config)
+    if config.method == "fedavg":
+        row = replace(row, schedule=_LONG_FEDAVG, rounds=_LONG_ROUNDS)
+    elif config.method != "heads":
+        row = replace(row, schedule=_LONG, rounds=1)
+    return row, _few(records)
 
 
 def _few(records: Drawn) -> Drawn:

@@ -69,7 +69,8 @@ def seen(results: Results) -> list[Seen]:
 def _seen(name: str, found: list[Result]) -> Seen:
     scene, by_row = load(name), grouped(found, lambda cell: cell.row)
     cell: Cell = found[0].cell
-    rows = {**{row: row for row in by_row}, **scene.rows(replace(cell, row=""))}
+    labels = scene.rows(replace(cell, row=""))
+    rows = {row: labels.get(row, row) for row in by_row}
     given = {row: [(r.cell.seed, r.attacks) for r in of] for row, of in by_row.items()}
     first = {row: min(of, key=lambda r: r.cell.seed).pictures for row, of in by_row.items()}
     return Seen(name, scene.title, scene.about, Leakage(rows, given), first)

@@ -13,6 +13,7 @@ from experiments.report import attack_summary
 from experiments.report.tables import rendered
 from experiments.suite.attack_suite import STUDY, Cell, Settings, cells, needs
 from experiments.suite.scenes import OWN, SCENES
+from experiments.suite.scenes.membership import SCENE
 from experiments.suite.suite_page import page, seen, tables, write_report
 from secure_fd.errors import ConfigurationError
 
@@ -76,6 +77,20 @@ def test_an_attack_of_ones_own_is_of_one_scene_alone():
     own = "examples.own_attack:LargestClass"
     for cell in cells(Settings(attacks=own)):
         assert cell.own == ((own,) if cell.scene == OWN else ())
+
+
+def test_every_membership_attack_finds_the_members_of_overfitted_federations():
+    """The positive controls of the scene's table."""
+    empty = Cell("membership", "", 20, quick=True)
+    made = SCENE.prepare(empty, None)
+    controls = [row for row in SCENE.rows(empty) if row.startswith("overfitted")]
+    found: dict[str, list[float]] = {}
+    for row in controls:
+        for name, attempt in SCENE.attempts(replace(empty, row=row), made).items():
+            found.setdefault(name, []).append(attempt().figure)
+    names = {"lira", "rmia", "loss-threshold", "label-only-shadows", "lira-upload", "indirect"}
+    assert found.keys() == names
+    assert all(min(figures) >= 0.8 for figures in found.values())
 
 
 # The terminal, the page and the figures.

@@ -7,9 +7,9 @@ from pathlib import Path
 from attacks.core.run import Run
 from experiments.compare.leakage import Attempt
 from experiments.core import runs
-from experiments.core.run_config import HEADS_ALONE, Privacy, RowSpec, RunConfig, row_config
+from experiments.core.run_config import RowSpec, row_config
 from experiments.suite.scenes import Cell, Scene
-from experiments.suite.scenes.shared import federated
+from experiments.suite.scenes.shared import base, federated, noise
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import Sizes, image_set
 from secure_fd.simulation.federation import Federation
@@ -48,16 +48,7 @@ def _prepare(cell: Cell, data_dir: Path | None) -> dict[int, FederatedData]:
 
 def _run(cell: Cell, spec: RowSpec, data: FederatedData) -> Federation:
     """Sums alone: no network trains, as the attack reads nothing else."""
-    base = RunConfig(
-        image_set=cell.dataset,
-        split="strong",
-        method="independent",
-        seed=cell.seed,
-        rounds=1,  # the row makes as many sums as its unit plans for
-        schedule=HEADS_ALONE,
-        clients=_CLIENTS,
-    )
-    row = row_config(base, spec, Privacy("record", cell.epsilon, cell.delta))
+    row = row_config(base(cell, "strong", _CLIENTS), spec, noise(cell))
     made = runs.federation(row, runs.Prepared(data, runs.warmed_up(data, row.start)))
     made.fit(row.rounds)
     return made

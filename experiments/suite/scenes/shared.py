@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attacks.core.base import AttackResult
+from experiments.core.run_config import HEADS_ALONE, Privacy, RunConfig
 from experiments.suite.scenes import Cell
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
@@ -27,6 +28,25 @@ def federated(
 ) -> FederatedData:
     """Divide a cell's image set; by default each client holds one class."""
     return federate(load(cell.dataset, data_dir), Split(split), clients, cell.seed, sizes)
+
+
+def base(cell: Cell, split: str, clients: int) -> RunConfig:
+    """What the rows of a scene share that set their own rounds and steps."""
+    return RunConfig(
+        image_set=cell.dataset,
+        split=split,
+        method="independent",
+        selector="ratio",
+        seed=cell.seed,
+        rounds=1,
+        schedule=HEADS_ALONE,
+        clients=clients,
+    )
+
+
+def noise(cell: Cell) -> Privacy:
+    """The budget of the rows under differential privacy."""
+    return Privacy("record", cell.epsilon, cell.delta)
 
 
 def as_sent(answers: Sequence[Released], n_classes: int, levels: int) -> Tensor:
