@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.core.base import POSITIVE, AttackResult, Challenge
+from attacks.core.base import POSITIVE, AttackResult, Challenge, Labelled
 from attacks.core.run import Run, attack_view
 from attacks.core.statistics import auc_bound
 from attacks.core.view import Public, View
 from attacks.membership import overfitted
+from attacks.membership.label_only import FinalLabels
 from attacks.membership.server_members import (
     SUMMED_UPDATES,
     SUMMED_VOTES,
@@ -35,6 +36,7 @@ from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.independent import Independent
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit
@@ -55,10 +57,14 @@ def public() -> Public:
     return Public(shared.images, 4, 10, lambda seed: perceptron(64, 64, 10, seed), shared.labels)
 
 
+def sides() -> tuple[Labelled, Labelled]:
+    members, others = (digits(8).take(torch.arange(at, at + 400)) for at in (PROXIES, 800))
+    return members, others
+
+
 @cache
 def posed() -> dict[int, Challenge]:
-    members, others = (digits(8).take(torch.arange(at, at + 400)) for at in (PROXIES, 800))
-    return overfitted.posed(members, others, 0)
+    return overfitted.posed(*sides(), 0)
 
 
 @cache
@@ -89,6 +95,24 @@ def test_members_are_found_in_clear_and_strangers_are_not(view, read):
     assert caught.figure > 0.65
     assert caught.interval[0] > 0.5
     assert asked(view(), strangers()).figure == pytest.approx(0.5, abs=CHANCE)
+
+
+@pytest.mark.parametrize(
+    ("method", "prepare"),
+    [
+        (FedAvg(), lambda known, asked, _: ServerMembers.prepare(known, asked)),
+        (FedMD("soft"), lambda known, asked, _: ServerMembers.prepare(known, asked)),
+        (PooledHeads(0), Tracing.among),
+        (Independent(), FinalLabels.of_networks),
+    ],
+    ids=["updates", "votes", "class sums", "final labels"],
+)
+def test_every_attack_finds_the_members_of_an_over_trained_federation(method, prepare):
+    """One record of each class a client, all in clear: the positive control."""
+    few = overfitted.posed(*sides(), 0, 1)
+    view, networks = overfitted.trained(public(), few, method, 0)
+    attack = prepare(public(), few, networks)
+    assert attack_view(attack, attack.view or view, 0).figure >= 0.8
 
 
 @pytest.mark.parametrize("view", [updates, votes])
