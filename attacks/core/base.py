@@ -1,7 +1,7 @@
 """Results, estimates and records of attacks."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
 import numpy as np
@@ -72,10 +72,9 @@ class Images(Estimate):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores(Estimate):
-    """One number a candidate; larger: a member. values: [N], or [R, N] of N candidates in R runs.
+    """One number a candidate; larger: a member.
 
-    >>> Scores(np.array([0.1, 2.0])).taken(np.array([True, False])).values
-    array([0.1])
+    values: [N], or [R, N] of N candidates in R runs.
     """
 
     values: FloatArray = field(repr=False)
@@ -85,10 +84,6 @@ class Scores(Estimate):
             raise LocalError(f"scores: {self.values.shape} is not allowed; use [N] or [R, N]")
         if not np.isfinite(self.values).all():
             raise LocalError("scores: one is not finite")
-
-    def taken(self, candidates: BoolArray) -> "Scores":
-        """About some of the candidates [N] alone; queries stay those of the whole attack."""
-        return replace(self, values=self.values[..., candidates])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -60,17 +60,13 @@ def _shuffled_total(private: FloatArray, held_out: FloatArray, seed: int) -> Flo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """Records [n, ...] and the guesses assigned to them. decibel: [n] PSNR of each pair."""
+    """How near each record's guess is.
 
-    records: Tensor = field(repr=False)
-    guesses: Tensor = field(repr=False)
+    decibel: [n] PSNR. errors: [n] largest error of a pixel; 0 where it is right to the last bit.
+    """
+
     decibel: FloatArray = field(repr=False)
-
-    @property
-    def errors(self) -> FloatArray:
-        """[n] largest error of a pixel; zero where a record is recovered to the last bit."""
-        gap = (self.records.double() - self.guesses.double()).abs()
-        return np.asarray(gap.flatten(1).amax(dim=1).numpy())
+    errors: FloatArray = field(repr=False)
 
 
 def match(guesses: Tensor, records: Tensor) -> Match:
@@ -79,7 +75,8 @@ def match(guesses: Tensor, records: Tensor) -> Match:
         raise LocalError(f"guesses: {len(guesses)} for {len(records)} records; one each is needed")
     decibel = psnr(records, guesses)
     rows, columns = linear_sum_assignment(decibel, maximize=True)
-    return Match(records[rows], guesses[columns], decibel[rows, columns])
+    gaps = (records[rows].double() - guesses[columns].double()).abs().flatten(1)
+    return Match(decibel[rows, columns], gaps.amax(dim=1).numpy())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -189,12 +189,7 @@ class Attack(ABC, Generic[EstimateT, TruthT]):
     caveats: tuple[str, ...] = ()
 
     @classmethod
-    def for_data(
-        cls,
-        data: FederatedData,  # noqa: ARG003 - for subclasses
-        seed: int,  # noqa: ARG003
-        effort: Effort = "full",  # noqa: ARG003
-    ) -> Any:  # noqa: ANN401 - each attack's own
+    def for_data(cls, data: FederatedData, seed: int, effort: Effort = "full") -> Any:  # noqa: ANN401 - each attack's own
         """Return what the attack shares between all runs on the same data; by default nothing.
 
         Priors, controls and shadow runs are made here once. `for_run` reads them by
@@ -205,7 +200,6 @@ class Attack(ABC, Generic[EstimateT, TruthT]):
             seed: of the runs.
             effort: time that may be spent.
         """
-        return None
 
     @classmethod
     @abstractmethod

@@ -1,6 +1,7 @@
 """One scorer for each kind of estimate: (estimate, truth) -> AttackResult."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,18 @@ def score_scores(
         caveats=(*caveats, *unresolved),
         details={**low, **(details or {})},
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MembershipAttack(Attack[Scores, BoolArray]):
+    """Attack that scores candidates for membership. truth: of `score_scores`."""
+
+    figure_name = "AUC"
+    control_name = "AUC of a coin"
+
+    def score(self, estimate: Scores, seed: int) -> AttackResult:
+        """Return the AUC with its interval."""
+        return score_scores(self, estimate, self.truth, seed)
 
 
 def _check_truth(values: FloatArray, is_member: BoolArray) -> None:

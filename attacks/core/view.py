@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -115,9 +115,6 @@ class Oracle:
     def _check(self, answers: Tensor, asked: int) -> None:
         if answers.ndim < 1 or len(answers) != asked:
             raise LocalError("an oracle gives one answer an image")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(queries={self.queries}, budget={self.budget})"
 
 
 class LabelOracle(Oracle):
@@ -238,11 +235,8 @@ class View:
 
     def generator_parameters(self) -> Float32Array:
         """Those of the generator that made the newest round's x, flattened."""
-        if self.generator is None:
-            raise MissingCapabilityError(
-                f"missing {Capability.HOLD_GENERATOR.value} ({self.attacker})"
-            )
-        return self.generator.result
+        self.require(Capability.HOLD_GENERATOR)
+        return cast(ObservedParameters, self.generator).result
 
     def oracle(self, capability: Capability) -> Oracle:
         """The oracle behind an active capability."""

@@ -118,9 +118,7 @@ def one_update(
     batch = set_up.batch
     clients = [_client(c, batch if private else None) for c in data.clients[:_CLIENTS]]
     public = set_up.public(data, len(clients))
-    spent = None
-    if private:
-        spent = PrivateSGD(private.epsilon, private.delta, _ROUNDS, LEARNING_RATE, batch)
+    spent = private and PrivateSGD(private.epsilon, private.delta, _ROUNDS, LEARNING_RATE, batch)
     noise: Random = SeededRandom(seed) if data.name in IMAGE_SETS else os.urandom
     run = Federation(
         [public.architecture(seed) for _ in clients],

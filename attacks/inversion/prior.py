@@ -1,5 +1,6 @@
 """A generative prior of public images: the WGAN-GP of GMI (Zhang et al., CVPR 2020), scaled."""
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -198,10 +199,7 @@ def _adam(model: nn.Module, settings: PriorSettings) -> torch.optim.Adam:
 
 def _halvings(side: int) -> list[int]:
     """Image sides before each of three stride-2 convolutions, and after the last."""
-    sides = [side]
-    for _ in range(3):
-        sides.append((sides[-1] + 1) // 2)
-    return sides
+    return [math.ceil(side / 2**halvings) for halvings in range(4)]
 
 
 def _upscale(before: int, after: int, low: int, high: int) -> nn.ConvTranspose2d:

@@ -72,12 +72,7 @@ class UpdateInversion(Attack[Images, Mapping[int, Labelled]]):
         return cls(met.public, met.batch, view=met.view, truth=met.records, caveats=met.caveats)
 
     @classmethod
-    def for_data(
-        cls,
-        data: FederatedData,
-        seed: int,
-        effort: Effort = "full",  # noqa: ARG003 - one search for all
-    ) -> Self:
+    def for_data(cls, data: FederatedData, seed: int, effort: Effort = "full") -> Self:  # noqa: ARG003 - one search
         """Return the attack on the set-up in clear: positive control, and all of a plain run.
 
         Raises:

@@ -34,8 +34,8 @@ class Scaling:
         return (given - self.black) / (self.white - self.black)
 
     def images(self, pixels: Tensor) -> Tensor:
-        """Pixels [n, P] as float32 images [n, C, H, W] in [0, 1], or as vectors [n, D]."""
-        return self.within(pixels).float().view(-1, *self.shape)
+        """Pixels [n, P] as float32 images [n, C, H, W], or as vectors [n, D]."""
+        return pixels.float().view(-1, *self.shape)
 
     def within(self, pixels: Tensor) -> Tensor:
         """Pixels [n, P] cut to [0, 1]; the entries of vectors as they are."""
@@ -117,7 +117,7 @@ def invert_first_layer(layer: FirstLayer, gradient: Tensor, records: int) -> Ten
     rows = layer.rows(gradient)
     if records == 1:
         together = rows[:, -1] @ rows  # all neurons, by least squares
-        return _chosen(layer, layer.scaling.within(_ratios(layer, together[None])), 1)
+        return _chosen(layer, _ratios(layer, together[None]), 1)
     return invert_rows(layer, _denoised(rows, records), records)
 
 
@@ -126,7 +126,7 @@ def invert_rows(layer: FirstLayer, rows: Tensor, records: int) -> Tensor:
     pixels = _ratios(layer, rows[rows[:, -1].abs().argsort(descending=True)])
     if len(layer.scaling.shape) > 1:
         pixels = pixels[((pixels >= -_SLACK) & (pixels <= 1 + _SLACK)).all(dim=1)]
-    return _chosen(layer, layer.scaling.within(pixels), records)
+    return _chosen(layer, pixels, records)
 
 
 def _denoised(rows: Tensor, records: int) -> Tensor:
@@ -151,6 +151,7 @@ def _chosen(layer: FirstLayer, pixels: Tensor, records: int) -> Tensor:
 
     An image whose pixels are all near a grey is a single record; a mixture is not.
     """
+    pixels = layer.scaling.within(pixels)
     single = pixels[:0]
     if layer.grid:
         greys = pixels * GREYS

@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from attacks.core.base import (
-    AttackResult,
-    BoolArray,
     Challenge,
     Effort,
     FloatArray,
@@ -27,8 +25,8 @@ from attacks.core.base import (
     substream,
 )
 from attacks.core.fit import queried
-from attacks.core.run import Attack, Run, labelled
-from attacks.core.scoring import score_scores
+from attacks.core.run import Run, labelled
+from attacks.core.scoring import MembershipAttack
 from attacks.core.view import Capability, LabelFunction, Public, View
 from attacks.membership import overfitted
 from secure_fd.data.federated import FederatedData
@@ -43,21 +41,16 @@ from secure_fd.votes.codec import IntArray
 _CONSTANT = "the target answered one class for everything: a constant predictor tells nothing"
 
 
-def moved_copies(images: Tensor, rotation: int, shift: int) -> Iterator[Tensor]:
-    """Turn images [N, C, H, W] by every degree of -r..r, and shift them by |i| + |j| = d pixels.
+def moved_copies(images: Tensor, rotation: int) -> Iterator[Tensor]:
+    """Turn images [N, C, H, W] by every degree of -r..r, and shift them by a pixel each way.
 
-    Bilinear, black outside. There are 2 r + 4 d copies, without the image itself.
+    Bilinear, black outside. There are 2 r + 4 copies, without the image itself.
 
     Reference: Choquette-Choo et al., ICML 2021, section 4.
     """
     transforms = torchvision().transforms
     turns = [(float(angle), [0, 0]) for angle in range(-rotation, rotation + 1) if angle]
-    shifts = [
-        (0.0, [i, j])
-        for i in range(-shift, shift + 1)
-        for j in {shift - abs(i), abs(i) - shift}
-        if shift
-    ]
+    shifts = [(0.0, move) for move in ([-1, 0], [0, -1], [0, 1], [1, 0])]
     for angle, move in turns + shifts:
         yield transforms.functional.affine(
             images, angle, move, 1.0, [0.0], transforms.InterpolationMode.BILINEAR
@@ -79,10 +72,11 @@ def share_right(ask: LabelFunction, labels: Tensor, copies: Iterable[Tensor]) ->
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelOnlyGap(Attack[Scores, BoolArray]):
+class LabelOnlyGap(MembershipAttack):
     """Call a candidate a member if its label is right (Yeom et al. 2018): the baseline.
 
-    asked: several sets of candidates, each with the view of its own target, in place of one.
+    asked: several sets of candidates, each with the view of its own target, in place of one. truth:
+    [N] of the candidates of all targets.
 
     >>> LabelOnlyGap.title
     'Label-only membership: gap'
@@ -90,8 +84,6 @@ class LabelOnlyGap(Attack[Scores, BoolArray]):
 
     name = "label-only-gap"
     title = "Label-only membership: gap"
-    figure_name = "AUC"
-    control_name = "AUC of a coin"
     needs = (frozenset({Capability.QUERY_FINAL_MODEL}),)
 
     candidates: Labelled
@@ -132,10 +124,6 @@ class LabelOnlyGap(Attack[Scores, BoolArray]):
             ]
         )
 
-    def score(self, estimate: Scores, seed: int) -> AttackResult:
-        """Return the AUC with its interval; truth: [N] of the candidates of all targets."""
-        return score_scores(self, estimate, self.truth, seed)
-
     def _ask(self, own: Labelled, view: View, seed: int) -> Scores:
         view.require_any(*self.needs)
         ask = view.oracle(Capability.QUERY_FINAL_MODEL)
@@ -147,11 +135,7 @@ class LabelOnlyGap(Attack[Scores, BoolArray]):
         return Scores(values, queries=ask.queries - before, caveats=caveats)
 
     def _values(
-        self,
-        ask: LabelFunction,  # noqa: ARG002 - for subclasses
-        own: Labelled,  # noqa: ARG002
-        right: FloatArray,
-        seed: int,  # noqa: ARG002
+        self, _ask: LabelFunction, _own: Labelled, right: FloatArray, _seed: int
     ) -> FloatArray:
         """[N] scores from whether the record itself gets its label, and further questions."""
         return right
@@ -163,7 +147,7 @@ _COPIES = 4
 _MEMBERS = 20
 """Of a client, where its own network or messages are asked about."""
 _NEVER = 1e-30
-_ROTATION, _SHIFT = 3, 1
+_ROTATION = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,7 +170,7 @@ class FinalLabels(LabelOnlyGap):
     ) -> FloatArray:
         scores, images = right.copy(), own.images
         if images.ndim == 4:
-            moved = share_right(ask, own.labels, moved_copies(images, _ROTATION, _SHIFT))
+            moved = share_right(ask, own.labels, moved_copies(images, _ROTATION))
             noisy = [
                 share_right(ask, own.labels, [images, *noisy_copies(images, sigma, _COPIES, seed)])
                 for sigma in _SIGMAS
@@ -241,14 +225,13 @@ def challenges_of(data: FederatedData, seed: int, members: int = _MEMBERS) -> di
 
 def _deal(data: FederatedData) -> list[Tensor]:
     """Held-out indices by client: each class is dealt in turn to the clients that hold it."""
-    dealt: list[list[int]] = [[] for _ in data.clients]
+    dealt = [[torch.zeros(0, dtype=torch.int64)] for _ in data.clients]
     for c in range(data.n_classes):
         holders = [k for k, client in enumerate(data.clients) if c in client.classes]
-        found = (data.held_out.labels == c).nonzero()[:, 0].tolist()
-        for position, index in enumerate(found):
-            if holders:
-                dealt[holders[position % len(holders)]].append(index)
-    return [torch.tensor(part, dtype=torch.int64) for part in dealt]
+        found = (data.held_out.labels == c).nonzero()[:, 0]
+        for turn, k in enumerate(holders):
+            dealt[k].append(found[turn :: len(holders)])
+    return [torch.cat(parts) for parts in dealt]
 
 
 def less_class_mean(scores: FloatArray, labels: IntArray) -> FloatArray:

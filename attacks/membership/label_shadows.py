@@ -17,7 +17,7 @@ from attacks.membership.shadows import ShadowAttack, discriminant
 class ProbeSettings:
     """Questions about a candidate.
 
-    rotation, shift: of moved copies, in degrees and pixels. sigmas: of noise, each with `samples`
+    rotation: of moved copies, in degrees. sigmas: of noise, each with `samples`
     copies. boundary: of the distance. starts: public images that it starts from.
 
     >>> ProbeSettings().boundary.budget
@@ -25,7 +25,6 @@ class ProbeSettings:
     """
 
     rotation: int = 9
-    shift: int = 1
     sigmas: tuple[float, ...] = (0.2, 0.3, 0.5)
     samples: int = 3
     boundary: HopSkipJump = field(
@@ -85,7 +84,7 @@ class ShadowedLabels(ShadowAttack):
         known, own = self.settings, substream(seed, "noisy copies")
         images, labels = records.pixels(), records.labels
         right = (ask(images) == labels).double().numpy()
-        copies = moved_copies(images, known.rotation, known.shift)
+        copies = moved_copies(images, known.rotation)
         moved = share_right(ask, labels, [images, *copies])
         noise = [[images, *noisy_copies(images, s, known.samples, own)] for s in known.sigmas]
         noisy = np.mean([share_right(ask, labels, each) for each in noise], axis=0)

@@ -24,8 +24,6 @@ from torch.func import vmap
 from torch.nn.functional import normalize
 
 from attacks.core.base import (
-    AttackResult,
-    BoolArray,
     Challenge,
     FloatArray,
     Labelled,
@@ -34,7 +32,7 @@ from attacks.core.base import (
 )
 from attacks.core.fit import network, on_device
 from attacks.core.run import Attack, Run
-from attacks.core.scoring import score_scores
+from attacks.core.scoring import MembershipAttack
 from attacks.core.view import Capability, Public, View
 from attacks.inversion.updates import step_gradient
 from attacks.membership import overfitted
@@ -81,7 +79,7 @@ def overfitted_area(data: FederatedData, seed: int, read: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ServerMembers(Attack[Scores, BoolArray]):
+class ServerMembers(MembershipAttack):
     """Score candidates of every client by what the view shows of that client, or of all.
 
     candidates: by client; of each class about half are its own, the rest belong to no client.
@@ -95,8 +93,6 @@ class ServerMembers(Attack[Scores, BoolArray]):
     name = "server-members"
     title = "Membership, without shadow runs"
     shown_in = "members, server: this run"
-    figure_name = "AUC"
-    control_name = "AUC of a coin"
     needs: ClassVar[tuple[frozenset[Capability], ...]] = (
         frozenset({Capability.GLOBAL_PARAMETERS}),
         frozenset({Capability.READ_UPLOADS, Capability.PUBLIC_PROXIES}),
@@ -141,10 +137,6 @@ class ServerMembers(Attack[Scores, BoolArray]):
         ]
         caveats = (_NO_PEER,) if read in IN_CLEAR else ()
         return Scores(np.concatenate(each), target=read, caveats=caveats)
-
-    def score(self, estimate: Scores, seed: int) -> AttackResult:
-        """Return the AUC with its interval. truth: [N] members, in the order of `candidates`."""
-        return score_scores(self, estimate, self.truth, seed)
 
 
 def read_as(view: View) -> str:

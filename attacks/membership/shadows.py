@@ -11,7 +11,6 @@ from scipy.linalg import solve
 from torch import Tensor
 
 from attacks.core.base import (
-    AttackResult,
     BoolArray,
     FloatArray,
     Labelled,
@@ -19,8 +18,8 @@ from attacks.core.base import (
     joined,
 )
 from attacks.core.fit import network
-from attacks.core.run import Attack, Run
-from attacks.core.scoring import score_scores
+from attacks.core.run import Run
+from attacks.core.scoring import MembershipAttack
 from attacks.core.view import Capability, Public, View
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
 from secure_fd.methods.survey import BOUND
@@ -158,14 +157,13 @@ _NO_SHADOWS = "missing shadow runs of the same protocol, which a LeakageGame pla
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ShadowAttack(Attack[Scores, BoolArray]):
+class ShadowAttack(MembershipAttack):
     """An attack on candidates of one client, or of all where it is None.
+
+    truth: [R, N] members of the game that `play_all` was given.
 
     One finished run has no shadow runs: `play_all` takes the place of `for_run` and `estimate`.
     """
-
-    figure_name = "AUC"
-    control_name = "AUC of a coin"
 
     candidates: Labelled
     client: int | None = None
@@ -194,10 +192,6 @@ class ShadowAttack(Attack[Scores, BoolArray]):
         if self.client is None:
             raise LocalError(f"{self.name}: it reads what one client sent; name the client")
         return self.client
-
-    def score(self, estimate: Scores, seed: int) -> AttackResult:
-        """AUC; truth: [R, N] members of the game that `play_all` was given."""
-        return score_scores(self, estimate, self.truth, seed)
 
 
 def play_all(attack: ShadowAttack, views: Sequence[View], game: Game, seed: int) -> Scores:

@@ -73,14 +73,12 @@ class Blocks:
     def facts(self, *, in_clear: bool) -> dict[str, float]:
         """Holders and records of a block as it was read, means over blocks."""
         held = self.histograms > 0
-        holders, totals = held.sum(axis=0), self.histograms.sum(axis=0)
-        if in_clear:
-            own = float(self.histograms[held].mean())
-            return {"holders_of_a_block": 1.0, "records_of_a_block": own}
-        there = holders > 0
+        blocks = self.histograms[held] if in_clear else self.histograms.sum(axis=0)
+        blocks = blocks[blocks > 0]
+        holders = 1.0 if in_clear else held.sum() / len(blocks)
         return {
-            "holders_of_a_block": float(holders[there].mean()),
-            "records_of_a_block": float(totals[there].mean()),
+            "holders_of_a_block": float(holders),
+            "records_of_a_block": float(blocks.mean()),
         }
 
 
@@ -89,20 +87,6 @@ class Traced(Scores):
     """by_sum: [sums, N] scores from each sum alone."""
 
     by_sum: FloatArray = field(repr=False, kw_only=True)
-
-
-def residuals(
-    features: FloatArray, labels: IntArray, head: FloatArray, *, shortened: bool
-) -> FloatArray:
-    """[N, C] what a head [D, C] is wrong by; shortened: to norm 1, as the pooled unit has them.
-
-    >>> residuals(np.eye(2), np.array([0, 1]), np.zeros((2, 2)), shortened=True).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
-    """
-    wrong = np.eye(head.shape[1])[labels] - np.clip(features @ head, LOWEST_ANSWER, HIGHEST_ANSWER)
-    if not shortened:
-        return np.asarray(wrong)
-    return np.asarray(wrong / np.maximum(np.linalg.norm(wrong, axis=1, keepdims=True), 1.0))
 
 
 @freed_with_owner
@@ -208,7 +192,7 @@ class AskedSum:
     """One sum, ready to be asked about records.
 
     weight: [D, D], W. weighed: [K, D], public features times W. shares: by owner, [C] of each
-    class. shortened: see `residuals`.
+    class. shortened: residuals are cut to norm 1, as in the pooled unit.
     """
 
     public: PublicRecords
@@ -221,7 +205,7 @@ class AskedSum:
     @cached_property
     def wrong(self) -> FloatArray:
         """[K, C] residuals of the public images."""
-        return self._residuals(self.public.features, self.public.labels)
+        return self.residuals(self.public.features, self.public.labels)
 
     @cached_property
     def usual(self) -> FloatArray:
@@ -252,13 +236,19 @@ class AskedSum:
         """By owner, [D, C] W times its gap."""
         return {owner: self.weight @ gap for owner, gap in self.gaps.items()}
 
-    def _residuals(self, features: FloatArray, labels: IntArray) -> FloatArray:
-        return residuals(features, labels, self.read.head, shortened=self.shortened)
+    def residuals(self, features: FloatArray, labels: IntArray) -> FloatArray:
+        """[n, C] what the head [D, C] is wrong by about records [n, D]."""
+        head = self.read.head
+        answers = np.clip(features @ head, LOWEST_ANSWER, HIGHEST_ANSWER)
+        wrong = np.eye(head.shape[1])[labels] - answers
+        if not self.shortened:
+            return np.asarray(wrong)
+        return np.asarray(wrong / np.maximum(np.linalg.norm(wrong, axis=1, keepdims=True), 1.0))
 
     def scores(self, label: int, owner: int, features: FloatArray) -> FloatArray:
         """[n + k] of candidates [n, D] of a class, then of its k public images, left out."""
         labels = np.full(len(features), label)
-        wrong = self._residuals(features, labels)
+        wrong = self.residuals(features, labels)
         along, square = self._matched(label, owner, features, features @ self.weight, wrong)
         return np.concatenate([along / np.sqrt(square), self.left_out(label, owner)])
 

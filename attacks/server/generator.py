@@ -18,8 +18,6 @@ import torch
 from torch import Tensor
 
 from attacks.core.base import (
-    AttackResult,
-    BoolArray,
     FloatArray,
     Labelled,
     Scores,
@@ -27,8 +25,8 @@ from attacks.core.base import (
     match_classes,
     substream,
 )
-from attacks.core.run import REFERENCES, Attack, Run
-from attacks.core.scoring import score_scores
+from attacks.core.run import REFERENCES, Run
+from attacks.core.scoring import MembershipAttack
 from attacks.core.view import Capability, View
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.generator import AdversarialSettings, Generator
@@ -45,7 +43,7 @@ CAVEATS: Final = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GeneratorMembership(Attack[Scores, BoolArray]):
+class GeneratorMembership(MembershipAttack):
     """Candidates by how near the generator comes to them, less how near public records do.
 
     candidates: as the generator makes them, images or features [N, D]. adversarial: settings of the
@@ -54,8 +52,6 @@ class GeneratorMembership(Attack[Scores, BoolArray]):
 
     name = "generator-membership"
     title = "Membership: nearest x of the generator"
-    figure_name = "AUC"
-    control_name = "AUC of a coin"
     needs = (frozenset({Capability.HOLD_GENERATOR, Capability.PUBLIC_PROXIES}),)
 
     candidates: Labelled
@@ -85,11 +81,7 @@ class GeneratorMembership(Attack[Scores, BoolArray]):
         models.load_flat(generator, torch.from_numpy(view.generator_parameters().copy()))
         away = nearest_made(generator, own, substream(seed, "samples"))
         known = torch.cdist(own.flatten(1), public.proxies.flatten(1)).min(dim=1).values
-        return Scores(known.double().numpy() - away)
-
-    def score(self, estimate: Scores, seed: int) -> AttackResult:
-        """AUC with its interval. truth: [N] which candidates are members."""
-        return score_scores(self, estimate, self.truth, seed, caveats=CAVEATS)
+        return Scores(known.double().numpy() - away, caveats=CAVEATS)
 
 
 def nearest_made(generator: Generator, candidates: Tensor, seed: int) -> FloatArray:

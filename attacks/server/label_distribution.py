@@ -69,12 +69,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
     response: RandomizedResponse | None = None
 
     @classmethod
-    def for_data(
-        cls,
-        data: FederatedData,
-        seed: int,
-        effort: Effort = "full",  # noqa: ARG003 - it takes a second
-    ) -> float:
+    def for_data(cls, data: FederatedData, seed: int, effort: Effort = "full") -> float:  # noqa: ARG003 - a second
         """Return the error on two rounds of one plain step of a linear model, all in clear."""
         architecture = partial(_linear, data.proxies.pixels[0].numel(), data.n_classes)
         public = replace(public_of(data), architecture=architecture)

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.base import AttackResult, BoolArray, FloatArray, Scores, substream
-from attacks.core.run import Attack, Run
-from attacks.core.scoring import score_scores
+from attacks.core.base import FloatArray, Scores, substream
+from attacks.core.run import Run
+from attacks.core.scoring import MembershipAttack
 from attacks.core.view import Capability, Oracle, View
 from secure_fd.errors import LocalError, MissingCapabilityError
 
@@ -25,7 +25,7 @@ CAVEATS: Final = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FlipRadius(Attack[Scores, BoolArray]):
+class FlipRadius(MembershipAttack):
     """Around a record that a selector was built from, it answers further out.
 
     Lines run from each candidate towards images of noise; a few bits a line find how far along it
@@ -39,8 +39,6 @@ class FlipRadius(Attack[Scores, BoolArray]):
 
     name = "selector-membership"
     title = "Membership from the selector's mask bits"
-    figure_name = "AUC"
-    control_name = "AUC of a coin"
     needs = (
         frozenset({
             Capability.INJECT_PROXIES,
@@ -76,11 +74,8 @@ class FlipRadius(Attack[Scores, BoolArray]):
         unit = self._squared_radii(oracle, own[half : half + _REFERENCES], rng)
         before = oracle.queries
         radii = self._squared_radii(oracle, self.candidates, rng)
-        return Scores((radii - unit.mean()) / (unit.std() + _TINY), queries=oracle.queries - before)
-
-    def score(self, estimate: Scores, seed: int) -> AttackResult:
-        """AUC with its interval; truth: [N] which candidates are members."""
-        return score_scores(self, estimate, self.truth, seed, caveats=CAVEATS)
+        values = (radii - unit.mean()) / (unit.std() + _TINY)
+        return Scores(values, queries=oracle.queries - before, caveats=CAVEATS)
 
     def _squared_radii(
         self, oracle: Oracle, images: Tensor, rng: np.random.Generator

@@ -19,7 +19,7 @@ from tests.security.test_attack_membership import (
     scored,
 )
 
-SETTINGS = ProbeSettings(rotation=2, shift=1, samples=1, starts=60)
+SETTINGS = ProbeSettings(rotation=2, samples=1, starts=60)
 
 
 def attack() -> ShadowedLabels:

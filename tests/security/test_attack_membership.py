@@ -79,7 +79,9 @@ def scored(
     own = game().owned(attack.client)
     inside = np.roll(game().inside[:, own], shift, axis=0)
     chosen = odd(len(own)).numpy() if canaries else np.ones(len(own), dtype=np.bool_)
-    return attack.with_truth(inside[:, chosen]).score(estimate.taken(chosen), 0)
+    return attack.with_truth(inside[:, chosen]).score(
+        replace(estimate, values=estimate.values[:, chosen]), 0
+    )
 
 
 # Direct queries
