@@ -3,11 +3,10 @@
 Libraries are imported where a measure needs them: tables and command lines use the names alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from experiments.core.results import SINGLE
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from secure_fd.data.federated import FederatedData
     from secure_fd.protocol.transcript import ObservedVotes
     from secure_fd.simulation.federation import Federation
-    from secure_fd.votes.codec import FloatArray, IntArray
+    from secure_fd.votes.codec import FloatArray
 
 ACCURACY = "accuracy"
 """On the test set after the last round, mean over clients."""
@@ -43,40 +42,32 @@ DIVERGED = "diverged rounds"
 TAUGHT = "proxies that teach"
 """As a share of all."""
 
-BoolArray = NDArray[np.bool_]
-
 
 def measured(cell: "RunConfig", runner: "Federation", made: "Prepared") -> dict[str, float]:
-    """All figures of a run but its accuracy, by name."""
-    return of_method(cell, runner, made) | of_lost(runner)
-
-
-def of_method(cell: "RunConfig", runner: "Federation", made: "Prepared") -> dict[str, float]:
-    """Figures that runs of some methods alone have."""
+    """All figures of a run but its accuracy, by name; runs of some methods alone have some."""
     from experiments.core.run_config import HEADS
+    from secure_fd.methods.fedavg import FedAvgClient
     from secure_fd.methods.pooled_heads import HeadClient
     from secure_fd.methods.votes import VotingMethod
 
+    found: dict[str, float] = {}
+    roles = [client.role for client in runner.clients]
     if cell.method == "fedavg":
-        return of_divergence(runner)
-    if isinstance(runner.method, VotingMethod):
-        truth = made.data.proxies.labels.numpy()
-        return _labels(runner.transcript.distillation, truth) | _selectors(runner, made, truth)
-    if cell.method in HEADS and cell.schedule.proxy_steps:
-        roles = [client.role for client in runner.clients]
+        counts = [role.diverged for role in roles if isinstance(role, FedAvgClient)]
+        found[DIVERGED] = float(np.mean(counts))
+    elif isinstance(runner.method, VotingMethod):
+        found = _labels(runner.transcript.distillation, made.data, KEPT_ALL, RIGHT_ALL)
+        if own := _own_classes(made.data, _scores(runner, made)):
+            found |= {AUROC_CLASS: float(np.mean(own)), OVER_CLIENTS: float(np.std(own))}
+    elif cell.method in HEADS and cell.schedule.proxy_steps:
         heads = [role for role in roles if isinstance(role, HeadClient)]
         each = [head.accuracies(made.data.test)["network"] for head in heads]
-        return {NETWORK: float(np.mean(each))}
-    return {}
-
-
-def of_divergence(runner: "Federation") -> dict[str, float]:
-    """How often training diverged."""
-    from secure_fd.methods.fedavg import FedAvgClient
-
-    halves = [client.role for client in runner.clients]
-    counts = [half.diverged for half in halves if isinstance(half, FedAvgClient)]
-    return {DIVERGED: float(np.mean(counts))}
+        found[NETWORK] = float(np.mean(each))
+    if gone := lost(runner):  # a client's round of divergence, and all in which it was silent since
+        missing = runner.transcript.missing
+        rounds = len(gone) + sum(many for (client, _), many in missing.items() if client in gone)
+        found[DIVERGED] = rounds / len(runner.models)
+    return found
 
 
 def lost(runner: "Federation") -> set[int]:
@@ -87,42 +78,48 @@ def lost(runner: "Federation") -> set[int]:
     return {client for client, network in each if not flatten(network).isfinite().all()}
 
 
-def of_lost(runner: "Federation") -> dict[str, float]:
-    """The rounds in which these diverged: one, and all in which they were silent since."""
-    gone, missing = lost(runner), runner.transcript.missing
-    rounds = len(gone) + sum(many for (client, _), many in missing.items() if client in gone)
-    return {DIVERGED: rounds / len(runner.models)} if gone else {}
+def diagnose(runner: "Federation", data: "FederatedData") -> dict[str, float]:
+    """Figures of the last round's ensemble, and the selectors' mean AUROC where there are any.
 
-
-# Distillation: labels and selectors.
-
-
-def _labels(rounds: "Sequence[ObservedVotes]", truth: "IntArray") -> dict[str, float]:
-    if not rounds:
+    Nothing where no round gave an ensemble of proxies.
+    """
+    rounds = runner.transcript.distillation
+    if not rounds or rounds[-1].result.of_classes:
         return {}
-    kept = np.concatenate([r.result.kept for r in rounds])
-    indices = np.concatenate([r.result.indices for r in rounds])
-    named = np.concatenate([r.result.predictions.argmax(axis=1) for r in rounds])
-    found = {KEPT_ALL: float(kept.mean())}
-    if kept.any():
-        found[RIGHT_ALL] = float((named == truth[indices])[kept].mean())
+    found = _labels(rounds[-1:], data, KEPT_LAST, RIGHT_LAST)
+    found[SINGLE] = runner.single_contributors
+    found["most releases of a proxy"] = float(runner.server_role.most_released())
+    if own := _own_classes(data, _scores(runner)):
+        found[AUROC_CLASS] = float(np.mean(own))
     return found
 
 
-def _selectors(runner: "Federation", made: "Prepared", truth: "IntArray") -> dict[str, float]:
-    own = _own_classes(made.data, truth, _scores(runner, made))
-    return {AUROC_CLASS: float(np.mean(own)), OVER_CLIENTS: float(np.std(own))} if own else {}
+def _labels(
+    rounds: "Sequence[ObservedVotes]", data: "FederatedData", kept_name: str, right_name: str
+) -> dict[str, float]:
+    """The share of asked proxies whose label the server kept, and of right labels among them."""
+    if not rounds:
+        return {}
+    truth = data.proxies.labels.numpy()
+    kept = np.concatenate([r.result.kept for r in rounds])
+    indices = np.concatenate([r.result.indices for r in rounds])
+    named = np.concatenate([r.result.predictions.argmax(axis=1) for r in rounds])
+    found = {kept_name: float(kept.mean())}
+    if kept.any() and truth.min() >= 0:
+        found[right_name] = float((named == truth[indices])[kept].mean())
+    return found
 
 
-def _own_classes(
-    data: "FederatedData", truth: "IntArray", scores: "Iterator[tuple[int, FloatArray]]"
-) -> list[float]:
-    """AUROC of every client's scores of all proxies, for the classes that it holds."""
-    return [
-        value
-        for k, of_client in scores
-        for value in auroc(np.isin(truth, data.clients[k].classes), of_client)
-    ]
+def _own_classes(data: "FederatedData", scores: "Iterable[tuple[int, FloatArray]]") -> list[float]:
+    """AUROC of clients' scores of all proxies, for the classes that each holds.
+
+    A client that holds the classes of all proxies, or of none, has no such area.
+    """
+    from sklearn.metrics import roc_auc_score  # slow to import, and only workers come here
+
+    truth = data.proxies.labels.numpy()
+    each = [(np.isin(truth, data.clients[k].classes), own) for k, own in scores]
+    return [float(roc_auc_score(held, own)) for held, own in each if 0 < held.sum() < len(held)]
 
 
 def _scores(
@@ -140,38 +137,3 @@ def _scores(
         scores = runner.roles[k].scores()
         if scores is not None:
             yield k, scores
-
-
-def auroc(positive: BoolArray, scores: "FloatArray") -> list[float]:
-    """[one number], or [] where one of the two kinds is missing.
-
-    >>> auroc(np.array([True, False]), np.array([0.9, 0.1]))
-    [1.0]
-    >>> auroc(np.array([True, True]), np.array([0.9, 0.1]))
-    []
-    """
-    from sklearn.metrics import roc_auc_score  # slow to import, and only workers come here
-
-    return [float(roc_auc_score(positive, scores))] if 0 < positive.sum() < len(positive) else []
-
-
-def diagnose(runner: "Federation", data: "FederatedData") -> dict[str, float]:
-    """Figures of the last round's ensemble, and the selectors' mean AUROC where there are any.
-
-    Nothing where no round gave an ensemble of proxies.
-    """
-    rounds = runner.transcript.distillation
-    if not rounds or rounds[-1].result.of_classes:
-        return {}
-    truth = data.proxies.labels.numpy()
-    last = rounds[-1].result
-    kept = last.kept
-    found = {KEPT_LAST: float(kept.mean())}
-    if kept.any() and truth.min() >= 0:
-        right = last.predictions[kept].argmax(axis=1) == truth[last.indices[kept]]
-        found[RIGHT_LAST] = float(right.mean())
-    found[SINGLE] = runner.single_contributors
-    found["most releases of a proxy"] = float(runner.server_role.most_released())
-    if own := _own_classes(data, truth, _scores(runner)):
-        found[AUROC_CLASS] = float(np.mean(own))
-    return found

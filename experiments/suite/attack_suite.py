@@ -85,7 +85,7 @@ def _own(text: str) -> tuple[str, ...]:
 
 def _scenes(text: str) -> tuple[str, ...]:
     if text == "all":
-        return tuple(SCENES)
+        return SCENES
     chosen = {one_of("scenes", part.strip(), ("all", *SCENES)) for part in text.split(",")}
     return tuple(name for name in SCENES if name in chosen)
 

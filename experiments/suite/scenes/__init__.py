@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, cast
 
 from experiments.compare.leakage import Attempt
 from experiments.core.codec import UNLESS_EMPTY
 from secure_fd.errors import ConfigurationError
-
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene(Generic[Made]):
+class Scene:
     """One set-up and its measurements.
 
     Attributes:
@@ -61,27 +59,18 @@ class Scene(Generic[Made]):
     title: str
     about: str
     rows: Callable[[Cell], Mapping[str, str]] = field(repr=False)
-    prepare: Callable[[Cell, Path | None], Made] = field(repr=False)
-    attempts: Callable[[Cell, Made], Mapping[str, Attempt]] = field(repr=False)
+    prepare: Callable[[Cell, Path | None], Any] = field(repr=False)
+    attempts: Callable[[Cell, Any], Mapping[str, Attempt]] = field(repr=False)
 
 
-SCENES: Mapping[str, str] = {
-    "figure8": "figure8:SCENE",
-    "membership": "membership:SCENE",
-    "extraction": "extraction:SCENE",
-    "dropouts": "sums:SCENE",
-    "updates": "updates:SCENE",
-    "selector": "selector:SCENE",
-    "pooled": "pooled:SCENE",
-}
-"""Name -> module:scene."""
+SCENES = ("figure8", "membership", "extraction", "dropouts", "updates", "selector", "pooled")
+"""Names of scenes, which are those of their modules."""
 OWN = "dropouts"
 """The scene whose rows user-supplied attacks run on."""
 
 
-def load(name: str) -> Scene[Any]:
+def load(name: str) -> Scene:
     """Import one scene by its name. Raises ConfigurationError for an unknown name."""
     if name not in SCENES:
         raise ConfigurationError("scene", name, f"use one of {', '.join(SCENES)}")
-    module, _, scene = SCENES[name].partition(":")
-    return cast(Scene[Any], getattr(import_module(f"{__name__}.{module}"), scene))
+    return cast(Scene, import_module(f"{__name__}.{name}").SCENE)

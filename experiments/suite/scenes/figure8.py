@@ -19,17 +19,13 @@ from attacks.inversion.gmi import RAW_PSNR, InversionTruth, ModelInversion, raw_
 from attacks.inversion.ideal import POOL, Ideal, IdealSettings
 from experiments.compare.leakage import Attempt
 from experiments.core.grid import paper_recipe
-from experiments.core.run_config import RowSpec
+from experiments.core.run_config import RowSpec, RunConfig, row_config
 from experiments.suite.scenes import Cell, Scene
-from experiments.suite.scenes.shared import federated, noted
+from experiments.suite.scenes.shared import base, federated, noted, trained
 from secure_fd.data.federated import FederatedData
-from secure_fd.data.image_sets import HETEROGENEOUS, Sizes
+from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import Images, concatenate
 from secure_fd.methods.base import Labels
-from secure_fd.methods.fedavg import FedAvg
-from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.simulation.federation import Federation
-from secure_fd.training import models
 from secure_fd.training.trainer import predict
 from secure_fd.votes.codec import one_hot
 
@@ -138,7 +134,7 @@ def _prepare(cell: Cell, data_dir: Path | None) -> Prepared:
 
 def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
     """Train the row, then attack what its server sees."""
-    spec, run = _ROWS[cell.row], _trained(cell, made)
+    spec, run = _ROWS[cell.row], trained(_config(cell, made.effort), made.data)
     averages = spec.kind == "fedavg"
     oracles = {}
     if not averages:
@@ -173,22 +169,15 @@ def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
     return {RAW_PSNR: literal, ModelInversion.name: read_only, Ideal.name: injected}
 
 
-def _trained(cell: Cell, made: Prepared) -> Federation:
+def _config(cell: Cell, effort: Effort) -> RunConfig:
     """FedAvg with one network, or the paper's federation: architectures by client, in clear."""
-    spec, data, recipe = _ROWS[cell.row], made.data, paper_recipe(cell.dataset, "strong")
-    each, classes = range(len(data.clients)), data.n_classes
-    rounds, schedule = made.effort.rounds, recipe.schedule
-    method: FedAvg | SelectiveFD = FedAvg()
-    networks = [models.build(models.SHARED, classes, cell.seed) for _ in each]
-    if spec.kind != "fedavg":
-        method, rounds = SelectiveFD(spec.labels), min(rounds, recipe.rounds)
-        schedule = replace(schedule, warmup_steps=made.effort.warmup_steps)
-        names = [HETEROGENEOUS[k % len(HETEROGENEOUS)] for k in each]
-        networks = [models.build(names[k], classes, 100 * cell.seed + k) for k in each]
-    proxies = data.proxies.pixels
-    run = Federation(networks, data.clients, proxies, method, schedule=schedule, seed=cell.seed)
-    run.fit(rounds)
-    return run
+    recipe = paper_recipe(cell.dataset, "strong")
+    row = row_config(base(cell, "strong", 10 - FIRST_PRIVATE), _ROWS[cell.row])
+    rounds, schedule = effort.rounds, recipe.schedule
+    if row.method != "fedavg":
+        rounds = min(rounds, recipe.rounds)
+        schedule = replace(schedule, warmup_steps=effort.warmup_steps)
+    return replace(row, rounds=rounds, schedule=schedule)
 
 
 def direct_votes(networks: Sequence[nn.Module], labels: Labels) -> AnswerFunction:

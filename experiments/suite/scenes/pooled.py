@@ -6,13 +6,11 @@ from pathlib import Path
 
 from attacks.core.run import Run
 from experiments.compare.leakage import Attempt
-from experiments.core import runs
 from experiments.core.run_config import RowSpec, row_config
 from experiments.suite.scenes import Cell, Scene
-from experiments.suite.scenes.shared import base, federated, noise
+from experiments.suite.scenes.shared import base, federated, noise, trained
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import Sizes, image_set
-from secure_fd.simulation.federation import Federation
 
 _CLIENTS = 10
 _HELD_OUT = 60
@@ -46,18 +44,14 @@ def _prepare(cell: Cell, data_dir: Path | None) -> dict[int, FederatedData]:
     return {b: federated(cell, data_dir, _CLIENTS, sizes[b]) for b in _BLOCKS}
 
 
-def _run(cell: Cell, spec: RowSpec, data: FederatedData) -> Federation:
-    """Sums alone: no network trains, as the attack reads nothing else."""
-    row = row_config(base(cell, "strong", _CLIENTS), spec, noise(cell))
-    made = runs.federation(row, runs.Prepared(data, runs.warmed_up(data, row.start)))
-    made.fit(row.rounds)
-    return made
-
-
 def _attempts(cell: Cell, made: Mapping[int, FederatedData]) -> Mapping[str, Attempt]:
-    """Tracing of the records in every block."""
+    """Make the row's sums alone, and trace the records in every block.
+
+    No network trains, as the attack reads nothing else.
+    """
     block, spec = _every(cell)[cell.row]
-    run = Run.of(made[block], _run(cell, spec, made[block]), cell.seed)
+    row = row_config(base(cell, "strong", _CLIENTS), spec, noise(cell))
+    run = Run.of(made[block], trained(row, made[block]), cell.seed)
     return {"tracing": partial(run.attack, "tracing")}
 
 

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from attacks.core.base import AttackResult
-from experiments.core.run_config import HEADS_ALONE, Privacy, RunConfig
+from experiments.core import runs
+from experiments.core.run_config import HEADS_ALONE, Privacy, RunConfig, averages
 from experiments.suite.scenes import Cell
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
+from secure_fd.simulation.federation import Federation
 from secure_fd.votes.codec import KnowledgeCodec, Released
 
 
@@ -42,6 +44,15 @@ def base(cell: Cell, split: str, clients: int) -> RunConfig:
         schedule=HEADS_ALONE,
         clients=clients,
     )
+
+
+def trained(config: RunConfig, data: FederatedData) -> Federation:
+    """Train a run on a scene's own data, to its end."""
+    alone = averages(config.method)
+    warm = () if alone else runs.warmed_up(data, config.start)
+    run = runs.federation(config, runs.Prepared(data, warm))
+    run.fit(config.rounds)
+    return run
 
 
 def noise(cell: Cell) -> Privacy:
