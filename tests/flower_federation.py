@@ -13,7 +13,13 @@ from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import proxy_pixels
 from secure_fd.deployment import keys
-from secure_fd.deployment.envelope import CHALLENGE_BYTES, Push, PushKind, set_up_name
+from secure_fd.deployment.envelope import (
+    CHALLENGE_BYTES,
+    Push,
+    PushKind,
+    roster_hint,
+    set_up_name,
+)
 from secure_fd.deployment.loop import Rounds, Transport
 from secure_fd.deployment.parties import parts_of
 from secure_fd.deployment.roster import RosterFile, SiteEntry, Terms
@@ -89,7 +95,8 @@ class World:
     def greeting(self, k: int) -> bytes:
         """The push by which a server that made the set-up greets a site."""
         name = set_up_name(self.files[k].get("seed"))
-        return Push(PushKind.HELLO, (bytes(CHALLENGE_BYTES), name)).encode()
+        hint = roster_hint(self.roster.digest)
+        return Push(PushKind.HELLO, (bytes(CHALLENGE_BYTES), hint, name)).encode()
 
     def serve(self, courier: "Courier") -> Rounds:
         """A process of the server, over the file that the last one left."""

@@ -16,6 +16,7 @@ from secure_fd.errors import PeerError
 from secure_fd.wire import LIMIT
 
 CHALLENGE_BYTES: Final = 32
+_HINT_BYTES: Final = 8
 _Count: TypeAlias = Annotated[int, Meta(ge=0)]
 _Parts: TypeAlias = Annotated[tuple[bytes, ...], Meta(max_length=1 << 16)]
 """A site that was away is sent one part for each broadcast that it missed."""
@@ -25,7 +26,10 @@ class PushKind(IntEnum):
     """Request of the server to a site."""
 
     HELLO = 1
-    """Prove who you are; parts: a challenge and, after the set-up, its name."""
+    """Prove who you are; parts: a challenge, the `roster_hint` and, after the set-up, its name.
+
+    A site with another roster refuses; its parts are then its identity and its own hint.
+    """
     JOIN = 2
     """Begin a set-up; part: challenge of the newest greeting. position: number of the attempt."""
     CARRY = 3
@@ -83,6 +87,24 @@ class Answer(_Envelope, frozen=True, array_like=True, tag=True):
 
 
 _CODEC: Final = Codec[_Envelope](Push | Answer, "a push or an answer of this version", PeerError)
+
+
+def roster_hint(digest: bytes) -> bytes:
+    """Return the first bytes of a roster's digest, which its command prints.
+
+    Nobody signs it and it decides nothing: parties with other rosters refuse each other's messages
+    by the session's id. It only says why.
+
+    >>> roster_hint(bytes(32)).hex()
+    '0000000000000000'
+    """
+    return digest[:_HINT_BYTES]
+
+
+def other_roster(theirs: bytes, own: bytes) -> str:
+    """Return a site's sentence about a server whose roster has another hint."""
+    digests = f"its digest begins {theirs[:_HINT_BYTES].hex()}, yours {own.hex()}"
+    return f"the server has another roster ({digests}): ask the coordinator for the server's roster"
 
 
 def set_up_name(seed: bytes) -> bytes:

@@ -29,6 +29,7 @@ from secure_fd.deployment.envelope import (
     Push,
     PushKind,
     hello_text,
+    roster_hint,
     set_up_name,
 )
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in
@@ -49,6 +50,8 @@ _GREETING = 5.0
 """Seconds to wait for the answer to a greeting, so that a dead site does not block the others."""
 _GREETED = 0.05
 """Seconds beyond that for each site that is greeted, so that a thousand are not asked again."""
+_ASKED_AGAIN = 60.0
+"""Seconds before a node that has another roster is greeted again."""
 _PAUSE = 0.1
 """Seconds between two looks for sites."""
 
@@ -106,7 +109,7 @@ class Rounds:
     """The server of a roster over a transport, from the set-up to the end.
 
     file: the server's state file. on_sites: called with the names of the sites that are there,
-    whenever they change.
+    whenever they change, and with the reason for which a site refused a greeting.
     """
 
     party: Server
@@ -128,6 +131,7 @@ class Rounds:
         self._challenges: dict[int, bytes] = {}  # by site, of its newest greeting
         self._read: dict[int, int] = {}  # by member of the set-up, broadcasts that it has read
         self._owed: Outbound = {}
+        self._refused: dict[int, float] = {}  # by node with another roster, until when it waits
         self._name = b""  # of the set-up, once it is accepted
         self._outcome = RoundOutcome(0)
 
@@ -272,13 +276,18 @@ class Rounds:
         """Ask nodes that are new, or whose site was silent, who they are."""
         before, reachable = set(self._nodes), set(self._transport.nodes())
         self._nodes = {k: node for k, node in self._nodes.items() if node in reachable}
-        fresh = reachable.difference(self._nodes.values())
+        waiting = {node for node, until in self._refused.items() if until > self._transport.now()}
+        fresh = reachable.difference(self._nodes.values(), waiting)
         challenges = {node: os.urandom(CHALLENGE_BYTES) for node in fresh}
-        name = (self._name,) if self._name else ()
-        pushes = {n: Push(PushKind.HELLO, (each, *name)).encode() for n, each in challenges.items()}
+        same = (roster_hint(self._roster.digest), *([self._name] if self._name else []))
+        pushes = {n: Push(PushKind.HELLO, (each, *same)).encode() for n, each in challenges.items()}
         for node, data in self._transport.push(pushes, _GREETING + _GREETED * len(pushes)):
             try:
-                k = self._site_of(Answer.decode(data), challenges[node])
+                answer = Answer.decode(data)
+                if answer.refused and len(answer.parts) == 2:  # it checks, or has another roster
+                    self._refused[node] = self._transport.now() + _ASKED_AGAIN
+                    self._on_sites(refused=self._why_refused(answer.parts))
+                k = self._site_of(answer, challenges[node])
                 self._nodes[k], self._challenges[k] = node, challenges[node]
             except PeerError as error:
                 log.warning(f"not greeted: {error}")
@@ -289,7 +298,7 @@ class Rounds:
         """Return the site that answers a greeting; PeerError unless it proves who it is."""
         roster = self._roster
         if answer.refused or len(answer.parts) != 3:
-            raise PeerError("a greeting was refused")
+            raise PeerError(self._why_refused(answer.parts))
         number, enrolled, signature = answer.parts
         k = int.from_bytes(number, "big")
         if k not in range(len(roster.sites)) or len(signature) != SIGNATURE_BYTES:
@@ -307,6 +316,18 @@ class Rounds:
             self.party.returned(k, answer.position)
             self._owed.pop(k, None)
         return k
+
+    def _why_refused(self, parts: Sequence[bytes]) -> str:
+        """Return why a node refused a greeting, by what it says of itself without a signature."""
+        own = roster_hint(self._roster.digest)
+        if len(parts) != 2:
+            return "a greeting was refused"
+        names = [site.name for site in self._roster.sites if site.identity == parts[0]]
+        name = names[0] if names else "a site that is not on this roster"
+        if parts[1] == own:
+            return f"{name} checks its connection"
+        theirs = roster_hint(parts[1]).hex()
+        return f"{name} has another roster (its digest begins {theirs}, yours {own.hex()})"
 
     def _push(self, pushes: Mapping[int, Push]) -> dict[int, Answer]:
         """Run one stage: answers by site. A site without one, or that refuses, is greeted anew."""

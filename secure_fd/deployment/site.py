@@ -24,6 +24,8 @@ from secure_fd.deployment.envelope import (
     Push,
     PushKind,
     hello_text,
+    other_roster,
+    roster_hint,
     set_up_name,
 )
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in, records_in
@@ -103,6 +105,7 @@ class Site:
     def _carry_out(self, push: Push, sent: list[bytes]) -> None:
         """Add answers to `sent` as they are made, so that a refusal leaves earlier ones."""
         if push.kind is PushKind.HELLO:
+            self._compare_rosters(push.parts, sent)
             sent.extend(self._hello(push.parts))
             return
         if push.kind is PushKind.JOIN:
@@ -119,13 +122,20 @@ class Site:
         if push.kind is PushKind.ALONE and self.position <= push.position:
             self._go(self._party().alone, sent)
 
+    def _compare_rosters(self, parts: Sequence[bytes], sent: list[bytes]) -> None:
+        """Refuse a greeting under another roster, so that both operators are shown why."""
+        own = roster_hint(self._roster.digest)
+        if len(parts) > 1 and parts[1] != own:
+            sent.extend([self._identity.public.raw, own])
+            raise PeerError(other_roster(parts[1], own))
+
     def _hello(self, parts: Sequence[bytes]) -> list[bytes]:
         """Return its number, whether it completed the server's set-up, and a signature.
 
         Before the server accepted one, the site neither begins nor keeps a seed: it may be asked to
         join another set-up, and miss the end of that one.
         """
-        challenge, *name = parts or [b""]
+        challenge, _, *name = parts if len(parts) > 1 else (b"", b"")
         if len(challenge) != CHALLENGE_BYTES or len(name) > 1:
             raise PeerError(f"a challenge has {CHALLENGE_BYTES} bytes")
         self._challenge, self._attempt = challenge, 0

@@ -187,6 +187,7 @@ def roster_of(hybrid: bool) -> Any:
         sites=[SimpleNamespace(name=f"site {k}") for k in SITES],
         terms=SimpleNamespace(deadline=DEADLINE),
         identity=identity(SERVER).public.raw,
+        digest=b"",
     )
 
 

@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 
 from secure_fd.crypto.keys import Sealer
-from secure_fd.deployment.envelope import Answer, Push, PushKind
+from secure_fd.deployment.envelope import Answer, Push, PushKind, roster_hint
 from secure_fd.deployment.loop import Rounds
 from secure_fd.deployment.roster import Terms
 from secure_fd.errors import LocalError
@@ -285,6 +286,25 @@ def test_a_site_that_lost_its_state_or_has_an_older_one_is_not_greeted(brief, lo
         path.write_bytes(older)
     world.start(3)
     assert [set(next(played).survivors) for _ in range(2)] == [{EVERYONE[:3]}] * 2
+
+
+def test_parties_with_two_rosters_name_both_to_their_operators(data, tmp_path, caplog):
+    """The digest in a greeting says why; the session's id, which nothing here checks, decides."""
+    world = World(data, tmp_path, Terms(image_set="digits", rounds=1, deadline=0.3))
+    ours = structs.replace(world.roster, digest=b"\xab" * 32)
+    for k, digest in enumerate((ours.digest, ours.digest, ours.digest, b"\xcd" * 32)):
+        world.roster = structs.replace(ours, digest=digest)
+        world.start(k)
+    world.roster, journal = ours, []
+    rounds = world.serve(Courier(world))
+    rounds._on_sites = lambda **line: journal.append(line)
+    assert [set(one.survivors) for one in rounds.run(1)] == [{EVERYONE[:3]}]
+    [reason] = [line["refused"] for line in journal if "refused" in line]
+    both = (roster_hint(b"\xcd" * 32).hex(), roster_hint(ours.digest).hex())
+    assert all(each in reason for each in (*both, ours.sites[3].name))
+    warned = [line for line in caplog.messages if line.startswith("refused HELLO")]
+    assert len(warned) == 1
+    assert all(each in warned[0] for each in both)
 
 
 @dataclass

@@ -162,7 +162,7 @@ def test_a_site_joins_another_set_up_until_it_begins_and_not_after(world):
     greeting = bytes(CHALLENGE_BYTES)
 
     def invite(site: Site, attempt: int) -> Answer:
-        site.answer(Push(PushKind.HELLO, (greeting,)).encode())
+        site.answer(Push(PushKind.HELLO, (greeting, b"")).encode())
         return Answer.decode(site.answer(Push(PushKind.JOIN, (greeting,), attempt).encode()))
 
     for attempt in (1, 2):
@@ -185,11 +185,11 @@ def test_an_invitation_that_is_late_or_a_copy_takes_no_site_out_of_its_set_up(wo
         return Answer.decode(site.answer(invitation.encode())).refused
 
     assert refuses(first, 1)  # never greeted
-    site.answer(Push(PushKind.HELLO, (first,)).encode())
+    site.answer(Push(PushKind.HELLO, (first, b"")).encode())
     assert not refuses(first, 1)
     assert refuses(first, 1)
     assert not refuses(first, 2)
-    site.answer(Push(PushKind.HELLO, (second,)).encode())
+    site.answer(Push(PushKind.HELLO, (second, b"")).encode())
     assert refuses(first, 3)
     assert not refuses(second, 1)
 
