@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.compare.leakage import NOT_APPLICABLE, PLAYED, Leakage, stored, tried
-from experiments.core.codec import UNLESS_EMPTY
+from experiments.core.files import UNLESS_EMPTY
 from experiments.core.measures import ACCURACY, BYTES_UP
 from experiments.core.run_config import RowSpec, RunConfig
 from experiments.core.study import Result, Results, grouped, moments

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.core.results import SINGLE
-
 if TYPE_CHECKING:
     from experiments.core.run_config import RunConfig
     from experiments.core.runs import Prepared
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
     from secure_fd.simulation.federation import Federation
     from secure_fd.votes.codec import FloatArray
 
+SINGLE = "single-contributor proxies"
+"""The diagnostic: share of the answered proxies that exactly one client answered."""
 ACCURACY = "accuracy"
 """On the test set after the last round, mean over clients."""
 NETWORK = "network accuracy"

@@ -10,14 +10,15 @@ from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from experiments.report.tables import human_seconds
 
-Item = TypeVar("Item")
+Call: TypeAlias = tuple[Any, Callable[..., Any], tuple[Any, ...]]
+"""An item, and a function with its arguments that makes it in a worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,7 @@ class Tasks:
     pool: Executor
     shown: Progress
 
-    def each(
-        self, calls: Iterable[tuple[Item, Callable[..., Any], tuple[Any, ...]]]
-    ) -> Iterator[tuple[Item, Any]]:
+    def each(self, calls: Iterable[Call]) -> Iterator[tuple[Any, Any]]:
         """Yield every item with what its function returned in a worker, as they finish."""
         with undisturbed():  # a task may start a worker
             pending = {self.pool.submit(_timed, call, *given): item for item, call, given in calls}

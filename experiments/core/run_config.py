@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from experiments.core.codec import NEVER, UNLESS_EMPTY
+from experiments.core.files import NEVER, UNLESS_EMPTY
 from secure_fd.data.image_sets import (
     image_set,
 )

@@ -9,11 +9,12 @@ measured, and how results are shown. Everything else is here.
 import json
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
 from hashlib import sha256
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import BadZipFile
@@ -24,10 +25,19 @@ import tyro
 from experiments.cli import command, data_folder
 from experiments.compare.leakage import Found, Pictures, check_found
 from experiments.core import provenance
-from experiments.core.codec import NEVER, UNLESS_EMPTY, decode, encode
-from experiments.core.config import RUN, differences, written
+from experiments.core.files import (
+    NEVER,
+    RUN,
+    UNLESS_EMPTY,
+    decode,
+    differences,
+    encode,
+    parsed,
+    read,
+    write,
+    written,
+)
 from experiments.core.measures import ACCURACY
-from experiments.core.results import parsed, read, write
 from experiments.report.plots import Bars, Lines, drawn, save
 from experiments.report.tables import Table, rendered, terminal_width
 from secure_fd.cli import exit_status, expanded, flag
@@ -361,27 +371,16 @@ def write_results(results: Results, path: Path) -> None:
 # Running.
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A run, as a worker receives it. code: that of the process that started the run."""
+def in_worker(
+    module: str, code: provenance.Code, data_dir: Path | None, step: str, *given: Any
+) -> Any:
+    """Call `prepare` or `measure` of a study. code: of the process that started the run.
 
-    module: str
-    code: provenance.Code
-    data_dir: Path | None
-
-    def prepare(self, part: Any) -> Any:
-        """Prepare what some cells share."""
-        return self._study().prepare(self.data_dir, part)
-
-    def measure(self, cell: Any, made: Mapping[Hashable, Any]) -> Result:
-        """Measure a cell whose parts are made."""
-        return self._study().measure(self.data_dir, cell, made)
-
-    def _study(self) -> Study:
-        """Return the study. Raises ConfigurationError if the code was edited in the meantime."""
-        if provenance.code() != self.code:
-            raise ConfigurationError("code", "changed", "it was edited during the run: run again")
-        return load(self.module)
+    Raises ConfigurationError if the code was edited in the meantime.
+    """
+    if provenance.code() != code:
+        raise ConfigurationError("code", "changed", "it was edited during the run: run again")
+    return getattr(load(module), step)(data_dir, *given)
 
 
 def run_missing(
@@ -402,29 +401,24 @@ def run_missing(
     if not waiting:
         return
     waiting.sort(key=study.cost, reverse=True)  # the longest must not run alone at the end
-    job = Job(study.module, provenance.code(), data_dir)
+    ask = partial(in_worker, study.module, provenance.code(), data_dir)
     needed = {cell: tuple(study.needs(cell)) for cell in waiting}
     parts = dict.fromkeys(part for of in needed.values() for part in of)
-    from experiments.core.pool import working  # multiprocessing is slow to import
+    made: dict[Hashable, Any] = {}
+    from experiments.core.pool import Call, working  # multiprocessing is slow to import
+
+    def calls(*, free: bool) -> Iterator[Call]:
+        for cell, of in needed.items():
+            if free == (not of):
+                yield cell, ask, ("measure", cell, {part: made[part] for part in of})
 
     with working(workers, len(parts) + len(waiting)) as tasks:
-        made: dict[Hashable, Any] = {}
-        first: list[tuple[Any, Callable[..., Any], tuple[Any, ...]]] = [
-            (part, job.prepare, (part,)) for part in parts
-        ]
-        first += [(cell, job.measure, (cell, {})) for cell, of in needed.items() if not of]
-        for item, found in tasks.each(first):
+        first: list[Call] = [*((part, ask, ("prepare", part)) for part in parts), *calls(free=True)]
+        for item, found in chain(tasks.each(first), tasks.each(calls(free=False))):
             if isinstance(found, Result):
                 store.save(found)
             else:
                 made[item] = found
-        later = [
-            (cell, job.measure, (cell, {part: made[part] for part in of}))
-            for cell, of in needed.items()
-            if of
-        ]
-        for _, found in tasks.each(later):
-            store.save(found)
 
 
 def _check_data(study: Study, cells: Sequence[Any], data_dir: Path | None) -> None:
@@ -470,9 +464,7 @@ def run(study: Study, settings: Any, given: Sequence[str]) -> int:
     check_out(out)
     own = written(settings, _PLACES)
     code = provenance.code()
-    check_code(out, code)
-    if study.alone:
-        check_same(out, study, own)
+    check_held(out, study, own, code)
     store = Store(out, study)
     print(f"{len(cells)} cells, into {out}", file=sys.stderr)
     claim = partial(claim_folder, out, own, code)
@@ -498,41 +490,25 @@ def check_out(out: Path) -> None:
         raise ConfigurationError("out", str(out), "it must be a folder, or one that can be made")
 
 
-def check_code(out: Path, code: provenance.Code) -> None:
-    """Raise ConfigurationError if a folder holds cells that another version of the code measured.
+def check_held(out: Path, study: Study, own: str, code: provenance.Code) -> None:
+    """Raise ConfigurationError if a folder holds results that this run must not be mixed with.
 
-    Cells without a version may come from any.
+    Those are of another version of the code or, where a folder holds one run, of other settings.
+    Results without a version or settings may be of any. own: the settings of this run.
     """
-    path = out / CODE
-    if path.is_file():
-        held = read(path, provenance.Code, "code")
-        if held != code:
-            raise ConfigurationError(
-                "out", str(out), f"it holds results of {held}, this is {code}: use another folder"
-            )
+    held = ""
+    if (out / CODE).is_file():
+        before = read(out / CODE, provenance.Code, "code")
+        held = "" if before == code else f"results of {before}, this is {code}"
     elif (out / CELLS).exists():
-        raise ConfigurationError(
-            "out", str(out), f"it holds results without their {CODE}: use another folder"
-        )
-
-
-def check_same(out: Path, study: Study, own: str) -> None:
-    """Raise ConfigurationError if a folder holds results of a run with other settings.
-
-    own: the settings of this one. Results without settings may be of any run.
-    """
-    held, made = out / RUN, out / f"{study.name}.json"
-    if held.is_file():
-        differing = differences(held, own)
-        if differing:
-            named = ", ".join(map(flag, differing))
-            raise ConfigurationError(
-                "out", str(out), f"it holds a run of other settings ({named}): use another folder"
-            )
-    elif made.exists() or (out / CELLS).exists():
-        raise ConfigurationError(
-            "out", str(out), f"it holds results without their {RUN}: use another folder"
-        )
+        held = f"results without their {CODE}"
+    if study.alone and (out / RUN).is_file():
+        differing = ", ".join(map(flag, differences(out / RUN, own)))
+        held = f"a run of other settings ({differing})" if differing else held
+    elif study.alone and any((out / name).exists() for name in (CELLS, f"{study.name}.json")):
+        held = f"results without their {RUN}"
+    if held:
+        raise ConfigurationError("out", str(out), f"it holds {held}: use another folder")
 
 
 def claim_folder(out: Path, own: str, code: provenance.Code) -> None:

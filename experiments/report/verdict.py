@@ -10,8 +10,7 @@ from attacks import registry
 from attacks.core.result import EXCESS
 from experiments.compare.comparison import Row, leakage, rows
 from experiments.compare.leakage import ERROR, NOT_APPLICABLE, Leakage, Measured
-from experiments.core.measures import ACCURACY
-from experiments.core.results import SINGLE
+from experiments.core.measures import ACCURACY, SINGLE
 from experiments.core.run_config import HEADS, IMAGES_PER_PERSON, RunConfig, averages
 from experiments.core.study import Results
 from experiments.report.tables import (

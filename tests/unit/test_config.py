@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.core import study
-from experiments.core.config import RUN, written
+from experiments.core.files import RUN, written
 from experiments.core.provenance import Code, code
-from experiments.core.study import check_same, claim_folder
+from experiments.core.study import check_held, claim_folder
 from experiments.privacy_compare import STUDY, Settings, main
 from secure_fd import cli
 from secure_fd.cli import FAILED, INTERRUPTED, USAGE_ERROR, exit_status, expanded
@@ -78,11 +78,11 @@ def test_what_a_run_leaves_is_read_back(tmp_path_factory, text, number, truth):
 
 def test_a_folder_takes_the_run_that_it_holds_and_no_other(tmp_path):
     own = written(settings("--dp-eps", "4"))
-    check_same(tmp_path, STUDY, own)
+    check_held(tmp_path, STUDY, own, Code("1.0"))
     claim_folder(tmp_path, own, Code("1.0"))
-    check_same(tmp_path, STUDY, own)
+    check_held(tmp_path, STUDY, own, Code("1.0"))
     with pytest.raises(ConfigurationError, match=r"other settings \(--dp-eps, --quick\)"):
-        check_same(tmp_path, STUDY, written(settings("--dp-eps", "2", "--quick")))
+        check_held(tmp_path, STUDY, written(settings("--dp-eps", "2", "--quick")), Code("1.0"))
 
 
 @pytest.mark.parametrize("name", ["cells.jsonl", "privacy_compare.json"])
@@ -90,7 +90,7 @@ def test_results_that_nobody_can_place_are_left_alone(tmp_path, name):
     path = tmp_path / name
     path.mkdir() if name.endswith("/") else path.write_text("{}")
     with pytest.raises(ConfigurationError, match=r"results without their run\.toml"):
-        check_same(tmp_path, STUDY, written(settings()))
+        check_held(tmp_path, STUDY, written(settings()), Code("1.0"))
 
 
 def test_the_command_refuses_another_run_before_it_works(tmp_path, monkeypatch, capsys):

@@ -10,7 +10,7 @@ import tyro
 from PIL import Image
 
 from attacks.core.run import public_of
-from experiments.core.codec import encode
+from experiments.core.files import encode
 from experiments.core.run_config import RowSpec, row_config
 from experiments.core.runs import data_of, run
 from experiments.privacy_compare import STUDY, Settings, cells, plan

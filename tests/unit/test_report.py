@@ -7,8 +7,7 @@ from pages import HOSTILE, harmless, whole
 from report_sample import figure, sample, with_row
 
 from experiments.compare.comparison import BYTES_DOWN, VOID
-from experiments.core.measures import ACCURACY, BYTES_UP
-from experiments.core.results import SINGLE
+from experiments.core.measures import ACCURACY, BYTES_UP, SINGLE
 from experiments.core.run_config import OwnData
 from experiments.report import report, tables, verdict
 from experiments.report.report import accuracy_bytes, write_report

@@ -11,21 +11,21 @@ import pytest
 
 from experiments.core import provenance
 from experiments.core import study as engine
+from experiments.core.files import write
 from experiments.core.grid import default_cell
 from experiments.core.provenance import Code
-from experiments.core.results import write
 from experiments.core.run_config import COUNTED, Privacy, RunConfig
 from experiments.core.study import (
     CELLS,
     CODE,
-    Job,
     Point,
     Result,
     Results,
     Store,
-    check_code,
+    check_held,
     claim_folder,
     gathered,
+    in_worker,
     key_of,
     load,
     read_results,
@@ -181,11 +181,8 @@ def test_the_longest_cells_begin_first(tmp_path, monkeypatch):
 
 
 def test_code_that_was_edited_in_the_meantime_measures_no_cell():
-    job = Job(ACCURACY.module, Code("another"), None)
     with pytest.raises(ConfigurationError, match="edited during the run"):
-        job.measure(CELL, {})
-    with pytest.raises(ConfigurationError, match="edited during the run"):
-        job.prepare(CELL.start)
+        in_worker(ACCURACY.module, Code("another"), None, "prepare", CELL.start)
 
 
 # The version of the code.
@@ -238,15 +235,15 @@ def test_a_library_that_is_not_installed_stops_no_study():
 
 def test_a_folder_resumes_with_the_same_code_only(tmp_path):
     code = Code("0" * 40)
-    check_code(tmp_path, code)
+    check_held(tmp_path, ACCURACY, "", code)
     (tmp_path / CELLS).touch()
     with pytest.raises(ConfigurationError, match="use another folder"):
-        check_code(tmp_path, code)  # cells of nobody knows which code
+        check_held(tmp_path, ACCURACY, "", code)  # cells of nobody knows which code
     claim_folder(tmp_path, "", code)
-    check_code(tmp_path, code)
+    check_held(tmp_path, ACCURACY, "", code)
     for other in (Code("1" * 40), Code("0" * 40, "changes")):
         with pytest.raises(ConfigurationError, match="use another folder"):
-            check_code(tmp_path, other)
+            check_held(tmp_path, ACCURACY, "", other)
 
 
 def test_a_results_file_names_what_made_it():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from experiments.compare.leakage import Attempt
-from experiments.core.codec import UNLESS_EMPTY
+from experiments.core.files import UNLESS_EMPTY
 from secure_fd.errors import ConfigurationError
 
 
