@@ -13,12 +13,12 @@ from hashlib import sha256
 from importlib.util import find_spec
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import tyro
 
 from attacks import default_names, load, registry
-from experiments.cli import data_folder, in_range, one_of
+from experiments.cli import data_folder, one_of
 from experiments.compare.comparison import Cell, measured, needs, prepared
 from experiments.compare.leakage import PLAYED
 from experiments.core import study
@@ -53,7 +53,6 @@ from secure_fd.votes.codec import check_budget
 DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")
 """Image sets of 28 x 28 grey pixels, which every row and attack of the comparison takes."""
 _UNITS = ("label", "record", "client")
-_MOST_DELTA = 1e-5
 _QUICK_ROUNDS = 4
 _QUICK_WARMUP = 25
 
@@ -160,22 +159,15 @@ def _usual(name: str) -> object:
 class Plan:
     """Settings that were found to be allowed, with everything that follows from them.
 
-    base: what all rows share, under the first seed. noise: of rows with a privacy unit.
+    base: what all rows share, under the first seed.
     """
 
     settings: Settings
     data_dir: Path | None
     base: RunConfig
-    noise: Privacy | None
     units: tuple[str, ...]
     methods: tuple[str, ...]
     attacks: tuple[str, ...]
-
-    @property
-    def seeds(self) -> range:
-        """The seeds of data and training, one a repetition."""
-        first = self.settings.seed
-        return range(first, first + self.settings.seeds)
 
 
 def plan(settings: Settings, environment_dir: str | None) -> Plan:
@@ -184,7 +176,8 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
     at_least(0, seed=settings.seed)
     at_least(1, seeds=settings.seeds, rounds=settings.rounds, releases=settings.releases)
     units = listed("dp_unit", settings.dp_unit, _UNITS, ())
-    _check_together(settings, split, units)
+    client = "client" in units and settings.dp_eps is not None
+    _check(settings, _together(settings, client=client))
     if settings.dataset == "own":
         settings, own, split = _with_own(settings, split)
     else:
@@ -207,7 +200,7 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         rounds = settings.rounds or _QUICK_ROUNDS
     if settings.proxies_per_round is not None:
         steps = replace(steps, proxies_per_round=settings.proxies_per_round)
-    _check_numbers(settings, known, units, rounds * steps.proxies_per_round)
+    _check(settings, _numbers(settings, known, rounds * steps.proxies_per_round, client=client))
     base = RunConfig(
         image_set=settings.dataset,
         split=split.name,
@@ -225,88 +218,100 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         own=own,
     )
     attacks, methods = _attacks(settings.attacks), _methods(settings.methods)
-    return Plan(settings, folder, base, _noise(settings), units, methods, attacks)
+    return Plan(settings, folder, base, units, methods, attacks)
 
 
-def _noise(settings: Settings) -> Privacy | None:
-    """Epsilon and delta of the rows with a privacy unit."""
-    if settings.dp_eps is None:
+def noise(made: Plan) -> Privacy | None:
+    """Epsilon and delta of the rows with a privacy unit; by default the delta of the records.
+
+    Raises ConfigurationError where delta exceeds one over a client's records: it would allow to
+    publish one of them outright.
+    """
+    epsilon, delta = made.settings.dp_eps, made.settings.dp_delta
+    if epsilon is None:
         return None
-    epsilon = None if settings.dp_eps == math.inf else settings.dp_eps
-    delta = _MOST_DELTA if settings.dp_delta is None else settings.dp_delta
-    return Privacy("record", epsilon, delta, settings.dp_small_fleet)
+    if epsilon == math.inf:
+        return Privacy("record", None)
+    from experiments.core.runs import data_of  # heavy: other mistakes answer at once
+    from secure_fd.simulation.build import default_delta
+
+    clients = data_of(made.base, made.data_dir).clients
+    if delta is None:
+        delta = default_delta([len(client.train) for client in clients])
+    largest = max(len(client.train) + len(client.validation) for client in clients)
+    if delta * largest >= 1:
+        allowed = f"use less than 1 / {largest}, one over the records"
+        raise ConfigurationError("dp_delta", delta, allowed)
+    return Privacy("record", epsilon, delta, made.settings.dp_small_fleet)
 
 
-def _refuse(when: bool, field: str, value: object, allowed: str) -> None:
-    if when:
-        raise ConfigurationError(field, value, allowed)
+Rule = tuple[bool, str, str]
+"""Whether a setting is wrong, its name, and what is allowed."""
 
 
-def _check_together(settings: Settings, split: Split, units: Sequence[str]) -> None:
-    """Refuse options that do not go together."""
-    images, masks, sums = settings.images is not None, settings.secure_agg, settings.aggregation
-    _refuse(split.kind == "own", "split", "own", "folders of clients need no --split")
-    if settings.proxies is not None:
-        _refuse(not images, "proxies", str(settings.proxies), "it goes with --images")
-    if settings.federation:
-        _refuse(images, "federation", settings.federation, "use it or --images")
-    brought = images or bool(settings.federation)
-    allowed = "leave it out" if brought else "use --images or --federation with it"
-    _refuse((settings.dataset == "own") != brought, "dataset", settings.dataset, allowed)
-    if settings.show_private:
-        allowed = "it goes with --images or --federation: other image sets are public"
-        _refuse(not brought, "show_private", True, allowed)
-    if sums != "masks":
-        _refuse(not masks, "aggregation", sums, "use it together with --secure-agg")
-    if settings.vote_budget is not None:
-        _refuse(sums != "prio3", "vote_budget", settings.vote_budget, "add --aggregation prio3")
-    if settings.liars:
-        _refuse(not masks, "liars", True, "they hide in the sum: add --secure-agg")
-    client = "client" in units and settings.dp_eps is not None
-    if client:
-        _refuse(not masks, "dp_unit", "client", "it hides in the sum: add --secure-agg")
-    if settings.min_voters > 1:
-        other = sums == "prio3" or settings.liars or client
-        allowed = "not with --aggregation prio3, --liars or --dp-unit client"
-        _refuse(other, "min_voters", settings.min_voters, allowed)
-    _refuse(
-        not 16 <= settings.image_size <= 256, "image_size", settings.image_size, "use 16 to 256"
-    )
+def _check(settings: Settings, rules: Sequence[Rule]) -> None:
+    for wrong, name, allowed in rules:
+        if wrong:
+            value = getattr(settings, name)
+            shown = str(value) if isinstance(value, Path) else value
+            raise ConfigurationError(name, shown, allowed)
 
 
-def _check_numbers(settings: Settings, known: ImageSet, units: Sequence[str], answers: int) -> None:
-    """Refuse numbers out of range. answers: asked of every client in the whole run."""
-    clients, epsilon, delta = settings.clients, settings.dp_eps, settings.dp_delta
-    if settings.secure_agg:
-        allowed = "--secure-agg needs 3 or more: a sum of two hides neither"
-        _refuse(clients < 3, "clients", clients, allowed)
-    if "client" in units and epsilon is not None and not settings.dp_small_fleet:
-        allowed = (
-            f"the client unit needs {LEAST_CLIENTS} or more for its noise to leave a signal; "
-            f"add --dp-small-fleet to go on all the same"
-        )
-        _refuse(clients < LEAST_CLIENTS, "clients", clients, allowed)
-    allowed = "use a number from 0 to less than 1"
-    _refuse(not 0 <= settings.drop < 1, "drop", settings.drop, allowed)
-    if (asked := settings.proxies_per_round) is not None:
-        allowed = f"{known.title} has {known.proxies:,} proxies: use 1 or more of them"
-        _refuse(not 1 <= asked <= known.proxies, "proxies_per_round", asked, allowed)
-    if epsilon not in (None, math.inf):
-        in_range("dp_eps", epsilon, LEAST_EPSILON, MOST_EPSILON, also=", or inf")
-    if delta is not None:
-        _refuse(not 0 < delta < 1, "dp_delta", delta, "use a number between 0 and 1")
-    allowed = f"use one of {', '.join(map(str, GROUP_SIZES))}"
-    person = settings.images_per_person
-    _refuse(person not in GROUP_SIZES, "images_per_person", person, allowed)
-    if settings.releases is not None:
-        # A client's ledger would end the run; with one release no known proxies are surveyed.
-        survey = answers > known.proxies
-        least = math.ceil(answers / known.proxies) + survey
-        allowed = (
-            f"{answers:,} answers about {known.proxies:,} proxies{' and the survey' * survey} "
-            f"take {least} or more, fewer rounds or fewer --proxies-per-round"
-        )
-        _refuse(settings.releases < least, "releases", settings.releases, allowed)
+def _together(settings: Settings, *, client: bool) -> list[Rule]:
+    """Options that do not go together. client: whether there is a row of the client unit."""
+    images, masks, proofs = settings.images, settings.secure_agg, settings.aggregation == "prio3"
+    other = settings.aggregation != "masks"
+    brought, own = bool(images or settings.federation), settings.dataset == "own"
+    private = settings.show_private and not brought
+    voters = settings.min_voters > 1 and (proofs or settings.liars or client)
+    size = 16 <= settings.image_size <= 256
+    return [
+        (settings.split == "own", "split", "folders of clients need no --split"),
+        (bool(settings.proxies and not images), "proxies", "it goes with --images"),
+        (bool(settings.federation and images), "federation", "use it or --images"),
+        (brought and not own, "dataset", "leave it out"),
+        (own and not brought, "dataset", "use --images or --federation with it"),
+        (private, "show_private", "use it with --images or --federation: other sets are public"),
+        (other and not masks, "aggregation", "use it together with --secure-agg"),
+        (settings.vote_budget is not None and not proofs, "vote_budget", "add --aggregation prio3"),
+        (settings.liars and not masks, "liars", "they hide in the sum: add --secure-agg"),
+        (client and not masks, "dp_unit", "client hides in the sum: add --secure-agg"),
+        (voters, "min_voters", "not with --aggregation prio3, --liars or --dp-unit client"),
+        (not size, "image_size", "use 16 to 256"),
+    ]
+
+
+def _numbers(settings: Settings, known: ImageSet, answers: int, *, client: bool) -> list[Rule]:
+    """Numbers out of range. answers: asked of every client in the whole run."""
+    epsilon, delta, asked = settings.dp_eps, settings.dp_delta, settings.proxies_per_round
+    lone = settings.secure_agg and settings.clients < 3
+    few = client and not settings.dp_small_fleet and settings.clients < LEAST_CLIENTS
+    fleet = f"the client unit needs {LEAST_CLIENTS} or more for its noise to leave a signal"
+    more = asked is not None and not 1 <= asked <= known.proxies
+    finite = epsilon is not None and epsilon != math.inf
+    sizes = ", ".join(map(str, GROUP_SIZES))
+    # A client's ledger would end the run; with one release no known proxies are surveyed.
+    survey = answers > known.proxies
+    least = math.ceil(answers / known.proxies) + survey
+    needed = f"{answers:,} answers about {known.proxies:,} proxies{' and the survey' * survey}"
+    return [
+        (lone, "clients", "--secure-agg needs 3 or more: a sum of two hides neither"),
+        (few, "clients", f"{fleet}; add --dp-small-fleet to go on all the same"),
+        (not 0 <= settings.drop < 1, "drop", "use a number from 0 to less than 1"),
+        (more, "proxies_per_round", f"use 1 to {known.proxies:,}, all proxies of {known.title}"),
+        (
+            finite and not LEAST_EPSILON <= cast(float, epsilon) <= MOST_EPSILON,
+            "dp_eps",
+            f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, or inf",
+        ),
+        (delta is not None and not 0 < delta < 1, "dp_delta", "use a number between 0 and 1"),
+        (settings.images_per_person not in GROUP_SIZES, "images_per_person", f"use one of {sizes}"),
+        (
+            settings.releases is not None and settings.releases < least,
+            "releases",
+            f"{needed} take {least} or more, fewer rounds or fewer --proxies-per-round",
+        ),
+    ]
 
 
 def _with_own(settings: Settings, split: Split) -> tuple[Settings, OwnData, Split]:
@@ -343,7 +348,7 @@ def row_specs(plan: Plan) -> tuple[RowSpec, ...]:
     if plan.settings.rows == "all":
         quick = plan.settings.quick
         return tuple(row for row in rows if not quick or _in_a_look(row, plan.settings))
-    wanted = [key.strip() for key in plan.settings.rows.split(",")]
+    wanted = _names(plan.settings.rows)
     for key in wanted:
         if key not in every:
             raise ConfigurationError("rows", key, f"use all, or some of {', '.join(every)}")
@@ -403,7 +408,7 @@ def _own_rows(plan: Plan) -> list[RowSpec]:
 def _attacks(text: str) -> tuple[str, ...]:
     if text in ("all", "none"):
         return (*default_names(), *PLAYED) if text == "all" else ()
-    chosen = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    chosen = _names(text)
     for name in chosen:
         if ":" in name:
             working_folder()
@@ -416,10 +421,14 @@ def _attacks(text: str) -> tuple[str, ...]:
 
 
 def _methods(text: str) -> tuple[str, ...]:
-    chosen = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    chosen = _names(text) if text else ()
     for name in chosen:
         method_class(name)
     return chosen
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
 def _default_out(settings: Settings) -> Path:
@@ -437,39 +446,17 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     Raises ConfigurationError, one sentence, for the first setting that is not allowed.
     """
     made = plan(settings, os.environ.get("SECURE_FD_DATA"))
-    specs, own, noise = row_specs(made), _digest(made), _checked(made)
+    specs, own, private = row_specs(made), _digest(made), noise(made)
     return tuple(
         Cell(
-            row_config(replace(made.base, seed=seed), spec, noise),
+            row_config(replace(made.base, seed=seed), spec, private),
             made.attacks if seed == settings.seed and not spec.liar else (),
             settings.quick,
             own,
         )
-        for seed in made.seeds
+        for seed in range(settings.seed, settings.seed + settings.seeds)
         for spec in specs
     )
-
-
-def _checked(made: Plan) -> Privacy | None:
-    """The noise, with the delta that the records ask for where none was given.
-
-    Raises ConfigurationError where delta exceeds one over a client's records: it would allow to
-    publish one of them outright.
-    """
-    noise = made.noise
-    if noise is None or noise.epsilon is None:
-        return noise
-    from experiments.core.runs import data_of  # heavy: other mistakes answer at once
-    from secure_fd.simulation.build import default_delta
-
-    clients = data_of(made.base, made.data_dir).clients
-    if made.settings.dp_delta is None:
-        noise = replace(noise, delta=default_delta([len(client.train) for client in clients]))
-    largest = max(len(client.train) + len(client.validation) for client in clients)
-    if noise.delta * largest >= 1:
-        allowed = f"use less than 1 / {largest}, one over the records"
-        raise ConfigurationError("dp_delta", noise.delta, allowed)
-    return noise
 
 
 def _cost(cell: Cell) -> int:

@@ -39,7 +39,7 @@ from experiments.core.measures import AUROC_CLASS, KEPT_LAST, RIGHT_LAST, diagno
 from experiments.core.run_config import SEEDED_NOISE, RowSpec, RunConfig, row_config
 from experiments.core.runs import Trained
 from experiments.core.study import Result
-from experiments.privacy_compare import Settings, cells, plan
+from experiments.privacy_compare import Settings, cells, noise, plan
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.images import Images, proxy_pixels
 from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
@@ -60,7 +60,7 @@ TINY = {"dataset": "digits", "clients": 3, "rounds": 1, "proxies_per_round": 32,
 def planned(spec=HARD, epsilon=None, **changes) -> RunConfig:
     """A row under seed 0."""
     made = plan(Settings(**TINY, secure_agg=True, dp_eps=epsilon), None)
-    return row_config(replace(made.base, seed=0, **changes), spec, made.noise)
+    return row_config(replace(made.base, seed=0, **changes), spec, noise(made))
 
 
 NAMES = ("label-distribution",)

@@ -15,7 +15,7 @@ from experiments.compare.leakage import PLAYED
 from experiments.core.run_config import RowSpec, RunConfig, row_config
 from experiments.core.runs import selective
 from experiments.core.study import key_of
-from experiments.privacy_compare import STUDY, Plan, Settings, cells, plan, row_specs
+from experiments.privacy_compare import STUDY, Plan, Settings, cells, noise, plan, row_specs
 from secure_fd.errors import ConfigurationError
 
 OTHERS = ["fedmd-soft", "selective-fd-soft"]
@@ -58,7 +58,7 @@ def test_defaults_are_those_of_the_image_set(tmp_path):
 
 @pytest.mark.parametrize(("epsilon", "effective"), [("inf", None), ("4", 4.0), ("50", 50.0)])
 def test_epsilon_that_does_something(epsilon, effective):
-    assert planned("--dp-eps", epsilon).noise.epsilon == effective
+    assert noise(planned("--dp-eps", epsilon)).epsilon == effective
 
 
 def test_quick_means_few_rounds_and_rows_unless_others_are_asked_for():

@@ -12,7 +12,7 @@ from experiments.compare.comparison import run_of
 from experiments.compare.leakage import Attempt
 from experiments.core import runs
 from experiments.core.run_config import RowSpec, RunConfig, row_config
-from experiments.privacy_compare import Settings, plan
+from experiments.privacy_compare import Settings, noise, plan
 from experiments.suite.scenes import Cell, Scene
 from secure_fd.data.image_sets import image_set
 
@@ -59,7 +59,7 @@ def _config(cell: Cell, data_dir: Path | None) -> RunConfig:
     base = replace(made.base, seed=cell.seed)
     if not cell.quick:
         base = replace(base, schedule=replace(base.schedule, proxy_steps=2))
-    return row_config(base, _SPECS.get(cell.row, _HARD), made.noise)
+    return row_config(base, _SPECS.get(cell.row, _HARD), noise(made))
 
 
 def _rows(_: Cell) -> Mapping[str, str]:
