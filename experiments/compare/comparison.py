@@ -335,7 +335,5 @@ def rows(results: Results) -> list[Row]:
 
 def leakage(made: Sequence[Row]) -> Leakage:
     """What attacks learn from rows, corrected for all figures; the first seed alone is attacked."""
-    found = {
-        row.key: [(run.cell.seed, run.attacks) for run in row.runs if run.attacks] for row in made
-    }
-    return Leakage({row.key: row.label for row in made}, found).corrected()
+    found = {row.key: [(run.cell.seed, run.attacks) for run in row.runs] for row in made}
+    return Leakage.of({row.key: row.label for row in made}, found).corrected()

@@ -75,9 +75,7 @@ def played(
     """
     row, records = small.small(config), drawn(data_dir, config)
     left = {name: "a quick look" for name in names if quick and name != SERVER}
-    if (
-        config.method == "heads"
-    ):  # a head maps each of thousands of images that the probes ask about
+    if config.method == "heads":  # probes ask about thousands of images, and a head maps each
         left[BY_LABELS] = "the head's probabilities tell more than its labels"
     count = _QUICK_RUNS if quick else RUNS
     results = play(row, records, config.seed, [n for n in names if n not in left], runs_of=count)

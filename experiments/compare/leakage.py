@@ -1,8 +1,8 @@
 """What attacks found: one figure on disk, several seeds of it together, and a table of rows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -83,22 +83,14 @@ def check_found(found: Mapping[str, Found]) -> None:
 class Measured:
     """One attack on one row over seeds. lacking: why other seeds gave no figure.
 
-    Intervals at 95 % are Student's over seeds; of one seed, the attack's own over records.
-    adjusted: the p-value as a table of many figures corrects it; None leaves it as it is.
+    every: the figures, by ascending seed, one or more. Intervals at 95 % are Student's over seeds;
+    of one seed, the attack's own over records. adjusted: the p-value as a table of many figures
+    corrects it; None leaves it as it is.
     """
 
-    seeds: tuple[tuple[int, AttackResult], ...]
+    every: tuple[AttackResult, ...]
     lacking: tuple[str, ...] = ()
     adjusted: float | None = None
-
-    def __post_init__(self) -> None:
-        if not self.seeds:
-            raise ConfigurationError("seeds", 0, "a figure needs one or more")
-
-    @property
-    def every(self) -> list[AttackResult]:
-        """The figures, by ascending seed."""
-        return [found for _, found in self.seeds]
 
     @property
     def first(self) -> AttackResult:
@@ -106,32 +98,33 @@ class Measured:
         return self.every[0]
 
     @property
-    def mean(self) -> "OverSeeds":
-        """The mean figure; of one seed, with the attack's own interval."""
-        found = _over([figure.figure for figure in self.every])
-        return replace(found, interval=found.interval or self.first.interval)
+    def _pairs(self) -> tuple[list[float], list[float]]:
+        """Figures and controls."""
+        return [one.figure for one in self.every], [one.control for one in self.every]
 
     @property
     def figure(self) -> float:
         """The mean."""
-        return self.mean.value
+        return float(np.mean(self._pairs[0]))
 
     @property
     def interval(self) -> Interval | None:
         """Of the mean."""
-        return self.mean.interval
+        from attacks.core.statistics import over_seeds
+
+        return over_seeds(self._pairs[0]).interval or self.first.interval
 
     @property
     def control(self) -> float:
         """The mean of the controls."""
-        return _over([found.control for found in self.every]).value
+        return float(np.mean(self._pairs[1]))
 
     @property
     def difference(self) -> "OverSeeds":
         """Figure minus control, paired by seed: what both owe to a seed's records cancels."""
         from attacks.core.statistics import paired
 
-        return paired([f.figure for f in self.every], [f.control for f in self.every])
+        return paired(*self._pairs)
 
     @property
     def p_value(self) -> float:
@@ -143,9 +136,7 @@ class Measured:
 
         if self.lacking:
             return 1.0
-        if len(self.seeds) == 1:
-            return self.first.p_value
-        return paired_p_value([f.figure for f in self.every], [f.control for f in self.every])
+        return self.first.p_value if len(self.every) == 1 else paired_p_value(*self._pairs)
 
     @property
     def side(self) -> int:
@@ -177,60 +168,57 @@ class Measured:
         return {name: float(np.mean(values)) for name, values in every.items()}
 
 
-def _over(values: Sequence[float]) -> "OverSeeds":
-    from attacks.core.statistics import over_seeds
-
-    return over_seeds(values)
-
-
 def together(found: Iterable[tuple[int, Found]]) -> Measured | str:
     """One attack on one row, by seed; a sentence where no seed has a figure.
 
     >>> together([(11, "not run: it is slow"), (10, "not run: it is slow")])
     'not run: it is slow'
     """
-    ordered = sorted(found, key=lambda one: one[0])
-    figures = tuple((seed, f) for seed, f in ordered if isinstance(f, AttackResult))
-    sentences = tuple(dict.fromkeys(f for _, f in ordered if isinstance(f, str)))
+    ordered = [one for _, one in sorted(found, key=lambda pair: pair[0])]
+    figures = tuple(one for one in ordered if isinstance(one, AttackResult))
+    sentences = tuple(dict.fromkeys(one for one in ordered if isinstance(one, str)))
     return Measured(figures, sentences) if figures else "; ".join(sentences)
-
-
-Row: TypeAlias = Sequence[tuple[int, Mapping[str, Found]]]
-"""What attacks found on a row, with its seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leakage:
-    """What attacks learn from the rows of one set-up. rows: key -> label; found: by row.
+    """What attacks learn from the rows of one set-up.
 
-    What is not there was not run. adjusted: p-values by row and attack, where they are corrected.
+    rows: key -> label. cells: by row and attack, figures or why there are none; what is not there
+    was not run.
     """
 
     rows: Mapping[str, str]
-    found: Mapping[str, Row]
-    adjusted: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    cells: Mapping[tuple[str, str], Measured | str]
 
-    def __post_init__(self) -> None:
-        unknown = sorted(self.found.keys() - self.rows.keys())
-        if unknown:
-            raise ConfigurationError("row", unknown[0], f"use a row of {', '.join(self.rows)}")
+    @classmethod
+    def of(
+        cls, rows: Mapping[str, str], found: Mapping[str, Sequence[tuple[int, Mapping[str, Found]]]]
+    ) -> Self:
+        """Collect results over seeds. found: by row, each seed with its results by attack."""
+        cells = {
+            (row, attack): together(
+                (seed, named[attack]) for seed, named in runs if attack in named
+            )
+            for row, runs in found.items()
+            for _, every in runs
+            for attack in every
+        }
+        return cls(rows, cells)
 
     @property
     def attacks(self) -> dict[str, str]:
         """Name -> title; without what it says in brackets where that differs between rows."""
-        every = [named for row in self.rows for _, named in self._of(row)]
-        return {name: _title(name, every) for name in dict.fromkeys(n for e in every for n in e)}
+        return {name: self._title(name) for name in dict.fromkeys(name for _, name in self.cells)}
 
-    def _of(self, row: str) -> Row:
-        return sorted(self.found.get(row, ()), key=lambda one: one[0])
+    def _title(self, name: str) -> str:
+        every = [result for found in self.measured(name).values() for result in found.every]
+        titles = list(dict.fromkeys(result.title for result in every)) or [name]
+        return titles[0] if len(titles) == 1 else titles[0].split(" (")[0]
 
     def cell(self, row: str, attack: str) -> Measured | str:
         """The figures of an attack on a row, or why there are none."""
-        having = [(seed, named[attack]) for seed, named in self._of(row) if attack in named]
-        found = together(having)
-        if isinstance(found, Measured):
-            return replace(found, adjusted=self.adjusted.get((row, attack)))
-        return found or NOT_RUN.removesuffix(": ")
+        return self.cells.get((row, attack), NOT_RUN.removesuffix(": "))
 
     def figure(self, row: str, attack: str) -> Measured | None:
         """None where the attack does not apply or was not run."""
@@ -248,12 +236,10 @@ class Leakage:
 
     def corrected(self) -> "Leakage":
         """The same with p-values that are adjusted for all figures, of all rows and attacks."""
-        every = {
-            (row, attack): found.p_value
-            for attack in self.attacks
-            for row, found in self.measured(attack).items()
-        }
-        return replace(self, adjusted=holm(every))
+        measured = {at: one for at, one in self.cells.items() if isinstance(one, Measured)}
+        adjusted = holm({at: one.p_value for at, one in measured.items()})
+        cells = {at: replace(one, adjusted=adjusted[at]) for at, one in measured.items()}
+        return replace(self, cells={**self.cells, **cells})
 
 
 Name = TypeVar("Name")
@@ -273,11 +259,3 @@ def holm(p_values: Mapping[Name, float]) -> dict[Name, float]:
         least = max(least, min(1.0, (len(p_values) - place) * p_values[name]))
         found[name] = least
     return found
-
-
-def _title(name: str, every: Sequence[Mapping[str, Found]]) -> str:
-    found = [named.get(name) for named in every]
-    titles = list(dict.fromkeys(f.title for f in found if isinstance(f, AttackResult)))
-    if not titles:
-        return name
-    return titles[0] if len(titles) == 1 else titles[0].split(" (")[0]

@@ -140,8 +140,7 @@ def small(config: RunConfig) -> RunConfig:
 def train(config: RunConfig, records: Drawn, members: Sequence[Labelled], seed: int) -> Federation:
     """Train a federation on these records of its clients, to its end."""
     asked = min(config.schedule.proxies_per_round, len(records.proxies))
-    schedule = replace(config.schedule, proxies_per_round=asked)
-    config = replace(config, seed=seed, schedule=schedule)
+    config = replace(config, seed=seed, schedule=replace(config.schedule, proxies_per_round=asked))
     inputs = members[0].images[0].numel()
     clients = tuple(
         all_training(Labelled(as_images(own.images), own.labels), records.n_classes)
@@ -151,21 +150,11 @@ def train(config: RunConfig, records: Drawn, members: Sequence[Labelled], seed: 
     data = FederatedData(
         records.name, records.n_classes, clients, records.proxies, nothing, nothing
     )
-    parts = runs.parts_of(config, data, runs.noise_of(config))
-    run = Federation(
-        [
-            perceptron(inputs, records.n_classes, substream(seed, f"network {k}"))
-            for k in range(len(clients))
-        ],
-        clients,
-        data.proxies.pixels if parts.method.needs_proxies else None,
-        parts.method,
-        aggregation=runs.sum_of(config, data),
-        protection=parts.protection,
-        schedule=schedule,
-        seed=seed,
-    )
-    run.transcript.keep_uploads = True
+    networks = [
+        perceptron(inputs, records.n_classes, substream(seed, f"network {k}"))
+        for k in range(len(clients))
+    ]
+    run = runs.federation(config, runs.Prepared(data, ()), kept=True, fresh=networks)
     run.fit(config.rounds)
     return run
 

@@ -153,10 +153,16 @@ def prepared(
 # Method, sum and protection.
 
 
-def federation(cell: RunConfig, made: Prepared, kept: Collection[int] = ()) -> Federation:
+def federation(
+    cell: RunConfig,
+    made: Prepared,
+    kept: bool | Collection[int] = (),
+    fresh: Sequence[nn.Module] = (),
+) -> Federation:
     """The run of a cell, which goes on from the warm-up; methods that average start from one model.
 
-    kept: rounds whose uploads of parameters the transcript keeps beside the newest.
+    kept: rounds whose uploads of parameters the transcript keeps beside the newest. fresh: networks
+    in the place of these, which warm up in the run.
     """
     data, parts = made.data, parts_of(cell, made.data, noise_of(cell))
     sums, unit = sum_of(cell, data), parts.protection
@@ -164,7 +170,10 @@ def federation(cell: RunConfig, made: Prepared, kept: Collection[int] = ()) -> F
         if not unit.is_identity:
             raise ConfigurationError("liar", cell.liar, f"use 0 under a {unit.name}")
         sums, unit = lenient(sums), Lying(data.proxies.labels.numpy(), Lie(cell.liar))
-    if parts.method.shares_parameters:  # one fresh network for all clients, from one start
+    schedule = cell.schedule if fresh else replace(cell.schedule, warmup_steps=0)
+    if fresh:
+        networks = [*fresh]
+    elif parts.method.shares_parameters:  # one fresh network for all clients, from one start
         start = cell.model or simulation.architectures(data.name, 1)[0]
         networks = [models.build(start, data.n_classes, cell.seed) for _ in data.clients]
     else:
@@ -176,7 +185,7 @@ def federation(cell: RunConfig, made: Prepared, kept: Collection[int] = ()) -> F
         parts.method,
         aggregation=cast(SecureSum, TimedSum(sums)),
         protection=unit,
-        schedule=replace(cell.schedule, warmup_steps=0),
+        schedule=schedule,
         dropouts=Dropouts(0.0 if cell.method == "independent" else cell.drop, cell.seed),
         releases_per_pair=cell.releases,
         seed=cell.seed,

