@@ -1,5 +1,6 @@
 """Digits, networks and written transcripts that tests of attacks share."""
 
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch.nn.functional import interpolate
 
 from attacks.core.base import Labelled, seeded
 from attacks.core.fit import Fit, fit
-from attacks.core.view import Public
+from attacks.core.view import Public, View, server_view
 from attacks.inversion.gmi import InversionTruth, inversion_truth
 from attacks.inversion.prior import Prior, PriorSettings, train_prior
 from secure_fd.protocol.transcript import ObservedRound, Transcript
@@ -107,6 +108,17 @@ def add_round(
         )
     )
     return history
+
+
+def client_view(transcript: Transcript, public: Public) -> View:
+    """A curious client: what the server sends to all clients, and no upload."""
+    sent, made = Transcript(transcript.n_clients), transcript.generator
+    sent.distillation = [seen.broadcast() for seen in transcript.distillation]
+    sent.parameters = [seen.broadcast() for seen in transcript.parameters]
+    sent.heads = [seen.broadcast() for seen in transcript.heads]
+    sent.generator = None if made is None else made.broadcast()
+    sent.features = transcript.features
+    return replace(server_view(sent, public), attacker="client")
 
 
 def answered(*ensembles: Ensemble) -> Transcript:

@@ -1,7 +1,7 @@
 """Networks as an attacker trains them: hard or soft targets, students, evaluators; seeded."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,13 +22,7 @@ from attacks.core.view import (
 )
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.training.models import flatten, load_flat
-from secure_fd.training.trainer import (
-    default_device,
-    logits,
-    network_device,
-    predict,
-    repeatable,
-)
+from secure_fd.training.trainer import default_device, logits, network_device, predict, repeatable
 
 Factory = Callable[[int], nn.Module]
 """Seed -> a fresh network."""
@@ -64,10 +58,6 @@ def on_device(*models: nn.Module) -> Iterator[torch.device]:
             model.to(home)
 
 
-def _forked(device: torch.device) -> AbstractContextManager[None]:
-    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-
-
 def fit(factory: Factory, images: Tensor, targets: Tensor, settings: Fit, seed: int) -> nn.Module:
     """A fresh network trained by cross-entropy, in evaluation mode and on the CPU.
 
@@ -78,8 +68,8 @@ def fit(factory: Factory, images: Tensor, targets: Tensor, settings: Fit, seed: 
     model = factory(substream(seed, "initial weights"))
     optimizer = torch.optim.Adam(model.parameters(), settings.learning_rate)
     shuffle = torch.Generator().manual_seed(substream(seed, "batches"))
-    # Dropout draws from the global generators: fork them, so that callers keep theirs.
-    with on_device(model) as on, _forked(on):
+    with on_device(model) as on, torch.random.fork_rng([on] if on.type == "cuda" else []):
+        # Dropout draws from the global generators, which are forked: callers keep theirs.
         torch.manual_seed(substream(seed, "dropout"))
         model.train()
         for _ in range(settings.epochs):

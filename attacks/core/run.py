@@ -10,13 +10,7 @@ import numpy as np
 from torch import nn
 
 from attacks import load
-from attacks.core.base import (
-    AttackResult,
-    Effort,
-    Estimate,
-    FloatArray,
-    Labelled,
-)
+from attacks.core.base import AttackResult, Effort, Estimate, FloatArray, Labelled
 from attacks.core.statistics import Claim
 from attacks.core.view import Capability, Public, View, server_view
 from secure_fd.data.federated import FederatedData

@@ -182,22 +182,20 @@ def gaussian_auc(noise_multiplier: float) -> float:
 class Claim:
     """A record's (epsilon, delta) in the game that is played.
 
-    noise_multiplier: z, of Gaussian noise; None where the noise has another shape.
+    noise_multiplier: z, of Gaussian noise.
 
-    >>> round(Claim(0.0, 0.0).bounds()["auc_bound"], 2)
+    >>> round(Claim(0.0, 0.0, 1.0).bounds()["auc_bound"], 2)
     0.5
     """
 
     epsilon: float
     delta: float
-    noise_multiplier: float | None = None
+    noise_multiplier: float
 
     def bounds(self) -> dict[str, float]:
         """What it allows at most, by name for a report."""
-        found = {
+        return {
             "claimed_epsilon": self.epsilon,
             "auc_bound": auc_bound(self.epsilon, self.delta),
+            "auc_bound_of_the_noise": gaussian_auc(self.noise_multiplier),
         }
-        if self.noise_multiplier is not None:
-            found["auc_bound_of_the_noise"] = gaussian_auc(self.noise_multiplier)
-        return found

@@ -54,11 +54,7 @@ class Capability(Enum):
 
 
 ACTIVE = frozenset(
-    {
-        Capability.QUERY_FINAL_MODEL,
-        Capability.QUERY_SCORES,
-        Capability.INJECT_PROXIES,
-    }
+    {Capability.QUERY_FINAL_MODEL, Capability.QUERY_SCORES, Capability.INJECT_PROXIES}
 )
 """Capabilities that act through an oracle: the attacker asks and the run answers.
 
@@ -170,7 +166,7 @@ class Public:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """One attacker's knowledge of one run; `server_view` and its siblings build it.
+    """One attacker's knowledge of one run; `server_view` and `outsider_view` build it.
 
     It holds nothing that the transcript lacks. A capability follows from what the transcript, the
     public knowledge or an oracle holds; an accessor whose capability is missing raises
@@ -178,7 +174,7 @@ class View:
 
     >>> from secure_fd.protocol.transcript import Transcript
     >>> known = Public(torch.zeros(2, 1, 8, 8), 2, 10, lambda seed: nn.Linear(1, 1))
-    >>> sorted(c.value for c in client_view(Transcript(2), known).capabilities)
+    >>> sorted(c.value for c in server_view(Transcript(2), known).capabilities)
     ['public proxy images']
     """
 
@@ -241,8 +237,6 @@ class View:
     def oracle(self, capability: Capability) -> Oracle:
         """The oracle behind an active capability."""
         self.require(capability)
-        if capability not in ACTIVE:
-            raise LocalError(f"capability: {capability.value!r} is passive and has no oracle")
         return self.oracles[capability]
 
 
@@ -274,22 +268,6 @@ def server_view(
         attacker="malicious server" if acts else "server",
     )
     return _able(seen, {Capability.OWN_BROADCAST} if told_its_own else set())
-
-
-def client_view(transcript: Transcript, public: Public) -> View:
-    """A curious client: what the server sent back to all clients, and no upload."""
-    made = transcript.generator
-    seen = View(
-        public,
-        tuple(r.broadcast() for r in transcript.distillation),
-        tuple(r.broadcast() for r in transcript.parameters),
-        {},
-        None if made is None else made.broadcast(),
-        heads=tuple(r.broadcast() for r in transcript.heads),
-        features=transcript.features,
-        attacker="client",
-    )
-    return _able(seen)
 
 
 def outsider_view(public: Public, oracles: Mapping[Capability, Oracle] | None = None) -> View:

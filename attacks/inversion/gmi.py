@@ -25,14 +25,7 @@ from attacks.core.base import (
     substream,
 )
 from attacks.core.fit import QUICK as QUICK_FIT
-from attacks.core.fit import (
-    Fit,
-    distil_student,
-    fit,
-    label_function,
-    network,
-    on_device,
-)
+from attacks.core.fit import Fit, distil_student, fit, label_function, network, on_device
 from attacks.core.images import Originals, class_means, compare, psnr
 from attacks.core.run import REFERENCES, Attack, Run, labelled, public_of
 from attacks.core.scoring import score_images
@@ -129,11 +122,7 @@ def inversion_truth(
     taught = held_out if lesson is None else lesson
     require_disjoint(private, taught)
     evaluator = fit(
-        public.architecture,
-        taught.images,
-        taught.labels,
-        training,
-        substream(seed, "evaluator"),
+        public.architecture, taught.images, taught.labels, training, substream(seed, "evaluator")
     )
     ours, theirs = match_classes(private, held_out, substream(seed, "references"), REFERENCES)
     return InversionTruth(ours, theirs, label_function(evaluator))

@@ -82,14 +82,15 @@ def empty_pool(proxies: Tensor, n_classes: int) -> Pool:
     return Pool(proxies[:0], torch.zeros(0, n_classes), torch.zeros(0, dtype=torch.bool))
 
 
-def from_votes(images: Tensor, votes: Tensor) -> Pool:
+def from_votes(images: Tensor, votes: Tensor, n_classes: int) -> Pool:
     """The ensembles of votes [N, R, C]: their sum over R, normalised.
 
     Where noise made a class's total negative, it counts as zero, as at the server. LocalError for
     answers of another shape.
     """
-    if votes.ndim != 3 or len(votes) != len(images):
-        raise LocalError(f"votes: {tuple(votes.shape)} is not allowed; use [{len(images)}, R, C]")
+    if votes.ndim != 3 or (len(votes), votes.shape[2]) != (len(images), n_classes):
+        shape = f"[{len(images)}, R, {n_classes}]"
+        raise LocalError(f"votes: {tuple(votes.shape)} is not allowed; use {shape}")
     sums = votes.sum(dim=1).clamp(min=0).double()
     count = sums.sum(dim=1, keepdim=True)
     uniform = torch.full_like(sums, 1 / votes.shape[2])
@@ -154,11 +155,7 @@ def generator_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def synthesise(
-    student: nn.Module,
-    n_classes: int,
-    shape: tuple[int, ...],
-    settings: IdealSettings,
-    seed: int,
+    student: nn.Module, n_classes: int, shape: tuple[int, ...], settings: IdealSettings, seed: int
 ) -> Tensor:
     """[batch, C, H, W]: the best batch of a new generator, trained against the student alone.
 
@@ -215,10 +212,7 @@ def steal(
     for epoch in range(settings.epochs):
         chance = substream(seed, f"epoch {epoch}")
         images = synthesise(student, n_classes, shape, settings, chance)
-        answers = from_votes(images, teacher(images))
-        if answers.targets.shape[1] != n_classes:
-            raise LocalError(f"votes: {answers.targets.shape[1]} classes, not {n_classes}")
-        asked = asked.joined(answers)
+        asked = asked.joined(from_votes(images, teacher(images), n_classes))
         for _ in range(settings.passes):
             _learn(student, known.joined(asked), optimizer, settings.batch, shuffle)
     student.eval()

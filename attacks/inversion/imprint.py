@@ -25,13 +25,7 @@ from attacks.core.run import Run, public_of
 from attacks.core.view import Capability, Public, View
 from attacks.inversion.one_update import Lie, SetUp, one_update
 from attacks.inversion.update_inversion import UpdateInversion, closed_form, require_updates
-from attacks.inversion.updates import (
-    FirstLayer,
-    first_layer,
-    invert_rows,
-    mean_update,
-    split_fixed,
-)
+from attacks.inversion.updates import FirstLayer, first_layer, invert_rows, mean_update, split_fixed
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.protocol.transcript import Float32Array

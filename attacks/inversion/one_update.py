@@ -6,19 +6,15 @@ where little stands behind it, with the row's own protection: in clear, under ma
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
 
 from attacks.core.base import Labelled, joined
+from attacks.core.run import labelled, public_of
 from attacks.core.view import Public, View, server_view
-from attacks.inversion.updates import (
-    EVERYONE,
-    LEARNING_RATE,
-    distinct,
-    newest_draw,
-)
+from attacks.inversion.updates import EVERYONE, LEARNING_RATE, distinct, newest_draw
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.image_sets import IMAGE_SETS, own_shape
 from secure_fd.methods.fedavg import FedAvg
@@ -76,8 +72,7 @@ class SetUp:
         shape = own_shape(data.name)
         model = f"{self.model}@{'x'.join(map(str, shape))}" if shape else self.model
         architecture = partial(models.build, model, data.n_classes)
-        known = data.proxies
-        return Public(known.pixels, clients, data.n_classes, architecture, known.labels)
+        return replace(public_of(data), n_clients=clients, architecture=architecture)
 
 
 def behind(private: Mapping[int, Labelled]) -> dict[int, Labelled]:
@@ -150,9 +145,8 @@ def newest_records(clients: Sequence[ClientData], batch: int, seed: int) -> dict
 
     They are drawn again as FedAvg draws them, from a run's seed: for scoring.
     """
-    found = {}
-    for k, client in enumerate(clients):  # seeded as FedAvg seeds its trainers
-        drawn = newest_draw(seed * 1000 + k, len(client.train), batch, _ROUNDS)
-        own = client.train[drawn]
-        found[k] = Labelled(own.pixels, own.labels)
-    return found
+    draws = [  # seeded as FedAvg seeds its trainers
+        newest_draw(seed * 1000 + k, len(client.train), batch, _ROUNDS)
+        for k, client in enumerate(clients)
+    ]
+    return {k: labelled(clients[k].train[drawn]) for k, drawn in enumerate(draws)}

@@ -365,29 +365,25 @@ def search(public: Public, updates: Updates, labels: Tensor, iterations: int, se
     model = network(public, updates.start)
     scaling = scaling_before(split_fixed(model)[0], tuple(public.proxies.shape[1:]))
     wanted = updates.gradients.float()
-    black, white = (end.float().view(scaling.shape) for end in (scaling.black, scaling.white))
+    ends = torch.stack([scaling.black, scaling.white]).float().view(2, *scaling.shape)
+    black, white = ends.unbind()
     noise = torch.Generator().manual_seed(seed)
     guess = black + class_means(public)[labels] * (white - black)
     given = guess + _SPREAD * torch.randn(guess.shape, generator=noise)
     with on_device(model) as on:
-        asked, wanted, black, white = (each.to(on) for each in (labels, wanted, black, white))
-        return _minimise(model, given.to(on), asked, wanted, (black, white), iterations).cpu()
+        given, labels, wanted, ends = (each.to(on) for each in (given, labels, wanted, ends))
+        return _minimise(model, given, labels, wanted, ends, iterations).cpu()
 
 
 def _minimise(
-    model: nn.Module,
-    given: Tensor,
-    labels: Tensor,
-    wanted: Tensor,
-    ends: tuple[Tensor, Tensor],
-    iterations: int,
+    model: nn.Module, given: Tensor, labels: Tensor, wanted: Tensor, ends: Tensor, iterations: int
 ) -> Tensor:
     """Images [T, records, C, H, W] after the search.
 
-    given: where it begins, in the scale of the first learnt layer's input. ends: black and white
-    in that scale.
+    given: where it begins, in the scale of the first learnt layer's input. ends: [2, C, H, W] black
+    and white in that scale.
     """
-    black, white = ends
+    black, white = ends.unbind()
     low, high = torch.minimum(black, white), torch.maximum(black, white)
     given = given.clamp(low, high).requires_grad_()
     optimiser = torch.optim.Adam([given], _RATE)

@@ -20,13 +20,7 @@ from scipy.stats import norm
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from attacks.core.base import (
-    AttackResult,
-    FloatArray,
-    Labelled,
-    Scores,
-    substream,
-)
+from attacks.core.base import AttackResult, FloatArray, Labelled, Scores, substream
 from attacks.core.fit import queried
 from attacks.core.run import SumNoise
 from attacks.core.scoring import score_scores

@@ -17,7 +17,7 @@ from torch.nn.functional import interpolate, normalize
 
 from attacks.core.base import FloatArray, Labelled
 from attacks.core.view import LabelFunction
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import ConfigurationError
 
 NOISE_STARTS = 16
 """Uniform noise that joins the starts: a network may give all public images one label."""
@@ -66,12 +66,8 @@ def boundary_distances(
     """[N] L2 distances to the nearest point found in [0, 1]^(C H W) that gets another label.
 
     Upper bounds of the true distances. 0 where a record [N, C, H, W] does not get its own label;
-    sqrt(C H W), the diameter of the cube, where no start [S, C, H, W] gets another label. Raises
-    LocalError where starts and records are not of one size.
+    sqrt(C H W), the diameter of the cube, where no start [S, C, H, W] gets another label.
     """
-    size = tuple(records.pixels().shape[1:])
-    if starts.shape[1:] != size:
-        raise LocalError(f"starts: {tuple(starts.shape[1:])} is not allowed; use {size}")
     random = torch.Generator().manual_seed(seed)
     right = ask(records.images) == records.labels
     outside, started = _nearest_outside(ask, records, starts, random)

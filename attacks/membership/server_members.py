@@ -23,13 +23,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn.functional import normalize
 
-from attacks.core.base import (
-    Challenge,
-    FloatArray,
-    Labelled,
-    Scores,
-    joined,
-)
+from attacks.core.base import Challenge, FloatArray, Labelled, Scores, joined
 from attacks.core.fit import network, on_device
 from attacks.core.run import Attack, Run
 from attacks.core.scoring import MembershipAttack
@@ -41,7 +35,7 @@ from attacks.membership.shadows import mean_votes, neighbours
 from attacks.membership.tracing import Tracing
 from secure_fd.cache import freed_with_owner
 from secure_fd.data.federated import FederatedData
-from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.methods.base import Method
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
@@ -161,8 +155,6 @@ def deviations(signals: FloatArray, client: int) -> FloatArray:
     >>> deviations(np.array([[0.0, 0.0], [3.0, 1.0], [2.0, 2.0]]), 1).round(2).tolist()
     [1.41, 0.0]
     """
-    if not 0 <= client < len(signals):
-        raise ConfigurationError("client", client, f"use 0 to {len(signals) - 1}")
     own, others = signals[client], np.delete(signals, client, axis=0)
     if len(others) < 2:
         raise LocalError(f"{len(others)} others have no spread; use two or more")

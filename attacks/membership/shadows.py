@@ -10,13 +10,7 @@ import torch
 from scipy.linalg import solve
 from torch import Tensor
 
-from attacks.core.base import (
-    BoolArray,
-    FloatArray,
-    Labelled,
-    Scores,
-    joined,
-)
+from attacks.core.base import BoolArray, FloatArray, Labelled, Scores, joined
 from attacks.core.fit import network
 from attacks.core.run import Run
 from attacks.core.scoring import MembershipAttack
@@ -116,11 +110,6 @@ class Shadows:
     inside: BoolArray = field(repr=False)
 
     def __post_init__(self) -> None:
-        runs, candidates = self.inside.shape
-        if self.signals.ndim < 2 or len(self.signals) != runs or self.signals.shape[1] < candidates:
-            raise LocalError(
-                f"shadows: signals {self.signals.shape} for {self.inside.shape} do not fit"
-            )
         if min(self.inside.sum(0).min(), (~self.inside).sum(0).min()) < 1:
             raise LocalError("shadows: a candidate is in all of them or in none")
 

@@ -76,10 +76,7 @@ class Blocks:
         blocks = self.histograms[held] if in_clear else self.histograms.sum(axis=0)
         blocks = blocks[blocks > 0]
         holders = 1.0 if in_clear else held.sum() / len(blocks)
-        return {
-            "holders_of_a_block": float(holders),
-            "records_of_a_block": float(blocks.mean()),
-        }
+        return {"holders_of_a_block": float(holders), "records_of_a_block": float(blocks.mean())}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -253,12 +250,7 @@ class AskedSum:
         return np.concatenate([along / np.sqrt(square), self.left_out(label, owner)])
 
     def _matched(
-        self,
-        label: int,
-        owner: int,
-        features: FloatArray,
-        weighed: FloatArray,
-        wrong: FloatArray,
+        self, label: int, owner: int, features: FloatArray, weighed: FloatArray, wrong: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """[n] (g - m)^T W d and [n] (g - m)^T W (g - m), g = phi r^T."""
         mean = self.usual[label]

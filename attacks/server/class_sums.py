@@ -18,11 +18,7 @@ from attacks.core.run import SumNoise
 from attacks.core.view import Capability, View
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.protocol.transcript import ObservedParameters
-from secure_fd.selection.density_ratio import (
-    ProxyReference,
-    ReferenceSettings,
-    shared_reference,
-)
+from secure_fd.selection.density_ratio import ProxyReference, ReferenceSettings, shared_reference
 from secure_fd.votes.codec import IntArray
 
 TOTAL: Final = -1
@@ -30,12 +26,8 @@ TOTAL: Final = -1
 _LEAST_SHARE: Final = 5e-4
 """Of a client's records: a smaller share of a class is rounding."""
 NEEDS: Final = (
-    frozenset({
-        Capability.HOLD_HEAD,
-        Capability.PUBLIC_PROXIES,
-        Capability.LABELLED_PUBLIC,
-    }),
-)  # fmt: skip
+    frozenset({Capability.HOLD_HEAD, Capability.PUBLIC_PROXIES, Capability.LABELLED_PUBLIC}),
+)
 
 
 def of_block(noise: SumNoise | None, classes: int) -> float:

@@ -17,14 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attacks.core.base import (
-    FloatArray,
-    Labelled,
-    Scores,
-    draw_challenge,
-    match_classes,
-    substream,
-)
+from attacks.core.base import FloatArray, Labelled, Scores, draw_challenge, match_classes, substream
 from attacks.core.run import REFERENCES, Run
 from attacks.core.scoring import MembershipAttack
 from attacks.core.view import Capability, View

@@ -17,7 +17,7 @@ from torch import nn
 from attacks.core.base import AttackResult, Labelled, match_classes
 from attacks.core.run import Run, SumNoise, attack_view, histograms, labelled, public_of
 from attacks.core.statistics import Claim, gaussian_auc
-from attacks.core.view import View, client_view, server_view
+from attacks.core.view import View, server_view
 from attacks.membership.tracing import ONE_HOLDER, Blocks, Tracing
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.image_sets import Sizes
@@ -34,6 +34,7 @@ from secure_fd.selection.density_ratio import ReferenceSettings, shared_referenc
 from secure_fd.simulation.build import fresh_networks
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import Schedule
+from tests.attack_games import client_view
 
 SIZE = 400
 SMALL = ReferenceSettings(rank=40, n_features=SIZE)

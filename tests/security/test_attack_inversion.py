@@ -10,7 +10,7 @@ from torch.nn.utils import parameters_to_vector
 
 from attacks.core.base import Images
 from attacks.core.fit import distil_student
-from attacks.core.view import Public, client_view, outsider_view, server_view
+from attacks.core.view import Public, outsider_view, server_view
 from attacks.inversion.gmi import (
     PUBLIC_TARGET,
     RANDOM_TARGET,
@@ -23,7 +23,7 @@ from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityEr
 from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.training.trainer import logits
 from secure_fd.votes.codec import Ensemble, one_hot
-from tests.attack_games import TRAINING, answered, mlp, part, prior, private_network
+from tests.attack_games import TRAINING, answered, client_view, mlp, part, prior, private_network
 from tests.attack_games import inverted_truth as truth
 from tests.attack_games import known as public
 

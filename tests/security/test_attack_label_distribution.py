@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from attacks.core.base import AttackResult, Distributions
-from attacks.core.view import Public, View, client_view, server_view
+from attacks.core.view import Public, View, server_view
 from attacks.server.label_distribution import UNREADABLE, LabelDistribution
 from secure_fd.data.federated import ClientData
 from secure_fd.data.images import Images
@@ -27,7 +27,7 @@ from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.codec import FloatArray, KnowledgeCodec, Released, WordArray, one_hot
 from secure_fd.votes.packing import LaneLayout
 from tests import attack_games as games
-from tests.attack_games import add_round
+from tests.attack_games import add_round, client_view
 from tests.summing import summed
 
 C, M = 4, 12

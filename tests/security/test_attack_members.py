@@ -33,7 +33,7 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.independent import Independent
@@ -215,5 +215,3 @@ def test_what_shares_nothing_tells_nothing():
 def test_what_cannot_be_judged_is_refused():
     with pytest.raises(LocalError, match="two or more"):
         deviations(np.zeros((2, 3)), 0)
-    with pytest.raises(ConfigurationError, match="client"):
-        asked(votes(), {4: posed()[0]})

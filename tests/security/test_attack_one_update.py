@@ -8,7 +8,7 @@ import pytest
 
 from attacks.core.base import AttackResult, Labelled
 from attacks.core.run import attack_view
-from attacks.core.view import View, client_view, outsider_view
+from attacks.core.view import View, outsider_view
 from attacks.inversion import updates
 from attacks.inversion.one_update import OneUpdate, behind, one_update
 from attacks.inversion.update_inversion import (
@@ -22,6 +22,7 @@ from experiments.privacy_compare import Settings, plan
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.protocol.transcript import Transcript
+from tests.attack_games import client_view
 
 PLAN = replace(plan(Settings(clients=3, quick=True), None).base, seed=0)
 PRIVATE = PrivateSGD(4.0, 1e-5, PLAN.rounds)

@@ -22,7 +22,7 @@ from attacks.core.base import (
     FloatArray,
 )
 from attacks.core.run import attack_view, histograms, public_of
-from attacks.core.view import Public, client_view, server_view
+from attacks.core.view import Public, server_view
 from attacks.server.differencing import Differencing
 from attacks.server.label_distribution import Distributions, Participation
 from attacks.server.votes import WHOLE, Said, named, record
@@ -44,7 +44,7 @@ from secure_fd.votes.codec import (
 )
 from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import Stage
-from tests.attack_games import add_round
+from tests.attack_games import add_round, client_view
 from tests.secagg_cohort import Cohort
 from tests.small_federation import BRIEF, all_proxies, faults, federation, run
 from tests.summing import summed

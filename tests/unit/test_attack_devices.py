@@ -60,10 +60,10 @@ def test_gradients_of_candidates_are_taken_there():
 
 
 def test_searches_stay_there():
-    model, black = shared().to(META), torch.zeros(1, 1, 1, device=META)
+    model, ends = shared().to(META), torch.zeros(2, 1, 1, 1, device=META)
     wanted, asked = torch.rand(2, parameters(model), device=META), LABELS[:2, None].to(META)
     start = torch.rand(2, 1, 1, 28, 28, device=META)
-    found = updates._minimise(model, start, asked, wanted, (black, black + 1), iterations=2)
+    found = updates._minimise(model, start, asked, wanted, ends, iterations=2)
     assert found.device == META
     sizes = priors.QUICK_PRIOR
     made = priors.Generator(sizes, 28, 1).to(META), priors.Critic(sizes, 28, 1).to(META)

@@ -21,7 +21,7 @@ from attacks.core.base import (
     draw_challenge,
     match_classes,
 )
-from attacks.core.view import Public, client_view, outsider_view, server_view
+from attacks.core.view import Public, outsider_view, server_view
 from attacks.server.generator import GeneratorMembership
 from experiments.core.features import as_records, seen_through
 from secure_fd.data.federated import FederatedData
@@ -34,8 +34,8 @@ from secure_fd.simulation.federation import Federation
 from secure_fd.training import models
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import Schedule
+from tests.attack_games import client_view, mlp
 from tests.attack_games import digits as written
-from tests.attack_games import mlp
 
 SETTINGS = AdversarialSettings(hidden=64, discriminator=16, sums=1, steps=2)
 MIX = torch.randn(64, 24, generator=torch.Generator().manual_seed(0)) / 8

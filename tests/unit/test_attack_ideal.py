@@ -38,13 +38,13 @@ def test_votes_become_distributions_and_nobody_becomes_uniform():
     votes = torch.zeros(3, 2, 4, dtype=torch.float64)
     votes[0, 0, 1], votes[0, 1, 2] = 1.0, 3.0
     votes[2, 0] = torch.tensor([-2.0, 0.5, 0.5, -1.0])
-    pool = from_votes(IMAGES[:3], votes)
+    pool = from_votes(IMAGES[:3], votes, 4)
     assert pool.targets.tolist() == [[0, 0.25, 0.75, 0], [0.25] * 4, [0, 0.5, 0.5, 0]]
     assert pool.answered.tolist() == [True, False, True]
     assert pool.acceptance == pytest.approx(2 / 3)
     assert NOTHING.acceptance == 0
-    with pytest.raises(LocalError, match=r"votes: \(3, 4\) is not allowed; use \[3, R, C\]"):
-        from_votes(IMAGES[:3], votes[:, 0])
+    with pytest.raises(LocalError, match=r"votes: \(3, 4\) is not allowed; use \[3, R, 4\]"):
+        from_votes(IMAGES[:3], votes[:, 0], 4)
 
 
 def test_overheard_keeps_the_newest_answer_that_may_teach():
@@ -94,5 +94,5 @@ def test_votes_over_other_classes_are_refused():
     def three(images: Tensor) -> Tensor:
         return torch.ones(len(images), 1, 3)
 
-    with pytest.raises(LocalError, match="votes: 3 classes, not 4"):
+    with pytest.raises(LocalError, match="R, 4"):
         steal(network(0), NOTHING, Oracle(three, 24), SMALL, 0)

@@ -15,7 +15,6 @@ from attacks.core.view import (
     LabelOracle,
     Oracle,
     Public,
-    client_view,
     outsider_view,
     server_view,
 )
@@ -27,7 +26,7 @@ from secure_fd.errors import (
     MissingCapabilityError,
 )
 from secure_fd.protocol.transcript import ObservedRound, Transcript
-from tests.attack_games import add_round
+from tests.attack_games import add_round, client_view
 
 WORDS = {0: np.array([1, 0], dtype=np.uint64), 1: np.array([0, 1], dtype=np.uint64)}
 

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from attacks.core.run import public_of
-from attacks.core.view import Capability, client_view, server_view
+from attacks.core.view import Capability, server_view
 from experiments.core.measures import diagnose
 from secure_fd import simulate
 from secure_fd.data.federated import FederatedData
@@ -27,6 +27,7 @@ from secure_fd.training.recipes import Recipe, Schedule
 from secure_fd.votes.codec import UnitArray
 from secure_fd.wire import Stage
 from tests import small_federation
+from tests.attack_games import client_view
 
 SMALL = AdversarialSettings(hidden=16, discriminator=16, sums=2, steps=2)
 QUICK = Schedule(warmup_steps=0, local_steps=2, proxy_steps=0)

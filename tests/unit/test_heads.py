@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attacks.core.run import public_of
-from attacks.core.view import Capability, client_view, server_view
+from attacks.core.view import Capability, server_view
 from experiments.rivals.afl import AFL
 from secure_fd import simulate
 from secure_fd.data.federated import FederatedData
@@ -34,6 +34,7 @@ from secure_fd.training.recipes import SGD, Recipe, Schedule
 from secure_fd.votes.codec import FloatArray
 from secure_fd.votes.fixed_point import FixedPoint, record_shares
 from secure_fd.wire import Stage
+from tests.attack_games import client_view
 from tests.small_federation import SMALL, STILL, faults, federation
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attacks.core.run import public_of
-from attacks.core.view import client_view, server_view
+from attacks.core.view import server_view
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg
@@ -15,6 +15,7 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.wire import Stage
+from tests.attack_games import client_view
 from tests.small_federation import faults, networks
 
 ROUNDS, PARAMETERS = 3, 7850
