@@ -9,7 +9,6 @@ shorter than one and can be stretched. Public, so free of charge.
 """
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -37,7 +36,6 @@ from secure_fd.privacy.record import (
     FEATURE_UNITS,
     RESIDUAL_UNITS,
     UNITS,
-    Bounded,
     PooledPlan,
     feature_units,
     rank_for,
@@ -126,32 +124,11 @@ class Records:
         return float(np.concatenate(right).mean())
 
 
-# The noise of clients that share the noise of a masked sum.
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """epsilon, delta: of one record, present or zeroed out, over the whole run.
-
-    clients: that share the noise. honest: shares that are noise enough.
-    """
-
-    epsilon: float
-    delta: float = DELTA
-    clients: int = 1
-    honest: int = 1
-
-    def sums(self, entries: int, count: int) -> PooledPlan:
-        """Return so many sums of so many integers, with the noise that the budget needs."""
-        plan = PooledPlan(self.clients, self.honest, entries, count)
-        return plan.with_noise(calibrate(self.epsilon, self.delta, plan))
-
-
 # DP-GD of a softmax on the features: no gradient is clipped.
 
 
-def gradient_sums(records: Records, head: FloatArray) -> Bounded:
-    """[D C] exact sum of phi (y - softmax(phi^T v))^T / sqrt(2) over records, in units.
+def gradient_sums(records: Records, head: FloatArray) -> IntArray:
+    """[D, C] exact sum of phi (y - softmax(phi^T v))^T / sqrt(2) over records, in units.
 
     |y - p|^2 <= (1 - p_y)^2 + (sum of the others)^2 = 2 (1 - p_y)^2 <= 2, so that a record moves
     the sum by `UNITS` at most, whatever the head, and nothing needs to be clipped.
@@ -161,7 +138,7 @@ def gradient_sums(records: Records, head: FloatArray) -> Bounded:
         wrong = (labels - softmax(features @ (head / FEATURE_UNITS), axis=1)) / math.sqrt(2)
         # Products of integers below 2^53 in all: exact in floating point.
         total += (features.T @ rounded(wrong)).astype(np.int64)
-    return Bounded(total.ravel(), l2=UNITS)
+    return total
 
 
 def rounded(wrong: FloatArray) -> FloatArray:
@@ -185,45 +162,48 @@ def kept(n_classes: int) -> float:
     return 1.0 - math.sqrt(n_classes) / (2 * RESIDUAL_UNITS)
 
 
-Noise = Callable[[int], FloatArray | IntArray]
-"""How many entries -> noise in units."""
+Planned = Callable[[int], PooledPlan]
+"""How many sums -> their plan."""
 
 
-def shares(plan: PooledPlan, random: Random = os.urandom) -> Noise:
-    """Return the noise of one sum: the discrete shares of all clients."""
+def planned(epsilon: float, shape: tuple[int, int], clients: int, honest: int) -> Planned:
+    """Return plans of sums [D, C] at an epsilon for one record, present or zeroed out, in all.
+
+    clients: that share the noise. honest: shares that are noise enough.
+    """
+
+    def of(sums: int) -> PooledPlan:
+        plan = PooledPlan(clients, honest, math.prod(shape), sums)
+        return plan.with_noise(calibrate(epsilon, DELTA, plan))
+
+    return of
+
+
+def noise_of(plan: PooledPlan, random: Random) -> IntArray:
+    """[D C] noise of one sum: the discrete shares of all clients."""
     deviation = math.sqrt(plan.share_variance)
-    return lambda entries: np.sum(
-        [discrete_gaussian(deviation, entries, random) for _ in range(plan.clients)], axis=0
-    )
+    return sum(discrete_gaussian(deviation, plan.entries, random) for _ in range(plan.clients))
 
 
-def descend(records: Records, steps: int, rate: float, noise: Noise) -> FloatArray:
+def descend(records: Records, plan: PooledPlan, rate: float, random: Random) -> FloatArray:
     """[D, C] after accelerated steps (Nesterov, 1983) from zero, on sums of gradients under noise.
 
-    records: of all clients that take part. noise: of one sum.
+    records: of all clients that take part. plan: a sum a step.
     """
     newest = ahead = np.zeros(records.shape)
     scale = math.sqrt(2) * rate / (UNITS * kept(records.n_classes) * len(records))
-    for step in range(steps):
-        sums = gradient_sums(records, ahead)
-        noisy = (sums.values + noise(sums.values.size)).reshape(records.shape)
-        before, newest = newest, ahead + scale * noisy
+    for step in range(plan.sums):
+        noise = noise_of(plan, random).reshape(records.shape)
+        before, newest = newest, ahead + scale * (gradient_sums(records, ahead) + noise)
         ahead = newest + step / (step + 3) * (newest - before)
     return newest
 
 
-def full_batch(
-    records: Records, budget: Budget, rate: float, per_root: float, random: Random = os.urandom
-) -> tuple[FloatArray, PooledPlan]:
-    """DP-GD: `per_root` over the root of the noise of a mean, so many whole steps.
-
-    Each step is one sum under discrete shares, as the pooled heads' sums are.
-    """
-    entries = math.prod(records.shape)
-    noise = budget.sums(entries, 1).noise / len(records)
+def steps_of(of: Planned, records: int, per_root: float) -> PooledPlan:
+    """The plan of DP-GD: `per_root` over the root of the noise of a mean, so many whole steps."""
+    noise = of(1).noise / records
     steps = _MOST_STEPS if noise == 0 else round(per_root / math.sqrt(noise))
-    plan = budget.sums(entries, min(max(steps, 1), _MOST_STEPS))
-    return descend(records, plan.sums, rate, shares(plan, random)), plan
+    return of(min(max(steps, 1), _MOST_STEPS))
 
 
 # A cell of the study.
@@ -233,37 +213,27 @@ def measure(data_dir: Path | None, cell: Cell, *_: object) -> Result:
     """Run a row at its epsilon; accuracy on the test set."""
     clients, split = 4 if cell.split == HOSPITALS else 10, parse_split(cell.split)
     data = federated_data(cell.image_set, data_dir, split, clients, cell.seed)
-    start = time.process_time()
-    return Result(cell, figures_of(cell, data), time.process_time() - start)
+    start, row = time.process_time(), ROWS[cell.row]
+    figures = (descent if row.method == "gd" else pooled)(cell, row, data)
+    return Result(cell, figures, time.process_time() - start)
 
 
-def figures_of(cell: Cell, data: FederatedData) -> dict[str, float]:
-    """Return the figures of a cell on its data."""
-    row, random, clients = ROWS[cell.row], SeededRandom(cell.seed), len(data.clients)
-    if row.method in ("heads", "networks"):
-        return _ours(cell, row, data, random)
-    honest = threshold(clients) - corrupt_of(clients)
-    budget = Budget(float(cell.epsilon), DELTA, clients, honest)
-    train = concatenate([client.train for client in data.clients])
-    found, plan, entries = _head(row.step, data, train, budget, random)
-    return {ACCURACY: found} | _spent(plan, entries, honest)
-
-
-def _spent(plan: PooledPlan, entries: int, honest: int) -> dict[str, float]:
+def _spent(plan: PooledPlan) -> dict[str, float]:
     """Return what a plan releases and costs."""
     return {
-        rivals.NUMBERS: float(plan.sums * entries),
+        rivals.NUMBERS: float(plan.sums * plan.entries),
         rivals.RELEASES: float(plan.sums),
         rivals.SPENT: epsilon(plan, DELTA),
-        rivals.HONEST: float(honest),
+        rivals.HONEST: float(plan.honest),
     }
 
 
-def _ours(cell: Cell, row: Row, data: FederatedData, random: Random) -> dict[str, float]:
+def pooled(cell: Cell, row: Row, data: FederatedData) -> dict[str, float]:
     """Pooled heads through the federation and its masks; networks learn where the row says so."""
     budget, local = float(cell.epsilon), row.local
     method = pooled_heads(budget, local=local)
-    unit = pooled_unit(PublicFacts.of(data), budget, DELTA, local=local, random=random)
+    noise = SeededRandom(cell.seed)
+    unit = pooled_unit(PublicFacts.of(data), budget, DELTA, local=local, random=noise)
     schedule = distil_once(len(data.proxies), image_set=cell.image_set).schedule
     learns = row.method == "networks"
     run = Federation(
@@ -286,27 +256,24 @@ def _ours(cell: Cell, row: Row, data: FederatedData, random: Random) -> dict[str
         RIGHT_ONCE: float(right.double().mean()),
         TAUGHT: len(targets) / len(data.proxies),
         rivals.KILOBYTES: float(np.mean(run.transcript.up)) / 1000,
-        **_spent(unit.plan, unit.plan.entries, unit.plan.honest),
+        **_spent(unit.plan),
     }
 
 
-def _head(
-    per_root: float, data: FederatedData, train: Images, budget: Budget, random: Random
-) -> tuple[float, PooledPlan, int]:
-    """A head of these records, on so many ranks of the public map as its noise allows.
-
-    Returns:
-        Test accuracy, the plan of the sums, and how many entries one of them has.
-    """
-    settings, proxies = ReferenceSettings(), data.proxies.pixels
+def descent(cell: Cell, row: Row, data: FederatedData) -> dict[str, float]:
+    """A head by DP-GD, on so many ranks of the public map as its noise allows."""
+    settings, proxies, clients = ReferenceSettings(), data.proxies.pixels, len(data.clients)
+    train = concatenate([client.train for client in data.clients])
     public, features = settings.fit(proxies), settings.size(len(proxies))
-    entries = features * data.n_classes
-    rank = rank_for(budget.sums(entries, 1).noise / len(train))
+    honest = threshold(clients) - corrupt_of(clients)
+    of = planned(float(cell.epsilon), (features, data.n_classes), clients, honest)
+    rank = rank_for(of(1).noise / len(train))
     centred = CentredFeatures.fit(public(proxies)[:, :rank], features)
 
     def seen(images: Images) -> Records:
         units = centred.units(public(images.pixels)[:, :rank])
         return Records(units, images.labels.numpy(), data.n_classes)
 
-    head, plan = full_batch(seen(train), budget, centred.rate, per_root, random)
-    return seen(data.test).accuracy(head), plan, entries
+    plan = steps_of(of, len(train), row.step)
+    head = descend(seen(train), plan, centred.rate, SeededRandom(cell.seed))
+    return {ACCURACY: seen(data.test).accuracy(head)} | _spent(plan)

@@ -15,14 +15,15 @@ from experiments.core.measures import ACCURACY
 from experiments.core.runs import federated_data
 from experiments.privacy.private_rivals import DELTA, NUMBERS, ROWS, SPENT, Settings, cells
 from experiments.privacy.rival_heads import (
-    Budget,
     CentredFeatures,
     Records,
     descend,
-    figures_of,
-    full_batch,
+    descent,
     gradient_sums,
-    shares,
+    noise_of,
+    planned,
+    pooled,
+    steps_of,
 )
 from secure_fd.data.partition import parse_split
 from secure_fd.privacy.calibration import epsilon
@@ -30,8 +31,8 @@ from secure_fd.privacy.record import FEATURE_UNITS, UNITS
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.votes.codec import FloatArray, one_hot
 
-NONE, TOGETHER = Budget(math.inf, DELTA), Budget(math.inf, DELTA, 10, 7)
 MANY = 400
+RANDOM = SeededRandom(1)
 
 
 def public(seed: int = 0, n_features: int = 60) -> CentredFeatures:
@@ -68,7 +69,7 @@ def test_no_record_moves_a_sum_by_more_than_its_noise_counts_on(seed, steep, far
     head = steep * rng.standard_normal(every.shape)
     for k in range(4):
         others = without(every, k)
-        moved = gradient_sums(every, head).values - gradient_sums(others, head).values
+        moved = gradient_sums(every, head) - gradient_sums(others, head)
         assert math.sqrt(float((moved.astype(float) ** 2).sum())) <= UNITS
 
 
@@ -89,7 +90,7 @@ def other_epsilon(*events: Any) -> float:
 def test_every_plan_costs_what_it_claims(budget):
     """dp_accounting's privacy loss distribution bounds the same noise from above, on its grid."""
     dp = pytest.importorskip("dp_accounting")
-    plan = Budget(budget, DELTA, 10, 7).sums(10_000, 5)
+    plan = planned(budget, (1000, 10), 10, 7)(5)
     theirs = other_epsilon(dp.SelfComposedDpEvent(dp.GaussianDpEvent(plan.noise), 5))
     assert epsilon(plan, DELTA) == pytest.approx(budget, rel=1e-3)
     assert theirs == pytest.approx(budget, rel=0.002, abs=0.002)
@@ -97,12 +98,12 @@ def test_every_plan_costs_what_it_claims(budget):
 
 def test_all_clients_add_their_share():
     """10 / 7 of the variance that is needed. False alarms: 1e-6; seven shares are always caught."""
-    plan, size = Budget(4.0, DELTA, 10, 7).sums(3000, 2), 3000
+    plan, size = planned(4.0, (300, 10), 10, 7)(2), 3000
     low, high = chi2.ppf([5e-7, 1 - 5e-7], size)
     needed = (plan.noise * UNITS) ** 2
 
     def spread(clients: int) -> float:
-        drawn = shares(replace(plan, clients=clients), SeededRandom(3))(size).astype(float)
+        drawn = noise_of(replace(plan, clients=clients), SeededRandom(3)).astype(float)
         return float((drawn**2).sum() / (needed * 10 / 7))
 
     assert low <= spread(10) <= high
@@ -112,11 +113,11 @@ def test_all_clients_add_their_share():
 def test_noise_reaches_the_head_in_the_planned_measure():
     """One step from zero moves the head by its noise, whose deviation the plan says: 1e-6."""
     rate, seen = records()
-    for budget, factor in ((Budget(1.0, DELTA, 10, 7), math.sqrt(10 / 7)), (Budget(1.0, DELTA), 1)):
-        bare = descend(seen, 1, rate, np.zeros)
-        head, plan = full_batch(seen, budget, rate, 0.0, SeededRandom(5))
+    bare = descend(seen, planned(math.inf, seen.shape, 10, 7)(1), rate, RANDOM)
+    for clients, honest in ((10, 7), (1, 1)):
+        plan = steps_of(planned(1.0, seen.shape, clients, honest), len(seen), 0.0)
         assert plan.sums == 1
-        assert full_batch(seen, NONE, rate, 0.0)[1].sums > 1  # without noise none stops early
+        head, factor = descend(seen, plan, rate, SeededRandom(5)), math.sqrt(clients / honest)
         scale = math.sqrt(2) * rate * factor * plan.noise / len(seen)
         low, high = chi2.ppf([5e-7, 1 - 5e-7], bare.size)
         assert low <= float((((head - bare) / scale) ** 2).sum()) <= high
@@ -139,14 +140,12 @@ def test_full_batches_without_noise_are_gradient_descent():
     """But for the rounding of residuals to 1/256, which adds up over many steps."""
     rate, seen = records()
     for steps, apart in ((5, 0.005), (40, 0.05)):
-        found = descend(seen, steps, rate, np.zeros)
+        found = descend(seen, planned(math.inf, seen.shape, 10, 7)(steps), rate, RANDOM)
         plain = accelerated(seen.units / FEATURE_UNITS, one_hot(seen.labels, 3), rate, steps)
         scores, wanted = (seen.units / FEATURE_UNITS @ head for head in (found, plain))
         assert np.abs(scores - wanted).max() < apart * np.abs(wanted).max()
-    for budget in (NONE, TOGETHER):
-        head, plan = full_batch(seen, budget, rate, 0.1, SeededRandom(1))
-        assert plan.noise == 0
-        assert np.array_equal(head, found)
+    plan = steps_of(planned(math.inf, seen.shape, 10, 7), len(seen), 0.1)
+    assert (plan.noise, plan.sums) == (0, 40)  # without noise none stops early
 
 
 # The study.
@@ -157,7 +156,10 @@ def test_every_row_spends_its_budget_and_learns_on_digits(digits):
     asked = {cell.row: cell for cell in cells(Settings(quick=True))}
     assert asked.keys() == ROWS.keys()
     data = federated_data("digits", None, parse_split("strong"), 10, 0)
-    found = {"gd": figures_of(asked["gd"], data), "heads": figures_of(asked["heads"], digits)}
+    found = {
+        "gd": descent(asked["gd"], ROWS["gd"], data),
+        "heads": pooled(asked["heads"], ROWS["heads"], digits),
+    }
     for figures in found.values():
         assert figures[SPENT] == pytest.approx(4.0, rel=0.004)
         assert figures[SPENT] <= 4.0
