@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments.core.measures import ACCURACY
-from experiments.core.study import Result, Results
+from experiments.core.study import Results
 from experiments.report import tables
 from experiments.report.plots import Bar, Bars, Line
 from experiments.report.tables import NONE, Table, new_table
@@ -25,27 +25,21 @@ def frame(results: Results, **columns: Callable[[Any], object]) -> Frame:
     """
     from pandas import DataFrame
 
-    return DataFrame(
-        [
-            {**_row(result), **{name: value(result.cell) for name, value in columns.items()}}
-            for result in results.cells
-        ]
-    )
-
-
-def _row(result: Result) -> dict[str, object]:
-    cell = result.cell
-    own = {part.name: getattr(cell, part.name) for part in fields(cell)}
-    own["place"] = getattr(cell, "place", "")
-    return {**own, **result.figures, "seconds": result.seconds, "cell": cell, "result": result}
+    rows = []
+    for result in results.cells:
+        cell, own = result.cell, {"place": getattr(result.cell, "place", "")}
+        own |= {part.name: getattr(cell, part.name) for part in fields(cell)}
+        own |= {**result.figures, "seconds": result.seconds, "cell": cell, "result": result}
+        rows.append({**own, **{name: value(cell) for name, value in columns.items()}})
+    return DataFrame(rows)
 
 
 def points(runs: Frame) -> Frame:
-    """Return a row a point of each run's curve: its round, accuracy, and bytes of a client."""
+    """Return a row a point of each curve: its round, accuracy, and bytes a client had moved."""
     made = runs.assign(point=[result.curve for result in runs.result]).explode("point")
-    parts = {name: [getattr(p, name) for p in made.point] for name in ("round", "up", "down")}
+    moved = [point.up + point.down for point in made.point]
     accuracies = {ACCURACY: [point.accuracy for point in made.point]}
-    return made.assign(**parts, **accuracies, moved=[p.up + p.down for p in made.point])
+    return made.assign(round=[point.round for point in made.point], moved=moved, **accuracies)
 
 
 def ordered(runs: Frame, rank: Callable[[Any], int]) -> Frame:

@@ -115,12 +115,11 @@ def tables(results: Results) -> list[Table | str]:
     """Return the audits, and what they mean together."""
     from attacks.audit.catalogue import AUDITS
 
-    columns = ("claimed", "delta", "bound", "ceiling", "finds", "verdict")
-    title = "What an attacker proves, against what is claimed"
-    table, count = new_table(title, ("audit", *columns), left=1), Counter[str]()
+    columns = ("audit", "claimed", "delta", "bound", "ceiling", "finds", "verdict")
+    table = new_table("What an attacker proves, against what is claimed", columns)
+    count = Counter(result.notes["verdict"] for result in results.cells)
     for result in results.cells:
         figures, notes, audit = result.figures, result.notes, result.cell.audit
-        count[str(notes["verdict"])] += 1
         table.add_row(
             audit,
             format_epsilon(figures[CLAIMED]),
