@@ -50,8 +50,8 @@ def cell_of(
     if ours:
         beta = parse_split(split).beta
         own = round(_BATCH * (1 + 9 * beta / (1 + beta)) / 10)
-        schedule = Schedule(
-            warmup_steps=0,
+        schedule = replace(
+            schedule,
             local_steps=0,
             proxy_steps=steps,
             proxies_per_round=_PROXIES,

@@ -4,7 +4,7 @@ python experiments/privacy/dp_utility.py --image-sets mnist5k
 """
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -97,17 +97,10 @@ def _fleets(seeds: Sequence[int], *, quick: bool) -> Iterator[RunConfig]:
                 )
 
 
-def needs(cell: RunConfig) -> tuple[Hashable, ...]:
-    """Return the warm-up that cells of a federation share."""
-    return () if cell.method == FLEET else (cell.start,)
-
-
 def measure(data_dir: Path | None, cell: RunConfig, made: Mapping[Any, Any]) -> Result:
     """Run and test one cell."""
-    if cell.method == FLEET:
-        found: Result = later("experiments.rivals.fleet:measure")(data_dir, cell)
-    else:
-        found = later("experiments.core.runs:run_cell")(data_dir, cell, made)
+    fleet, run = "experiments.rivals.fleet:measure", "experiments.core.runs:run_cell"
+    found: Result = later(fleet if cell.method == FLEET else run)(data_dir, cell, made)
     return found
 
 
@@ -164,7 +157,6 @@ STUDY = ImageStudy(
     about="Accuracy against epsilon, for the label and the client unit.",
     settings=Settings,
     cells=cells,
-    needs=needs,
     measure=measure,
     shown=with_seeds(tables),
     panels=panels,

@@ -182,7 +182,8 @@ def planned(epsilon: float, shape: tuple[int, int], clients: int, honest: int) -
 def noise_of(plan: PooledPlan, random: Random) -> IntArray:
     """[D C] noise of one sum: the discrete shares of all clients."""
     deviation = math.sqrt(plan.share_variance)
-    return sum(discrete_gaussian(deviation, plan.entries, random) for _ in range(plan.clients))
+    shares = [discrete_gaussian(deviation, plan.entries, random) for _ in range(plan.clients)]
+    return np.asarray(np.sum(shares, axis=0))
 
 
 def descend(records: Records, plan: PooledPlan, rate: float, random: Random) -> FloatArray:

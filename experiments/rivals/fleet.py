@@ -159,7 +159,7 @@ def released_sums(
 # A cell of the study.
 
 
-def measure(data_dir: Path | None, cell: RunConfig) -> Result:
+def measure(data_dir: Path | None, cell: RunConfig, _: object = None) -> Result:
     """Release one noisy sum, train the paper's shared network on it, test it."""
     if cell.privacy is None:
         raise LocalError("a fleet needs a client unit")

@@ -8,7 +8,7 @@ import pytest
 from experiments.core.measures import KEPT_ONCE, RIGHT_ONCE
 from experiments.core.run_config import FLEET, Privacy, RunConfig
 from experiments.core.study import Result
-from experiments.privacy.dp_utility import STUDY, measure, needs
+from experiments.privacy.dp_utility import STUDY, measure
 from secure_fd.errors import LocalError
 from secure_fd.training.recipes import Schedule
 
@@ -42,7 +42,7 @@ def privacy_of(made: Result) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def warm():
-    (part,) = needs(PLAIN)
+    (part,) = STUDY.needs(PLAIN)
     return {part: STUDY.prepare(None, part)}
 
 
