@@ -14,6 +14,11 @@ from secure_fd.files import write_atomically
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SEEDED = (
+    "Seeds drive data, training and noise, so that every figure can be repeated. Epsilon is that "
+    "of each mechanism with fresh noise."
+)
+KEYS = "Unless an insecure setting of this page says otherwise, keys are fresh in every run."
 _FEW = 3
 """Equal values that are listed."""
 

@@ -16,7 +16,7 @@ from experiments.core.measures import ACCURACY, BYTES_UP
 from experiments.core.study import Results
 from experiments.report import plots, verdict
 from experiments.report.attack_summary import attack_notes, caveats, matrix, picture_strips
-from experiments.report.page import Page, Pairs, Part, Picture
+from experiments.report.page import KEYS, SEEDED, Page, Pairs, Part, Picture
 from experiments.report.tables import (
     NONE,
     Table,
@@ -34,12 +34,7 @@ NOT_SHOWN = (
     "Private images of clients, and reconstructions of them, are in no file of these results; "
     "--show-private adds them."
 )
-_SEEDED = (
-    "Seeds drive data, training and noise, so that every figure can be repeated. Epsilon is that "
-    "of each mechanism with fresh noise."
-)
 _FRESH = "Seeds drive data and training; noise is fresh in every run, so noisy rows vary."
-_KEYS = "Unless an insecure setting of this page says otherwise, keys are fresh in every run."
 
 
 def write_report(results: Results, folder: Path) -> None:
@@ -72,7 +67,7 @@ def page(made: Comparison, accuracy: "Figure", inverted: "Figure | None" = None)
             "How it was run": list(_settings(made)),
         },
         found.command,
-        f"{_SEEDED if made.shared.own is None else _FRESH} {_KEYS}",
+        f"{SEEDED if made.shared.own is None else _FRESH} {KEYS}",
         verdict.notes(made),
     )
 

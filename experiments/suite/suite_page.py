@@ -14,7 +14,7 @@ from experiments.report.attack_summary import (
     further_figures,
     picture_strips,
 )
-from experiments.report.page import Page, Pairs, Part, Picture
+from experiments.report.page import KEYS, SEEDED, Page, Pairs, Part, Picture
 from experiments.report.tables import Table, human_seconds
 from experiments.suite.scenes import SCENES, Cell, load
 
@@ -34,10 +34,6 @@ READING = (
     "each tested alone at 95 %: by the interval of the difference, paired by seed (Student's), or "
     "with one seed by Student's p-value. An attack that needs what its attacker does not have is "
     "not applicable, and the missing capability is named."
-)
-FRESH = (
-    "Seeds drive data, training and attacks. Keys and most noise are fresh in every run, so "
-    "private rows vary within their noise."
 )
 
 
@@ -119,7 +115,7 @@ def page(results: Results) -> Page:
             "Settings": [*settings, Pairs("Versions", results.versions)],
         },
         results.command,
-        FRESH,
+        f"{SEEDED} {KEYS}",
     )
 
 

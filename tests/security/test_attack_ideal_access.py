@@ -28,7 +28,7 @@ from attacks.inversion.prior import PriorSettings, train_prior
 from experiments.core.run_config import RowSpec, row_config
 from experiments.core.runs import Trained, run
 from experiments.privacy_compare import Settings, plan
-from experiments.suite.scenes.extraction import Clients
+from experiments.suite.scenes.extraction import answers
 from experiments.suite.scenes.figure8 import direct_votes
 from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.protocol.transcript import Transcript
@@ -156,11 +156,11 @@ HARD = RowSpec("selective-fd", "hard")
 def test_injected_proxies_get_the_answers_of_a_round():
     """After one more round's training: nothing but networks moved."""
     clear = trained(HARD)
-    assert Clients.of(clear).injected(clear.data.proxies.pixels[:30]).shape == (30, 4, 10)
+    assert answers(clear)(clear.data.proxies.pixels[:30]).shape == (30, 4, 10)
     found = trained(HARD, "kulsif")  # counts votes: the weight of a weighed one moves
     seen = found.federation.transcript.distillation[0]
     assert seen.uploads is not None
-    asked = Clients.of(found).injected(found.data.proxies.pixels[seen.result.indices])
+    asked = answers(found)(found.data.proxies.pixels[seen.result.indices])
     for k in range(4):
         sent = seen.uploads[k].reshape(-1, 10).sum(axis=1) / seen.levels
         np.testing.assert_allclose(asked[:, k].sum(dim=1), sent, atol=1 / seen.levels)
@@ -178,9 +178,8 @@ def test_the_acceptance_rate_is_the_selectors():
         theft=replace(SMALL, epochs=1),
     )
     rates = {}
-    clients = Clients.of(found)
-    networks_alone = direct_votes(clients.networks, "hard")
-    for selecting, answer in ((True, clients.injected), (False, networks_alone)):
+    networks_alone = direct_votes(found.federation.models, "hard")
+    for selecting, answer in ((True, answers(found)), (False, networks_alone)):
         oracle = Oracle(answer, 50)
         view = server_view(found.federation.transcript, known, {Capability.INJECT_PROXIES: oracle})
         rates[selecting] = attack.estimate(view, 0).details["acceptance_rate"]
@@ -192,4 +191,4 @@ def test_only_rows_that_send_votes_answer():
     found = trained(HARD)
     fedavg = replace(found, config=row_config(found.config, RowSpec("fedavg")))
     with pytest.raises(ConfigurationError, match="row: 'fedavg' is not allowed"):
-        Clients.of(fedavg)
+        answers(fedavg)

@@ -1,7 +1,7 @@
 """Clients that drop out of the comparison's own federation: leakage of many sums together."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,10 +10,10 @@ from attacks.server.differencing import Differencing
 from attacks.server.votes import Said, record
 from experiments.compare.comparison import run_of
 from experiments.compare.leakage import Attempt
-from experiments.core import runs
 from experiments.core.run_config import RowSpec, RunConfig, row_config
-from experiments.privacy_compare import Settings, noise, plan
+from experiments.privacy_compare import Settings
 from experiments.suite.scenes import Cell, Scene
+from experiments.suite.scenes.shared import Compared, noise
 from secure_fd.data.image_sets import image_set
 
 _HARD = RowSpec("selective-fd", "hard")
@@ -27,56 +27,32 @@ _DROP = 0.2
 """Chance of a client to miss a round."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
-    """Warmed clients."""
-
-    data_dir: Path | None
-    ready: Mapping[RunConfig, object] = field(repr=False)
-
-
-def _config(cell: Cell, data_dir: Path | None) -> RunConfig:
-    """The row in a comparison with the cell's data and budget.
-
-    One release: a round asks about as many proxies as leaves some for every round.
-    """
-    settings = Settings(
-        rounds=3 if cell.quick else 30,
-        clients=5 if cell.quick else 10,
-        drop=_DROP,
-        attacks="none",
-        dataset=cell.dataset,
-        data_dir=data_dir,
-        secure_agg=True,
-        dp_eps=cell.epsilon,
-        dp_delta=cell.delta,
-        quick=cell.quick,
-    )
-    made = plan(settings, None)
-    if cell.row == _ONCE:
-        few = image_set(cell.dataset).proxies // made.base.rounds
-        made = plan(replace(settings, releases=1, proxies_per_round=few), None)
-    base = replace(made.base, seed=cell.seed)
-    if not cell.quick:
-        base = replace(base, schedule=replace(base.schedule, proxy_steps=2))
-    return row_config(base, _SPECS.get(cell.row, _HARD), noise(made))
-
-
 def _rows(_: Cell) -> Mapping[str, str]:
     labels = {key: spec.label for key, spec in _SPECS.items()}
     return {**labels, _ONCE: f"{labels[_ONCE]}, one release"}
 
 
-def _prepare(cell: Cell, data_dir: Path | None) -> Prepared:
-    shared = runs.needs(_config(cell, data_dir))
-    return Prepared(data_dir, {start: runs.prepare(data_dir, start) for start in shared})
+def _prepare(cell: Cell, data_dir: Path | None) -> Compared:
+    """What rows share, with warmed clients."""
+    rounds, clients = (3, 5) if cell.quick else (30, 10)
+    settings = Settings(rounds=rounds, clients=clients, drop=_DROP, secure_agg=True)
+    return Compared.of(cell, data_dir, settings)
 
 
-def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
+def _config(cell: Cell, made: Compared) -> RunConfig:
+    """One release: a round asks about as many proxies as leaves some for every round."""
+    config = row_config(made.base, _SPECS[cell.row], noise(cell))
+    schedule = config.schedule if cell.quick else replace(config.schedule, proxy_steps=2)
+    if cell.row != _ONCE:
+        return replace(config, schedule=schedule)
+    few = image_set(cell.dataset).proxies // config.rounds
+    return replace(config, releases=1, schedule=replace(schedule, proxies_per_round=few))
+
+
+def _attempts(cell: Cell, made: Compared) -> Mapping[str, Attempt]:
     """Train a row, and attack all its sums together; then with user-supplied attacks."""
-    config, truth = _config(cell, made.data_dir), list[Said]()
-    keep = partial(record, said=truth)
-    run = run_of(runs.run(config, made.data_dir, made.ready, attacked=True, on_round=keep))
+    truth = list[Said]()
+    run = run_of(made.run(_config(cell, made), partial(record, said=truth)))
     with_truth = Differencing().with_truth(truth)
     return {
         "differencing": partial(attack_view, with_truth, run.view, cell.seed),

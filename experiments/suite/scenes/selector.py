@@ -1,6 +1,6 @@
 """A server that injects proxies asks clients' selectors about their raw training images."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,15 +10,16 @@ from torch import Tensor
 
 from attacks.core.base import AttackResult, draw_challenge, pooled
 from attacks.core.run import labelled, public_of
-from attacks.core.view import Capability, Oracle, server_view
+from attacks.core.view import AnswerFunction, Capability, Oracle, server_view
 from attacks.server.selector import FlipRadius
 from experiments.compare.leakage import Attempt
 from experiments.suite.scenes import Cell, Scene
-from experiments.suite.scenes.shared import as_sent, federated, noted
+from experiments.suite.scenes.shared import as_sent, contribution, federated, noted
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.label import LabelUnit, RandomizedResponse
+from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.selection.selectors import (
     FittedKulsif,
@@ -30,8 +31,6 @@ from secure_fd.votes.codec import HARD_LEVELS, Released
 
 _BUDGET = 1_000_000
 _NOISY = "kulsif-dp-label"
-Answers = Callable[[Tensor], Released]
-"""What one client releases about images [N, C, H, W]."""
 
 
 def _rows(cell: Cell) -> Mapping[str, str]:
@@ -49,27 +48,32 @@ def _prepare(cell: Cell, data_dir: Path | None) -> FederatedData:
     return federated(cell, data_dir, 3 if cell.quick else 10)
 
 
-def _released(cell: Cell, method: SelectiveFD, fitted: FittedSelector, classes: int) -> Answers:
-    """A client whose network knows nothing, so that only its selector answers."""
+def _votes(
+    cell: Cell,
+    method: SelectiveFD,
+    cohort: Sequence[FittedSelector],
+    classes: int,
+    noise: Random,
+) -> AnswerFunction:
+    """Return the sum [N, 1, C] of a cohort's votes about images [N, C, H, W].
 
-    def answers(images: Tensor) -> Released:
-        opinion = method.policy_of(fitted.predict(images), classes)
-        every = np.arange(len(images))
+    The networks know nothing, so that only the selectors answer.
+    """
+
+    def released(fitted: FittedSelector, images: Tensor) -> Released:
         uniform = np.full((len(images), classes), 1 / classes)
-        honest = opinion.contribution(every, uniform, method.labels)
+        honest = contribution(method, fitted, images, uniform)
         if cell.row != _NOISY:
             return Released.of(honest)
-        unit = LabelUnit(cell.epsilon, cell.delta)  # a ledger of these new proxies
+        unit = LabelUnit(cell.epsilon, cell.delta, random=noise)  # a ledger of these new proxies
         unit.agree(len(images), classes)
-        return unit.client(0).release(every, lambda _: honest)
+        return unit.client(0).release(np.arange(len(images)), lambda _: honest)
 
-    return answers
+    def votes(images: Tensor) -> Tensor:
+        sent = [released(fitted, images) for fitted in cohort]
+        return as_sent(sent, classes, HARD_LEVELS).sum(dim=1, keepdim=True)
 
-
-def _votes(cohort: Sequence[Answers], n_classes: int, images: Tensor) -> Tensor:
-    """[N, 1, C] the sum of the cohort's votes about images [N, C, H, W]."""
-    sent = as_sent([answers(images) for answers in cohort], n_classes, HARD_LEVELS)
-    return sent.sum(dim=1, keepdim=True)
+    return votes
 
 
 def _behind(fitted: FittedSelector, train: Images, column: int) -> Images:
@@ -91,12 +95,11 @@ def members(cell: Cell, data: FederatedData) -> AttackResult:
     kind = ProxyRatioSelector() if cell.row == "proxy-ratio" else KulsifSelector()
     method = SelectiveFD("hard", kind, votes="counted")  # only abstentions vary
     fitted = [kind.fit(client, data.proxies.pixels) for client in data.clients]
-    everyone = tuple(_released(cell, method, one, data.n_classes) for one in fitted)
-    estimates, truths = [], []
+    estimates, truths, noise = [], [], SeededRandom(cell.seed)
     for k, client in enumerate(data.clients[: 2 if cell.quick else None]):
         column = client.classes[0]
-        cohort = everyone if cell.row == "kulsif-masks" else everyone[k : k + 1]
-        oracle = Oracle(partial(_votes, cohort, data.n_classes), _BUDGET)
+        cohort = fitted if cell.row == "kulsif-masks" else fitted[k : k + 1]
+        oracle = Oracle(_votes(cell, method, cohort, data.n_classes, noise), _BUDGET)
         seen = Transcript(len(data.clients))
         view = server_view(seen, public_of(data), {Capability.INJECT_PROXIES: oracle})
         inside = _behind(fitted[k], client.train, column)

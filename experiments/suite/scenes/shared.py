@@ -1,9 +1,9 @@
 """Set-ups and steps that several scenes share."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -12,13 +12,16 @@ from torch import Tensor
 from attacks.core.base import AttackResult
 from experiments.core import runs
 from experiments.core.run_config import HEADS_ALONE, Privacy, RunConfig, averages
+from experiments.privacy_compare import Settings, plan
 from experiments.suite.scenes import Cell
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
+from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.selection.selectors import FittedSelector
 from secure_fd.simulation.federation import Federation
-from secure_fd.votes.codec import KnowledgeCodec, Released
+from secure_fd.votes.codec import Contribution, FloatArray, KnowledgeCodec, Released
 
 
 def federated(
@@ -58,6 +61,38 @@ def trained(config: RunConfig, data: FederatedData) -> Federation:
 def noise(cell: Cell) -> Privacy:
     """The budget of the rows under differential privacy."""
     return Privacy("record", cell.epsilon, cell.delta)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """What rows share that train as a comparison's do. ready: the warm-up."""
+
+    base: RunConfig
+    data_dir: Path | None
+    ready: Mapping[RunConfig, object] = field(repr=False)
+
+    @classmethod
+    def of(cls, cell: Cell, data_dir: Path | None, settings: Settings) -> Self:
+        """Warm up on the cell's data, under a comparison's settings."""
+        asked = replace(settings, dataset=cell.dataset, data_dir=data_dir, attacks="none")
+        made = plan(replace(asked, quick=cell.quick), None)
+        base = replace(made.base, seed=cell.seed)
+        ready = {start: runs.prepare(data_dir, start) for start in runs.needs(base)}
+        return cls(base, data_dir, ready)
+
+    def run(
+        self, config: RunConfig, on_round: Callable[[Federation], None] = lambda _: None
+    ) -> runs.Trained:
+        """Train a row; the models that attacks read are kept."""
+        return runs.run(config, self.data_dir, self.ready, attacked=True, on_round=on_round)
+
+
+def contribution(
+    method: SelectiveFD, fitted: FittedSelector, images: Tensor, predictions: FloatArray
+) -> Contribution:
+    """What a client's selector lets it say about images [N, ...], of predictions [N, C]."""
+    opinion = method.policy_of(fitted.predict(images), predictions.shape[1])
+    return opinion.contribution(np.arange(len(images)), predictions, method.labels, trust=1.0)
 
 
 def as_sent(answers: Sequence[Released], n_classes: int, levels: int) -> Tensor:

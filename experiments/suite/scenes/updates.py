@@ -1,6 +1,6 @@
 """A server of FedAvg inverts updates, or reads a masked sum by a model of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,8 @@ _ROWS: Mapping[str, _Row] = {
     ),
 }
 _SLOW = ("mlp-b64",)
+Update = Callable[..., OneUpdate]
+"""Trains a row's update; `lie` makes the model that clients receive."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,22 +71,18 @@ def _prepare(cell: Cell, data_dir: Path | None) -> _Prepared:
 
 def _attempts(cell: Cell, made: _Prepared) -> Mapping[str, Attempt]:
     """Invert the newest round of a row, in closed form or by search."""
-    row = _ROWS[cell.row]
-    if cell.row.startswith(Imprint.name):
-        return {Imprint.name: partial(_imprint, cell, row, made.mixed)}
+    row, imprint = _ROWS[cell.row], cell.row.startswith(Imprint.name)
+    private = PrivateSGD(cell.epsilon, cell.delta, 2) if row.noise else None
+    data, masks = (made.mixed, True) if imprint else (made.strong, row.masks)
+    update = partial(one_update, row.set_up, data, cell.seed, private=private, masks=masks)
+    if imprint:
+        return {Imprint.name: partial(_imprint, cell, data, update)}
     kind = UpdateInversion if row.set_up.model == MLP else UpdateMatching
-    return {kind.name: partial(_inverted, kind, cell, row, made.strong)}
+    return {kind.name: partial(_inverted, kind, cell, update)}
 
 
-def _private(cell: Cell, row: _Row) -> PrivateSGD | None:
-    return PrivateSGD(cell.epsilon, cell.delta, 2) if row.noise else None
-
-
-def _inverted(
-    kind: type[UpdateInversion], cell: Cell, row: _Row, data: FederatedData
-) -> AttackResult:
-    private = _private(cell, row)
-    met = one_update(row.set_up, data, cell.seed, private=private, masks=row.masks)
+def _inverted(kind: type[UpdateInversion], cell: Cell, update: Update) -> AttackResult:
+    met = update()
     attack = kind.of(met)
     if isinstance(attack, UpdateMatching) and not cell.quick:
         attack = replace(attack, iterations=_ITERATIONS)
@@ -92,18 +90,13 @@ def _inverted(
     return replace(found, title="Inversion of one update")
 
 
-def _imprint(cell: Cell, row: _Row, data: FederatedData) -> AttackResult:
+def _imprint(cell: Cell, data: FederatedData, update: Update) -> AttackResult:
     """Imprint a model on ten mixed clients' step on eight records, beside an honest model."""
     public = replace(public_of(data), architecture=partial(models.build, MLP, data.n_classes))
-    private = _private(cell, row)
-    update = partial(one_update, row.set_up, data, cell.seed, private=private, masks=True)
     lied, honest = update(lie=lying(public)), update()
-
-    def read(kind: type[UpdateInversion], met: OneUpdate) -> AttackResult:
-        return attack_view(kind.of(met), met.view, cell.seed)
-
-    plain = read(UpdateInversion, honest).figure
-    return noted(read(Imprint, lied), {"honest_model_psnr": plain})
+    plain = attack_view(UpdateInversion.of(honest), honest.view, cell.seed).figure
+    found = attack_view(Imprint.of(lied), lied.view, cell.seed)
+    return noted(found, {"honest_model_psnr": plain})
 
 
 SCENE = Scene(
