@@ -9,7 +9,7 @@ import numpy as np
 from experiments.core.measures import ACCURACY
 from experiments.core.study import Results
 from experiments.report import tables
-from experiments.report.plots import Bar, Bars, Line
+from experiments.report.plots import Bars, Line
 from experiments.report.tables import NONE, Table, new_table
 
 Frame = Any
@@ -128,18 +128,13 @@ def bars(
     over seeds), and of the published mean ("" where there is none).
     """
     group, series = names
-    every = tuple(runs[series].unique())
-    groups = {
-        name: [_bar(of[of[series] == one], *columns) for one in every]
-        for name, of in runs.groupby(group, sort=False)
-    }
-    return Bars(title, y, every, groups)
+    value, deviation, published = columns
+    every = runs.groupby([group, series])
 
+    def wide(values: Frame) -> Frame:
+        return values.unstack().reindex(runs[group].unique(), columns=runs[series].unique())
 
-def _bar(runs: Frame, value: str, deviation: str, published: str) -> Bar | None:
-    having = runs.dropna(subset=[value])
-    if not len(having):
-        return None
-    spread = having[deviation].mean() if deviation else having[value].std()
-    known = having[published].dropna().to_list() if published else []
-    return Bar(having[value].mean(), 0.0 if np.isnan(spread) else spread, *known[:1])
+    mean = every[value].mean()
+    spread = every[deviation].mean() if deviation else every[value].std().fillna(0)
+    known = every[published].first() if published else mean * np.nan
+    return Bars(title, y, *map(wide, (mean, spread, known)))

@@ -116,23 +116,18 @@ def strips(lines: Sequence[Strip], title: str, columns: int = 10) -> "Figure":
     return figure
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A mean, a deviation, and the published mean where there is one."""
-
-    mean: float
-    deviation: float
-    published: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Bars:
-    """Groups of bars by name, one bar a series; None where a group has none."""
+    """Data frames with a row a group of bars and a column a series; NaN is no bar.
+
+    published: means in a paper, which are marked.
+    """
 
     title: str
     y: str
-    series: tuple[str, ...]
-    groups: Mapping[str, Sequence[Bar | None]]
+    mean: Any
+    deviation: Any
+    published: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +162,7 @@ def drawn(panels: Sequence[Bars | Lines]) -> "Figure":
     """Panels from left to right, two in a row."""
     across = min(2, len(panels))
     down = -(-len(panels) // across)
-    groups = max((len(panel.groups) for panel in panels if isinstance(panel, Bars)), default=0)
+    groups = max((len(panel.mean) for panel in panels if isinstance(panel, Bars)), default=0)
     made = new_figure(max(_WIDTH, _BAR * groups + 1.4) * across, _HEIGHT * down)
     places = made.subplots(down, across, squeeze=False).ravel()
     for axes, panel in zip_longest(places, panels):
@@ -181,24 +176,18 @@ def drawn(panels: Sequence[Bars | Lines]) -> "Figure":
 
 
 def _bars(axes: "Axes", panel: Bars) -> None:
-    count, nothing = len(panel.series), (None,) * 3
-    values = np.array(
-        [
-            [(bar.mean, bar.deviation, bar.published) if bar else nothing for bar in row]
-            for row in panel.groups.values()
-        ],
-        dtype=float,  # None becomes NaN, which is not drawn
-    )
+    groups, count = panel.mean.index, len(panel.mean.columns)
     wide = 0.8 / count
-    x = np.arange(len(values))[:, None] + wide * (np.arange(count) - (count - 1) / 2)
-    for s, name in enumerate(panel.series):
-        mean, deviation, _ = values[:, s].T
+    x = np.arange(len(groups))[:, None] + wide * (np.arange(count) - (count - 1) / 2)
+    for s, name in enumerate(panel.mean.columns):
+        look: dict[str, Any] = {"color": line_style(2 * s)[0], "label": name}
         error = {"elinewidth": 1.0, "ecolor": INK, "capsize": 0}
-        colour, _ = line_style(2 * s)
-        axes.bar(x[:, s], mean, wide, yerr=deviation, label=name, color=colour, error_kw=error)
-    known = np.isfinite(values[..., 2])
-    _marks(axes, x[known], values[..., 2][known])
-    axes.set_xticks(range(len(values)), list(panel.groups), rotation=30, ha="right")
+        axes.bar(
+            x[:, s], panel.mean[name], wide, yerr=panel.deviation[name], error_kw=error, **look
+        )
+    known = panel.published.notna().to_numpy()
+    _marks(axes, x[known], panel.published.to_numpy()[known])
+    axes.set_xticks(range(len(groups)), groups, rotation=30, ha="right")
     axes.set(ylim=(0, 1), ylabel=panel.y)
     axes.set_title(panel.title, pad=26)
     axes.grid(visible=False, axis="x")
