@@ -33,29 +33,11 @@ def brackets(interval: Interval | None, show: Callable[[float], str] = precise) 
     return "" if interval is None else "[{}, {}]".format(*map(show, interval))
 
 
-def reading(found: Measured) -> str:
-    """The figure and its interval."""
-    return f"{precise(found.figure)} {brackets(found.interval)}"
-
-
 def difference(found: Measured) -> str:
     """Figure minus control with its sign, and the interval over seeds where there is one."""
     gap = found.difference
     sign = "+" if gap.value >= 0.0005 else ""
     return f"{sign}{precise(gap.value)} {brackets(gap.interval)}".strip()
-
-
-def figure_names(leakage: Leakage, attack: str, between: str = " / ") -> str:
-    """The figures, with units, that the rows report for one attack, each once."""
-    firsts = [found.first for found in leakage.measured(attack).values()]
-    named = (f"{first.figure_name}, {first.unit}".removesuffix(", ") for first in firsts)
-    return between.join(dict.fromkeys(named))
-
-
-def control_names(leakage: Leakage, attack: str) -> str:
-    """The controls of one attack, each once."""
-    found = leakage.measured(attack).values()
-    return " / ".join(dict.fromkeys(one.first.control_name for one in found))
 
 
 def caveats(leakage: Leakage) -> dict[str, str]:
@@ -112,11 +94,11 @@ def matrix(leakage: Leakage, names: Sequence[str]) -> Table:
     for row, name in zip(leakage.rows, names, strict=True):
         found = (leakage.figure(row, attack) for attack in leakage.attacks)
         table.add_row(name, *("-" if one is None else _stacked(one) for one in found))
-    controls: list[str] = []
+    controls = []
     for attack in leakage.attacks:
-        known = sorted(one.control for one in leakage.measured(attack).values())
-        ends = dict.fromkeys(map(number, (known[0], known[-1]) if known else ()))
-        controls.append(" to ".join(ends) or "-")
+        known = [one.control for one in leakage.measured(attack).values()]
+        ends = map(number, (min(known), max(known))) if known else ("-",)
+        controls.append(" to ".join(dict.fromkeys(ends)))
     table.add_row("control", *controls)
     return table
 
@@ -149,6 +131,7 @@ def picture_strips(leakage: Leakage, pictures: Mapping[str, Pictures], attack: s
     """
     lines: list[Strip] = []
     for row, found in leakage.measured(attack).items():
+        reading = f"{precise(found.figure)} {brackets(found.interval)} {found.first.unit}"
         named = {
             place.removeprefix(attack + BETWEEN): images
             for place, images in pictures.get(row, {}).items()
@@ -157,7 +140,7 @@ def picture_strips(leakage: Leakage, pictures: Mapping[str, Pictures], attack: s
         for name in sorted(named, key=lambda name: (name not in ORIGINALS, name != ATTACK)):
             if any(np.array_equal(named[name], line.images) for line in lines):
                 continue
-            text = f"{reading(found)} {found.first.unit}" if name == ATTACK else ""
+            text = reading if name == ATTACK else ""
             lines.append(Strip(f"{leakage.rows[row]}: {name}", named[name], text))
     return lines
 
@@ -171,8 +154,11 @@ def attack_notes(leakage: Leakage, elsewhere: Mapping[str, str]) -> Iterator[str
         found = list(leakage.measured(attack).values())
         parts = [title, f"measured on {elsewhere.get(attack, 'this run')}"]
         if found:
-            parts += [figure_names(leakage, attack), f"control: {control_names(leakage, attack)}"]
-            parts.append(samples(found[0]))
+            firsts = [one.first for one in found]
+            figures = (f"{first.figure_name}, {first.unit}".removesuffix(", ") for first in firsts)
+            parts.append(" / ".join(dict.fromkeys(figures)))
+            controls = dict.fromkeys(first.control_name for first in firsts)
+            parts += [f"control: {' / '.join(controls)}", samples(found[0])]
         positive = [number(f.details[_POSITIVE]) for f in found if _POSITIVE in f.details]
         if positive:
             parts.append(f"positive control: {' / '.join(dict.fromkeys(positive))}")

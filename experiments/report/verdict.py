@@ -9,7 +9,7 @@ from typing import Any
 from attacks import registry
 from attacks.core.result import EXCESS
 from experiments.compare.comparison import Row, leakage, rows
-from experiments.compare.leakage import ERROR, NOT_APPLICABLE, Leakage, Measured
+from experiments.compare.leakage import ERROR, NOT_APPLICABLE, PLAYED, Leakage, Measured
 from experiments.core.measures import ACCURACY, SINGLE
 from experiments.core.run_config import HEADS, IMAGES_PER_PERSON, RunConfig, averages
 from experiments.core.study import Results
@@ -69,9 +69,9 @@ class Column:
 
 LABELS = Column("labels: error")
 SERVER = Column("members, server: this run")
-SERVER_WORST = Column("members, server: worst", ("game-server",))
+SERVER_WORST = Column("members, server: worst", PLAYED[:1])
 MODEL = Column("members, model: this run")
-MODEL_WORST = Column("members, model: worst", ("game-lira", "game-labels"))
+MODEL_WORST = Column("members, model: worst", PLAYED[1:])
 PICTURE = Column("picture, dB: this run")
 PICTURE_WORST = Column("picture, dB: worst", absent="none")
 COLUMNS = (LABELS, SERVER, SERVER_WORST, MODEL, MODEL_WORST, PICTURE, PICTURE_WORST)
@@ -131,8 +131,8 @@ def main_table(made: Comparison) -> Table:
         table.add_row(name, accuracy(row), epsilon, *leaks)
     guess = []
     for column in COLUMNS:
-        found = [one for row in made.rows if (one := best(made.leakage, row.key, column))]
-        known = [beside_control(one)[1] for one in found]
+        found = (best(made.leakage, row.key, column) for row in made.rows)
+        known = [one.control for one in found if one]
         guess.append(number(median(known)) if known else MISSING)
     table.add_row("guess / no access", MISSING, MISSING, *guess)
     return table
@@ -160,52 +160,59 @@ def accuracy(row: Row) -> str:
     return f"{mean}±{100 * row.deviation:.1f}" if len(row.runs) > 1 else mean
 
 
-def best(leaks: Leakage, row: str, column: Column) -> Measured | None:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A figure as the table shows it: of a gain in dB the PSNR itself, which compares with others.
+
+    tells: whether it exceeds its control, and a gain in dB also that of any image without access.
+    """
+
+    value: float
+    control: float
+    tells: bool
+    picture: bool
+    error: bool
+
+    @classmethod
+    def of(cls, found: Measured) -> "Shown":
+        """Read a figure."""
+        first, known = found.first, found.details
+        value, control, tells = found.figure, found.control, found.leaks
+        if first.figure_name.startswith(EXCESS):
+            without = first.control_name.removeprefix(f"{EXCESS} of the ")
+            value, control = known.get("A", value), known.get(f"{without}: A", control)
+            low = found.interval[0] if found.interval else found.figure
+            others = (gain for name, gain in known.items() if name.endswith(": delta"))
+            tells = tells and all(low > other for other in others)
+        return cls(value, control, tells, first.unit == "dB", first.figure_name.startswith(ERROR))
+
+    @property
+    def sharpness(self) -> tuple[bool, float]:
+        """Order of figures."""
+        return self.tells, -self.value if self.error else self.value
+
+    @property
+    def text(self) -> Toned:
+        """Return the figure, quiet where it is not told from its control."""
+        full = self.value >= COPY if self.picture else self.error and self.value <= KNOWN
+        copy = " copy" if full and self.picture else ""
+        tone = "quiet" if not self.tells else "full" if full else "leak"
+        return Toned(f"{number(self.value)}{copy}", tone)
+
+
+def best(leaks: Leakage, row: str, column: Column) -> Shown | None:
     """The sharpest figure of a column's attacks on a row."""
-
-    def sharpness(one: Measured) -> tuple[bool, float]:
-        value, _ = beside_control(one)
-        return tells(one), -value if _is_error(one) else value
-
-    found = [figure for name in column.attacks if (figure := leaks.figure(row, name))]
-    return max(found, key=sharpness, default=None)
+    found = (leaks.figure(row, name) for name in column.attacks)
+    shown = [Shown.of(one) for one in found if one]
+    return max(shown, key=lambda one: one.sharpness, default=None)
 
 
 def cell(leaks: Leakage, row: str, column: Column) -> str:
-    """The figure, quiet where it is not told from its control."""
-    found = best(leaks, row, column)
-    if found is None:
-        why = [leaks.absence(row, name) for name in column.attacks]
-        known = all(each.startswith(NOT_APPLICABLE) for each in why)
-        return column.absent if known else MISSING
-    value, _ = beside_control(found)
-    picture = found.first.unit == "dB"
-    full = value >= COPY if picture else _is_error(found) and value <= KNOWN
-    text = f"{number(value)} copy" if picture and full else number(value)
-    return Toned(text, "quiet" if not tells(found) else "full" if full else "leak")
-
-
-def beside_control(found: Measured) -> tuple[float, float]:
-    """Figure and control; of a gain in dB the PSNR itself, which compares with other rows."""
-    if not _is_excess(found):
-        return found.figure, found.control
-    name = f"{found.first.control_name.removeprefix(f'{EXCESS} of the ')}: A"
-    return found.details.get("A", found.figure), found.details.get(name, found.control)
-
-
-def tells(found: Measured) -> bool:
-    """Whether a figure exceeds its control; a gain in dB also that of any image without access."""
-    others = [value for name, value in found.details.items() if name.endswith(": delta")]
-    low = found.interval[0] if found.interval else found.figure
-    return found.leaks and (not _is_excess(found) or all(low > other for other in others))
-
-
-def _is_excess(found: Measured) -> bool:
-    return found.first.figure_name.startswith(EXCESS)
-
-
-def _is_error(found: Measured) -> bool:
-    return found.first.figure_name.startswith(ERROR)
+    """The text of a row under a column."""
+    if found := best(leaks, row, column):
+        return found.text
+    why = (leaks.absence(row, name) for name in column.attacks)
+    return column.absent if all(one.startswith(NOT_APPLICABLE) for one in why) else MISSING
 
 
 # Guarantees.
@@ -294,11 +301,7 @@ def leaking(made: Comparison, column: Column | None) -> list[str]:
     found = []
     for row in made.rows:
         one = column and best(made.leakage, row.key, column)
-        if (
-            one
-            and tells(one)
-            and not (one.first.unit == "dB" and beside_control(one)[0] < RECOGNISED)
-        ):
+        if one and one.tells and not (one.picture and one.value < RECOGNISED):
             found.append(row.label)
     return found
 
@@ -382,9 +385,8 @@ def legend(made: Comparison) -> list[str]:
 
 def worst_case(leaks: Leakage) -> str:
     """Federations on which the worst case of membership was measured, as their results state."""
-    columns = (SERVER_WORST, MODEL_WORST)
-    found = [best(leaks, row, column) for row in leaks.rows for column in columns]
-    details = next((one.details for one in found if one), {})
+    found = [one for name in PLAYED for one in leaks.measured(name).values()]
+    details = found[0].details if found else {}
     parts = [f"{details[name]:g} {unit}" for name, unit in _GAME.items() if name in details]
     return f"federations drawn from the same data ({', '.join(parts)})" if parts else "small games"
 
