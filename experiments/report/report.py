@@ -22,7 +22,6 @@ from experiments.report.tables import (
     Table,
     human_bytes,
     human_seconds,
-    milliseconds,
     new_table,
 )
 from experiments.report.verdict import Comparison, bounded
@@ -204,7 +203,7 @@ def _sums(made: Comparison) -> Iterator[Part]:
         aborted = sum(run.figures[VOID] for run in row.runs)
         lost = ", ".join(f"{stage} {count}" for stage, count in row.missing.items() if count)
         table.add_row(
-            *(row.label, row.sum, *moved, milliseconds(row.mean(SUM_SECONDS))),
+            *(row.label, row.sum, *moved, human_seconds(row.mean(SUM_SECONDS))),
             f"{row.mean(SURVIVORS):.1f} of {len(row.first.per_client)}",
             f"{aborted:.0f} of {row.rounds * len(row.runs)}",
             lost or NONE,

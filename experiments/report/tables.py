@@ -44,26 +44,16 @@ def human_bytes(count: float) -> str:
 
 
 def human_seconds(seconds: float) -> str:
-    """Seconds, or minutes and seconds.
+    """Milliseconds below one second, then seconds, then minutes and seconds.
 
-    >>> human_seconds(4.2), human_seconds(87), human_seconds(725)
-    ('4.2 s', '87 s', '12 min 05 s')
+    >>> human_seconds(0.0004), human_seconds(0.012), human_seconds(4.2), human_seconds(725)
+    ('0.4 ms', '12 ms', '4.2 s', '12 min 05 s')
     """
-    if seconds < 119.5:
-        return f"{seconds:.{1 if seconds < 9.95 else 0}f} s"
+    for unit, size, most in (("ms", 0.001, 0.9995), ("s", 1.0, 119.5)):
+        if seconds < most:
+            return f"{seconds / size:.{1 if seconds < 9.95 * size else 0}f} {unit}"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s"
-
-
-def milliseconds(seconds: float) -> str:
-    """Seconds, shown in milliseconds below one.
-
-    >>> milliseconds(0.0004), milliseconds(0.012), milliseconds(4.2)
-    ('0.4 ms', '12 ms', '4.2 s')
-    """
-    if seconds >= 0.9995:
-        return human_seconds(seconds)
-    return f"{1000 * seconds:.{1 if seconds < 0.00995 else 0}f} ms"
 
 
 def number(value: float, *, fine: bool = False) -> str:

@@ -107,12 +107,6 @@ class Comparison:
         )
 
     @property
-    def images_per_person(self) -> int:
-        """Records that one person has at one client."""
-        found = self.results.settings.get("images_per_person")
-        return found if isinstance(found, int) else IMAGES_PER_PERSON
-
-    @property
     def private(self) -> dict[str, Claim]:
         """By the label of each row that claims differential privacy, its claim."""
         return {row.label: row.claim["privacy"] for row in self.rows if row.claim["privacy"]}
@@ -243,7 +237,7 @@ def bounded(epsilon: float | None) -> str:
 
 def guarantees(made: Comparison) -> Iterator[str]:
     """What each private row guarantees, or why it does not, in one sentence each."""
-    persons = made.images_per_person
+    persons: Any = made.results.settings.get("images_per_person", IMAGES_PER_PERSON)
     for label, claim in made.private.items():
         if not claim["holds"]:
             why = "; ".join(claim.get("unmet", [])) or "no noise is added"

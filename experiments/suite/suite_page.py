@@ -16,7 +16,7 @@ from experiments.report.attack_summary import (
 )
 from experiments.report.page import KEYS, SEEDED, Page, Pairs, Part, Picture
 from experiments.report.tables import Table, human_seconds
-from experiments.suite.scenes import SCENES, Cell, load
+from experiments.suite.scenes import SCENES, load
 
 LIMITS = (
     "A figure at its control says that this attack, with this effort, found nothing. It does not "
@@ -64,8 +64,7 @@ def seen(results: Results) -> list[Seen]:
 
 def _seen(name: str, found: list[Result]) -> Seen:
     scene, by_row = load(name), grouped(found, lambda cell: cell.row)
-    cell: Cell = found[0].cell
-    labels = scene.rows(replace(cell, row=""))
+    labels = scene.rows(replace(found[0].cell, row=""))
     rows = {row: labels.get(row, row) for row in by_row}
     given = {row: [(r.cell.seed, r.attacks) for r in of] for row, of in by_row.items()}
     first = {row: min(of, key=lambda r: r.cell.seed).pictures for row, of in by_row.items()}

@@ -22,8 +22,8 @@ def test_every_finished_task_has_a_line_with_the_time_left(*, terminal):
         found = dict(tasks.each([("[task] a", abs, (-1,)), ("b", abs, (-2,))]))
     assert found == {"[task] a": 1, "b": 2}
     text = out.getvalue()
-    assert re.search(r"1/2 \[task\] a: [\d.]+ s; about [\d.]+ s left\n", text)
-    assert re.search(r"2/2 b: [\d.]+ s\n", text)
+    assert re.search(r"1/2 \[task\] a: [\d.]+ m?s; about [\d.]+ m?s left\n", text)
+    assert re.search(r"2/2 b: [\d.]+ m?s\n", text)
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == int(terminal)
 
 

@@ -40,41 +40,17 @@ _SPECS = (RowSpec("fedavg"), RowSpec("selective-fd", "soft"), RowSpec("selective
 _ROWS = {spec.key: spec for spec in _SPECS}
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """Sizes of everything that takes time.
-
-    search: of every target alike. literal: of GMI on FedAvg as the figure has it. rounds: at most;
-    FedAvg takes all of them, because one-digit clients swing before their average settles.
-    """
-
-    prior: priors.PriorSettings
-    search: gmi.InversionSettings
-    literal: gmi.InversionSettings
-    theft: IdealSettings
-    training: fit.Fit
-    warmup_steps: int
-    rounds: int
-
-
-FULL = Effort(
-    prior=replace(priors.PUBLISHED_PRIOR, channels=16),
-    search=gmi.InversionSettings(steps=300, restarts=3, per_class=4),
-    literal=gmi.PUBLISHED,
-    theft=IdealSettings(epochs=30, batch=50, warm=False),
-    training=fit.Fit(),
-    warmup_steps=200,
-    rounds=100,
+# In full and quick. `_SEARCH` is of every target alike, `_LITERAL_SEARCH` of GMI on FedAvg as the
+# figure has it. FedAvg takes all rounds: one-digit clients swing before their average settles.
+_PRIOR = replace(priors.PUBLISHED_PRIOR, channels=16), replace(priors.QUICK_PRIOR, steps=100)
+_SEARCH = gmi.InversionSettings(steps=300, restarts=3, per_class=4), replace(gmi.QUICK, steps=60)
+_LITERAL_SEARCH = gmi.PUBLISHED, replace(gmi.PUBLISHED, steps=60, restarts=2)
+_THEFT = (
+    IdealSettings(epochs=30, batch=50, warm=False),
+    IdealSettings(epochs=3, batch=50, generator_steps=10, channels=6, warm=False),
 )
-QUICK = Effort(
-    prior=replace(priors.QUICK_PRIOR, steps=100),
-    search=replace(gmi.QUICK, steps=60),
-    literal=replace(gmi.PUBLISHED, steps=60, restarts=2),
-    theft=IdealSettings(epochs=3, batch=50, generator_steps=10, channels=6, warm=False),
-    training=fit.QUICK,
-    warmup_steps=25,
-    rounds=4,
-)
+_TRAINING = fit.Fit(), fit.QUICK
+_WARM_UP, _ROUNDS = (200, 25), (100, 4)
 
 
 def digits(cell: Cell, data_dir: Path | None) -> tuple[FederatedData, Images]:
@@ -101,7 +77,6 @@ def some(images: Images, count: int, seed: int) -> Images:
 class Prepared:
     """Data, attacks and truth, which the rows of a seed share."""
 
-    effort: Effort
     data: FederatedData
     inversion: ModelInversion
     ideal: Ideal
@@ -115,31 +90,29 @@ def _rows(cell: Cell) -> Mapping[str, str]:
 
 def _prepare(cell: Cell, data_dir: Path | None) -> Prepared:
     """The prior, the controls, the evaluator, and IDEAL with all of them."""
-    effort, seed = QUICK if cell.quick else FULL, cell.seed
+    quick, seed, training = cell.quick, cell.seed, _TRAINING[cell.quick]
     data, outside = digits(cell, data_dir)
     public = public_of(data)
-    trained = priors.train_prior(outside.pixels, effort.prior, seed)
+    prior = priors.train_prior(outside.pixels, _PRIOR[quick], seed)
     classes = torch.arange(FIRST_PRIVATE, data.n_classes)
-    inversion = ModelInversion.prepare(
-        public, trained, seed, effort.search, effort.training, classes
-    )
+    inversion = ModelInversion.prepare(public, prior, seed, _SEARCH[quick], training, classes)
     lesson = labelled(concatenate([data.test, some(outside, len(data.test), seed)]))
     members = labelled(concatenate([client.train for client in data.clients]))
     held_out = labelled(data.held_out)
-    truth = gmi.inversion_truth(members, held_out, public, effort.training, seed, lesson)
+    truth = gmi.inversion_truth(members, held_out, public, training, seed, lesson)
     shared = inversion.settings, inversion.training, inversion.classes, inversion.controls
-    stolen = Ideal(inversion.prior, *shared, theft=effort.theft)
-    return Prepared(effort, data, inversion, stolen, truth)
+    stolen = Ideal(inversion.prior, *shared, theft=_THEFT[quick])
+    return Prepared(data, inversion, stolen, truth)
 
 
 def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
     """Train the row, then attack what its server sees."""
-    spec, run = _ROWS[cell.row], trained(_config(cell, made.effort), made.data)
+    spec, run = _ROWS[cell.row], trained(_config(cell), made.data)
     averages = spec.kind == "fedavg"
     oracles = {}
     if not averages:
         answer = direct_votes(run.models, spec.labels)
-        oracles[Capability.INJECT_PROXIES] = Oracle(answer, made.effort.theft.queries)
+        oracles[Capability.INJECT_PROXIES] = Oracle(answer, made.ideal.theft.queries)
     view = server_view(run.transcript, public_of(made.data), oracles)
     reached = {"accuracy": float(np.mean(run.accuracies(made.data.test)))}
     known = made.inversion.with_truth(made.truth)
@@ -148,7 +121,7 @@ def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
 
     def literal() -> AttackResult | str:
         if averages:
-            attack = replace(made.inversion, settings=made.effort.literal)
+            attack = replace(made.inversion, settings=_LITERAL_SEARCH[cell.quick])
             found, words = attack.estimate(view, cell.seed), "GMI, global model"
         else:
             pool, words = stolen().others.get(POOL), f"IDEAL, {spec.labels} labels"
@@ -169,15 +142,14 @@ def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
     return {RAW_PSNR: literal, ModelInversion.name: read_only, Ideal.name: injected}
 
 
-def _config(cell: Cell, effort: Effort) -> RunConfig:
+def _config(cell: Cell) -> RunConfig:
     """FedAvg with one network, or the paper's federation: architectures by client, in clear."""
-    recipe = paper_recipe(cell.dataset, "strong")
+    recipe, rounds = paper_recipe(cell.dataset, "strong"), _ROUNDS[cell.quick]
     row = row_config(base(cell, "strong", 10 - FIRST_PRIVATE), _ROWS[cell.row])
-    rounds, schedule = effort.rounds, recipe.schedule
-    if row.method != "fedavg":
-        rounds = min(rounds, recipe.rounds)
-        schedule = replace(schedule, warmup_steps=effort.warmup_steps)
-    return replace(row, rounds=rounds, schedule=schedule)
+    if row.method == "fedavg":
+        return replace(row, rounds=rounds, schedule=recipe.schedule)
+    schedule = replace(recipe.schedule, warmup_steps=_WARM_UP[cell.quick])
+    return replace(row, rounds=min(rounds, recipe.rounds), schedule=schedule)
 
 
 def direct_votes(networks: Sequence[nn.Module], labels: Labels) -> AnswerFunction:
