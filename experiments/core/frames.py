@@ -1,6 +1,6 @@
 """Results as a pandas data frame, and the tables and lines that studies read from it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -13,7 +13,9 @@ from experiments.report.plots import Bars, Line
 from experiments.report.tables import NONE, Table, new_table
 
 Frame = Any
-"""A pandas data frame, which ships no types; --help does not wait for pandas."""
+"""A pandas data frame: pandas ships no types, and --help does not wait for it."""
+Values = Any
+"""A pandas series: values over seeds."""
 Column = tuple[str, object]
 """A column of a frame, and the function that makes a text of its values over seeds."""
 
@@ -51,17 +53,17 @@ def ordered(runs: Frame, rank: Callable[[Any], int]) -> Frame:
 # Texts.
 
 
-def percent(shares: Any) -> str:  # noqa: ANN401 - a pandas series
+def percent(shares: Values) -> str:
     """Return mean and deviation over seeds, in percent without the sign."""
     return tables.percent(shares.to_list())
 
 
-def mean(values: Any, show: str = "{:.3f}") -> str:  # noqa: ANN401 - a pandas series
+def mean(values: Values, show: str = "{:.3f}") -> str:
     """Return the mean over the seeds that have a figure."""
     return show.format(values.mean()) if values.notna().any() else NONE
 
 
-def seeds_of(seeds: Any) -> str:  # noqa: ANN401 - a pandas series, or numbers
+def seeds_of(seeds: Iterable[int]) -> str:
     """Return seeds as a reader names them: 10, or 10 to 12, or 10, 12."""
     chosen = sorted(set(seeds))
     if len(chosen) > 2 and chosen[-1] - chosen[0] == len(chosen) - 1:

@@ -8,15 +8,19 @@ for the two gains of Fig. 4. `published.json` holds the tables.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from experiments.core.frames import Frame, frame
 from experiments.core.run_config import RunConfig
+from experiments.core.study import Results
 from experiments.report.tables import NONE
 from secure_fd.methods.registry import METHODS
 
-Published = tuple[float, float]
+Published = Sequence[float]
+"""Mean and deviation, in percent."""
 CITATIONS: Mapping[str, str] = {
     "strong": "Table 1 (Shao, Wu and Zhang, 2024)",
     "weak": "Table 1, weak (Shao, Wu and Zhang, 2024)",
@@ -28,13 +32,12 @@ GAINS_FIG_4: Mapping[str, float] = {"hard": 19.42, "soft": 4.00}
 
 
 @cache
-def _tables() -> dict[str, dict[str, Published]]:
+def _tables() -> Mapping[str, Mapping[str, Published]]:
     """Mean and deviation, by image set and split, then by method and labels."""
-    text = Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
-    return {
-        place: {row: (mean, deviation) for row, (mean, deviation) in by_row.items()}
-        for place, by_row in json.loads(text).items()
-    }
+    found: Mapping[str, Mapping[str, Published]] = json.loads(
+        Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
+    )
+    return found
 
 
 def accuracy(image_set: str, split: str, method: str, labels: str) -> Published | None:
@@ -68,11 +71,20 @@ def selector_title(selector: str) -> str:
     return _SELECTORS.get(selector, selector)
 
 
-def known_share(known: Published | None) -> float:
-    """Return a published accuracy as a share, NaN for none."""
-    return math.nan if known is None else known[0] / 100
-
-
 def known_percent(known: Published | None) -> str:
     """Return a published accuracy with its deviation, as tables show it."""
     return NONE if known is None else f"{known[0]:.2f} ± {known[1]:.2f}"
+
+
+def beside(
+    results: Results,
+    known: Callable[[Any], Published | None],
+    **columns: Callable[[Any], object],
+) -> Frame:
+    """Return a row a result with what the paper prints: `published` as text, `known` as a share."""
+    return frame(
+        results,
+        published=lambda cell: known_percent(known(cell)),
+        known=lambda cell: (known(cell) or (math.nan,))[0] / 100,
+        **columns,
+    )

@@ -7,20 +7,14 @@ and steps are those of the paper's code (`SelectiveFDAsPublished`), and nothing 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from experiments.core import published, study
-from experiments.core.frames import Frame, bars, frame, percent, seeds_of, table, with_seeds
+from experiments.core.frames import Frame, bars, percent, seeds_of, table, with_seeds
 from experiments.core.grid import HOSPITALS, PAPER_SETS, PUBLISHED, Grid, ImageStudy
 from experiments.core.measures import ACCURACY
-from experiments.core.published import (
-    GAINS_FIG_4,
-    known_percent,
-    known_share,
-    method_title,
-    selector_title,
-)
+from experiments.core.published import GAINS_FIG_4, method_title, selector_title
 from experiments.core.run_config import RunConfig, unlabelled
 from experiments.core.study import Results
 from experiments.report.plots import Bars
@@ -48,16 +42,6 @@ def vary(cell: RunConfig) -> Iterator[RunConfig]:
 def of_labels(runs: Frame, labels: str) -> Frame:
     """Results in a column of the table: a method without labels is the same in both."""
     return runs[runs.labels.isin(["", labels])]
-
-
-def with_published(results: Results, title: Callable[[RunConfig], str]) -> Frame:
-    """Results with the title of their row, and what the paper prints."""
-    return frame(
-        results,
-        title=title,
-        known=lambda cell: known_share(published.of_cell(cell)),
-        published=lambda cell: known_percent(published.of_cell(cell)),
-    )
 
 
 def beside_paper(runs: Frame) -> Frame:
@@ -109,7 +93,7 @@ def _title(cell: RunConfig) -> str:
 
 def tables(results: Results) -> list[Table | str]:
     """One table an image set and split, in the paper's form, with its numbers beside ours."""
-    runs = with_published(results, _title).groupby("place", sort=False)
+    runs = published.beside(results, published.of_cell, title=_title).groupby("place", sort=False)
     return [part for place, of in runs for part in _shown(place, of)]
 
 
@@ -125,7 +109,7 @@ def _shown(place: str, runs: Frame) -> Iterator[Table | str]:
 
 def panels(results: Results) -> list[Bars]:
     """Bars of every method, a panel an image set and split."""
-    return places(with_published(results, _title))
+    return places(published.beside(results, published.of_cell, title=_title))
 
 
 STUDY = ImageStudy(

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from experiments.core import published, study
-from experiments.core.frames import Frame, bars, frame, mean, percent, summary, with_seeds
+from experiments.core.frames import Frame, bars, mean, percent, summary, with_seeds
 from experiments.core.grid import PAPER_SETS, Grid, ImageStudy
 from experiments.core.measures import ACCURACY, AUROC_CLASS, OVER_CLIENTS
-from experiments.core.published import known_percent, known_share, selector_title
+from experiments.core.published import selector_title
 from experiments.core.run_config import COUNTED, RunConfig
 from experiments.core.study import Results
 from experiments.report.plots import Bars
@@ -49,10 +49,9 @@ def _known(cell: RunConfig) -> published.Published | None:
 
 
 def _runs(results: Results) -> Frame:
-    return frame(
+    return published.beside(
         results,
-        known=lambda cell: known_share(_known(cell)),
-        published=lambda cell: known_percent(_known(cell)),
+        _known,
         selector=_title,
         **{"image set": lambda cell: IMAGE_SETS[cell.image_set].title},
     )

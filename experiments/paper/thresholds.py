@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from experiments.core import published, study
-from experiments.core.frames import Frame, frame, line, mean, percent, summary, with_seeds
+from experiments.core.frames import Frame, line, mean, percent, summary, with_seeds
 from experiments.core.grid import PAPER_SETS, WARMUP, Grid, ImageStudy
 from experiments.core.measures import ACCURACY, KEPT_ALL, RIGHT_ALL
-from experiments.core.published import known_percent, known_share
 from experiments.core.run_config import RunConfig
 from experiments.core.study import Results
 from experiments.report.plots import Lines
@@ -60,10 +59,9 @@ def sweeps(results: Results) -> Iterator[tuple[str, str, str, Frame]]:
 
     The cell at both defaults is in the two sweeps of its image set.
     """
-    every = frame(
+    every = published.beside(
         results,
-        known=lambda cell: known_share(_known(cell)),
-        published=lambda cell: known_percent(_known(cell)),
+        _known,
         tau_client=lambda cell: cell.quantile,
         tau_server=lambda cell: cell.server_threshold,
     )

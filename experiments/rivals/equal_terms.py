@@ -21,7 +21,7 @@ from experiments.core.grid import HOSPITALS, ImageStudy, our_recipe
 from experiments.core.measures import ACCURACY, DIVERGED, NETWORK
 from experiments.core.run_config import RunConfig
 from experiments.core.shared_options import TableOptions
-from experiments.paper.accuracy import beside_paper, gains, places, with_published
+from experiments.paper.accuracy import beside_paper, gains, places
 from experiments.report.plots import Bars
 from experiments.report.tables import NONE, Table, human_bytes
 from secure_fd.training.recipes import SGD, Schedule
@@ -200,7 +200,7 @@ def measure(data_dir: Path | None, cell: RunConfig, made: Mapping[Any, Any]) -> 
 def _runs(results: study.Results) -> Frame:
     """Results of every place in the order of `ROWS`; networks in the place of what taught them."""
     order = list(ROWS)
-    runs = with_published(results, lambda cell: ROWS[row_of(cell)][0])
+    runs = published.beside(results, published.of_cell, title=lambda cell: ROWS[row_of(cell)][0])
     runs = runs.reindex(columns=dict.fromkeys([*runs.columns, NETWORK, DIVERGED]))
     runs[ACCURACY] = runs[NETWORK].fillna(runs[ACCURACY])
     return ordered(runs, lambda cell: order.index(row_of(cell)))
