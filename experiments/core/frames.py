@@ -11,6 +11,7 @@ from experiments.core.study import Results
 from experiments.report import tables
 from experiments.report.plots import Bars, Line
 from experiments.report.tables import NONE, Table, new_table
+from secure_fd.data.image_sets import IMAGE_SETS
 
 Frame = Any
 """A pandas data frame: pandas ships no types, and --help does not wait for it."""
@@ -23,13 +24,16 @@ Column = tuple[str, object]
 def frame(results: Results, **columns: Callable[[Any], object]) -> Frame:
     """Return a row a result: fields of its cell, figures, CPU seconds, and both objects.
 
-    columns: further ones, each a function of the cell.
+    place, images: title of the image set, with its split and without. columns: further ones, each
+    a function of the cell.
     """
     from pandas import DataFrame
 
     rows = []
     for result in results.cells:
-        cell, own = result.cell, {"place": getattr(result.cell, "place", "")}
+        cell, image_set = result.cell, getattr(result.cell, "image_set", "")
+        own = {"place": getattr(cell, "place", "")}
+        own["images"] = IMAGE_SETS[image_set].title if image_set in IMAGE_SETS else image_set
         own |= {part.name: getattr(cell, part.name) for part in fields(cell)}
         own |= {**result.figures, "seconds": result.seconds, "cell": cell, "result": result}
         rows.append({**own, **{name: value(cell) for name, value in columns.items()}})

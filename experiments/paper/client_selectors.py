@@ -17,7 +17,6 @@ from experiments.core.run_config import COUNTED, RunConfig
 from experiments.core.study import Results
 from experiments.report.plots import Bars
 from experiments.report.tables import Table
-from secure_fd.data.image_sets import IMAGE_SETS
 
 _ROWS = (
     *((selector, "") for selector in ("kulsif", "confidence", "energy")),
@@ -49,12 +48,8 @@ def _known(cell: RunConfig) -> published.Published | None:
 
 
 def _runs(results: Results) -> Frame:
-    return published.beside(
-        results,
-        _known,
-        selector=_title,
-        **{"image set": lambda cell: IMAGE_SETS[cell.image_set].title},
-    )
+    runs = published.beside(results, _known, selector=_title)
+    return runs.rename(columns={"images": "image set"})
 
 
 def tables(results: Results) -> list[Table | str]:

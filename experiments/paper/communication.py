@@ -16,7 +16,6 @@ from experiments.core.run_config import RunConfig
 from experiments.core.study import Point, Result, Results
 from experiments.report.plots import Lines
 from experiments.report.tables import Table, human_bytes
-from secure_fd.data.image_sets import IMAGE_SETS
 
 _NOTE = (
     "Fig. 7 prints no numbers, the text says up to 900 times less (Shao, Wu and Zhang, arXiv, "
@@ -43,10 +42,6 @@ def vary(cell: RunConfig) -> Iterator[RunConfig]:
 def _name(cell: RunConfig) -> str:
     masks = ", masks" if cell.secure else ""
     return f"{method_title(cell.method)} {cell.labels}".strip() + masks
-
-
-def _runs(results: Results) -> Frame:
-    return frame(results, images=lambda cell: IMAGE_SETS[cell.image_set].title, method=_name)
 
 
 def _costs(result: Result, wanted: float) -> dict[str, float]:
@@ -100,7 +95,7 @@ def tables(results: Results) -> list[Table | str]:
     return [
         *(
             table(f"{images}, strong: bytes of a client", _texts(runs))
-            for images, runs in _runs(results).groupby("images", sort=False)
+            for images, runs in frame(results, method=_name).groupby("images", sort=False)
         ),
         _NOTE,
     ]
@@ -109,7 +104,7 @@ def tables(results: Results) -> list[Table | str]:
 def panels(results: Results) -> list[Lines]:
     """A row an image set: accuracy left, cumulative bytes right."""
     made = []
-    for images, runs in points(_runs(results)).groupby("images", sort=False):
+    for images, runs in points(frame(results, method=_name)).groupby("images", sort=False):
         title, y, scales = f"{images}, strong", "bytes of a client, both ways", ("linear", "log")
         accuracy, moved = (lines(runs, "method", "round", value) for value in (ACCURACY, "moved"))
         made.append(Lines(title, "round", "test accuracy", accuracy))

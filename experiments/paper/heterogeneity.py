@@ -15,7 +15,6 @@ from experiments.core.run_config import RunConfig
 from experiments.core.study import Results
 from experiments.report.plots import Lines
 from experiments.report.tables import Table
-from secure_fd.data.image_sets import IMAGE_SETS
 from secure_fd.data.partition import parse_split
 
 BETAS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -37,7 +36,6 @@ def vary(cell: RunConfig) -> Iterator[RunConfig]:
 def _runs(results: Results) -> Frame:
     return frame(
         results,
-        images=lambda cell: IMAGE_SETS[cell.image_set].title,
         beta=lambda cell: parse_split(cell.split).beta,
         title=lambda cell: method_title(cell.method),
     )

@@ -14,7 +14,6 @@ from experiments.core.run_config import RunConfig
 from experiments.core.study import Results
 from experiments.report.plots import Lines
 from experiments.report.tables import Table
-from secure_fd.data.image_sets import IMAGE_SETS
 
 CLIENT = (0.05, 0.25, 0.5, 0.75, 0.95)
 SERVER = (0.1, 0.25, 0.5, 1.0, 2.0)
@@ -65,11 +64,11 @@ def sweeps(results: Results) -> Iterator[tuple[str, str, str, Frame]]:
         tau_client=lambda cell: cell.quantile,
         tau_server=lambda cell: cell.server_threshold,
     )
-    for image_set, runs in every.groupby("image_set", sort=False):
+    for images, runs in every.groupby("images", sort=False):
         for name, other in (("tau_client", "tau_server"), ("tau_server", "tau_client")):
             held = _DEFAULTS[other]
             if len(of := runs[runs[other] == held].sort_values(name)):
-                yield IMAGE_SETS[image_set].title, f"{other} = {held:g}", name, of
+                yield images, f"{other} = {held:g}", name, of
 
 
 def tables(results: Results) -> list[Table | str]:

@@ -53,32 +53,30 @@ _SHARING = (
     *("fedmd", "ds-fl", "feded", "fkd", "pls", run_config.EDGEFD),
     *("selective-fd-published", "selective-fd"),
 )
-_HEAD: Fields = {"method": "heads", "rounds": _SUMS, "schedule": run_config.HEADS_ALONE}
+_ALONE = run_config.HEADS_ALONE
+
+
+def _row(title: str, method: str = "heads", **own: object) -> tuple[str, Fields]:
+    return title, {"method": method, **own}
+
+
 ROWS: Mapping[str, tuple[str, Fields]] = {
-    "independent": ("Independent", {"method": "independent"}),
-    "fedavg": ("FedAvg", {"method": "fedavg"}),
+    "independent": _row("Independent", "independent"),
+    "fedavg": _row("FedAvg", "fedavg"),
     **{
-        f"{method.rpartition(':')[2].lower()}-{labels}": (
-            run_config.KNOWN[method].title,
-            {"method": method, "labels": labels},
+        f"{method.rpartition(':')[2].lower()}-{labels}": _row(
+            run_config.KNOWN[method].title, method, labels=labels
         )
         for method in _SHARING
         for labels in ("hard", "soft")
     },
-    "afl": ("AFL, a head", {**_HEAD, "method": run_config.AFL, "rounds": 1}),
-    "heads-1": ("Pooled head, one sum", {**_HEAD, "rounds": 1}),
-    "heads": ("Pooled head, 3 residual rounds", _HEAD),
-    "heads-taught": (
-        "Networks that the pooled head teaches",
-        {"method": "heads", "rounds": _SUMS},
-    ),
-    "truth": (
-        "True labels of the proxies",
-        {"method": "heads", "rounds": _SUMS, "variant": run_config.TRUE_LABELS},
-    ),
-    "centralised": (
-        "All records at every client",
-        {"method": "independent", "variant": run_config.ALL_RECORDS},
+    "afl": _row("AFL, a head", run_config.AFL, rounds=1, schedule=_ALONE),
+    "heads-1": _row("Pooled head, one sum", rounds=1, schedule=_ALONE),
+    "heads": _row("Pooled head, 3 residual rounds", rounds=_SUMS, schedule=_ALONE),
+    "heads-taught": _row("Networks that the pooled head teaches", rounds=_SUMS),
+    "truth": _row("True labels of the proxies", rounds=_SUMS, variant=run_config.TRUE_LABELS),
+    "centralised": _row(
+        "All records at every client", "independent", variant=run_config.ALL_RECORDS
     ),
 }
 """Title of a row, and what it sets of a run; without a schedule, its networks take the steps."""
