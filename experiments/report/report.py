@@ -88,7 +88,7 @@ def accuracy_bytes(made: Comparison) -> "Figure":
     axes = figure.subplots()
     colours = {row.label: _COLOURS["nothing found"] for row in made.rows}
     for column in verdict.COLUMNS:
-        grave = column in (verdict.PICTURE, verdict.PICTURE_WORST)
+        grave = column.kind == verdict.PICTURES
         kind = _COLOURS["pictures" if grave else "classes or members"]
         colours |= dict.fromkeys(verdict.leaking(made, column), kind)
     for i, row in enumerate(made.rows):
@@ -132,9 +132,13 @@ def _attacks(made: Comparison, inverted: "Figure | None") -> Iterator[Part]:
         "nothing."
     )
     yield matrix(leaks, verdict.row_names(made))
-    worst = {name for c in verdict.COLUMNS if c.name.endswith("worst") for name in c.attacks}
     one_step, game = "one local step, not this run", verdict.worst_case(leaks)
-    other = {name: one_step if name in verdict.PICTURE_WORST.attacks else game for name in worst}
+    other = {
+        name: one_step if column.kind == verdict.PICTURES else game
+        for column in verdict.COLUMNS
+        if column.name.endswith("worst")
+        for name in column.attacks
+    }
     yield list(attack_notes(leaks, other))
     if inverted:
         words = (

@@ -49,6 +49,16 @@ _GAME = {
 """Details of a membership game that the legend states, with their units."""
 
 
+KINDS = (
+    "Pictures of training records",
+    "Classes of a client",
+    "Members, by the server",
+    "Members, by the final model",
+)
+"""What leaks, graver kinds first."""
+PICTURES, CLASSES, SERVER, MODEL = KINDS
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of leakage: the sharpest of the attacks that state its name.
@@ -57,6 +67,7 @@ class Column:
     """
 
     name: str
+    kind: str
     games: tuple[str, ...] = ()
     absent: str = MISSING
 
@@ -67,21 +78,16 @@ class Column:
         return (*stated, *self.games)
 
 
-LABELS = Column("labels: error")
-SERVER = Column("members, server: this run")
-SERVER_WORST = Column("members, server: worst", PLAYED[:1])
-MODEL = Column("members, model: this run")
-MODEL_WORST = Column("members, model: worst", PLAYED[1:])
-PICTURE = Column("picture, dB: this run")
-PICTURE_WORST = Column("picture, dB: worst", absent="none")
-COLUMNS = (LABELS, SERVER, SERVER_WORST, MODEL, MODEL_WORST, PICTURE, PICTURE_WORST)
-_MEMBERS = (SERVER, SERVER_WORST, MODEL, MODEL_WORST)
-_KINDS: Mapping[str, tuple[Column, Column | None]] = {
-    "Pictures of training records": (PICTURE, PICTURE_WORST),
-    "Classes of a client": (LABELS, None),
-    "Members, by the server": (SERVER, SERVER_WORST),
-    "Members, by the final model": (MODEL, MODEL_WORST),
-}
+LABELS = Column("labels: error", CLASSES)
+COLUMNS = (
+    LABELS,
+    Column("members, server: this run", SERVER),
+    Column("members, server: worst", SERVER, PLAYED[:1]),
+    Column("members, model: this run", MODEL),
+    Column("members, model: worst", MODEL, PLAYED[1:]),
+    Column("picture, dB: this run", PICTURES),
+    Column("picture, dB: worst", PICTURES, absent="none"),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,19 +258,10 @@ def guarantees(made: Comparison) -> Iterator[str]:
             parts.append(f"{epsilon_of(claim, persons)} for {persons} of one person")
         parts += [f"{bounded(cost)} for one {name}" for name, cost in larger.items()]
         deltas = [claim["delta"], *(one["delta"] for one in claim["composes_to"])]
-        parts.append(f"delta {short(max(deltas))}")
+        parts.append(f"delta {max(deltas):.2g}".replace("e-0", "e-"))
         needed = [one for one in claim.get("assumptions", []) if "clients in a sum" in one]
         condition = f", if {needed[0]}" if needed else ""
         yield f"{label}: {', '.join(parts)}{condition}."
-
-
-def short(value: float) -> str:
-    """A small number.
-
-    >>> short(1e-5), short(0.25)
-    ('1e-5', '0.25')
-    """
-    return f"{value:.2g}".replace("e-0", "e-")
 
 
 # Sentences.
@@ -290,22 +287,19 @@ def heading(made: Comparison) -> str:
     return ", ".join([data, clients, split, counted(shared.rounds, "round"), seeds, *noise])
 
 
-def leaking(made: Comparison, column: Column | None) -> list[str]:
+def leaking(made: Comparison, column: Column) -> list[str]:
     """Labels of the rows in which a column tells more than a guess; a blur is no picture."""
-    found = []
-    for row in made.rows:
-        one = column and best(made.leakage, row.key, column)
-        if one and one.tells and not (one.picture and one.value < RECOGNISED):
-            found.append(row.label)
-    return found
+    found = [(row.label, best(made.leakage, row.key, column)) for row in made.rows]
+    told = [(label, one) for label, one in found if one and one.tells]
+    return [label for label, one in told if not (one.picture and one.value < RECOGNISED)]
 
 
 def what_leaks(made: Comparison) -> str:
     """Rows by what attackers learn from them, graver kinds first; "" without attacks."""
     parts = []
-    for kind, (here, worst) in _KINDS.items():
-        shown = leaking(made, here)
-        beyond = [label for label in leaking(made, worst) if label not in shown]
+    for kind in KINDS:
+        shown, *worst = (leaking(made, column) for column in COLUMNS if column.kind == kind)
+        beyond = [label for labels in worst for label in labels if label not in shown]
         text = [_listed(made, shown)] if shown else []
         text += [f"in the worst case {_listed(made, beyond)}"] if beyond else []
         parts += [f"{kind}: {'; '.join(text)}."] if text else []
@@ -323,8 +317,9 @@ def _listed(made: Comparison, labels: Sequence[str]) -> str:
 def what_to_use(made: Comparison) -> str:
     """The most accurate row with a guarantee for a record, and without one that hides most."""
     guarded = [row for row in made.rows if _guarded(row)]
-    grave = {label for c in (LABELS, PICTURE, PICTURE_WORST) for label in leaking(made, c)}
-    members = {label for c in _MEMBERS for label in leaking(made, c)}
+    told = [(c.kind, label) for c in COLUMNS for label in leaking(made, c)]
+    grave = {label for kind, label in told if kind in (PICTURES, CLASSES)}
+    members = {label for kind, label in told if kind in (SERVER, MODEL)}
     read = [row for row in made.rows if best(made.leakage, row.key, LABELS)]
     plain = [row for row in read if not row.claim["privacy"] and row.label not in grave]
     parts = []
