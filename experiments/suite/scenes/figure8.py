@@ -116,8 +116,7 @@ def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
     view = server_view(run.transcript, public_of(made.data), oracles)
     reached = {"accuracy": float(np.mean(run.accuracies(made.data.test)))}
     known = made.inversion.with_truth(made.truth)
-    ask = partial(made.ideal.estimate, view, cell.seed)
-    stolen = cache(ask)  # FedAvg's server may ask no client
+    stolen = cache(partial(made.ideal.estimate, view, cell.seed))  # FedAvg's may ask no client
 
     def literal() -> AttackResult | str:
         if averages:
@@ -132,14 +131,15 @@ def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
         asked = () if averages else (*_DIRECT, made.ideal.caveat)
         return noted(result, reached, (*_LITERAL, *asked, *_SETTING))
 
-    def read_only() -> AttackResult:
-        return noted(attack_view(known, view, cell.seed), reached, _SETTING)
-
     def injected() -> AttackResult:
         found = made.ideal.with_truth(made.truth).score(stolen(), cell.seed)
         return noted(found, reached, (*_DIRECT, *_SETTING))
 
-    return {RAW_PSNR: literal, ModelInversion.name: read_only, Ideal.name: injected}
+    return {
+        RAW_PSNR: literal,
+        ModelInversion.name: lambda: noted(attack_view(known, view, cell.seed), reached, _SETTING),
+        Ideal.name: injected,
+    }
 
 
 def _config(cell: Cell) -> RunConfig:
