@@ -13,7 +13,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import tyro
 
@@ -288,35 +288,29 @@ def _numbers(settings: Settings, known: ImageSet, answers: int, *, client: bool)
     few = client and not settings.dp_small_fleet and settings.clients < LEAST_CLIENTS
     fleet = f"the client unit needs {LEAST_CLIENTS} or more for its noise to leave a signal"
     more = asked is not None and not 1 <= asked <= known.proxies
-    finite = epsilon is not None and epsilon != math.inf
+    fit = epsilon is None or epsilon == math.inf or LEAST_EPSILON <= epsilon <= MOST_EPSILON
     sizes = ", ".join(map(str, GROUP_SIZES))
     # A client's ledger would end the run; with one release no known proxies are surveyed.
     survey = answers > known.proxies
     least = math.ceil(answers / known.proxies) + survey
+    spent = settings.releases is not None and settings.releases < least
     needed = f"{answers:,} answers about {known.proxies:,} proxies{' and the survey' * survey}"
+    fewer = f"take {least} or more, fewer rounds or fewer --proxies-per-round"
     return [
         (lone, "clients", "--secure-agg needs 3 or more: a sum of two hides neither"),
         (few, "clients", f"{fleet}; add --dp-small-fleet to go on all the same"),
         (not 0 <= settings.drop < 1, "drop", "use a number from 0 to less than 1"),
         (more, "proxies_per_round", f"use 1 to {known.proxies:,}, all proxies of {known.title}"),
-        (
-            finite and not LEAST_EPSILON <= cast(float, epsilon) <= MOST_EPSILON,
-            "dp_eps",
-            f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, or inf",
-        ),
+        (not fit, "dp_eps", f"use a number from {LEAST_EPSILON:g} to {MOST_EPSILON:g}, or inf"),
         (delta is not None and not 0 < delta < 1, "dp_delta", "use a number between 0 and 1"),
         (settings.images_per_person not in GROUP_SIZES, "images_per_person", f"use one of {sizes}"),
-        (
-            settings.releases is not None and settings.releases < least,
-            "releases",
-            f"{needed} take {least} or more, fewer rounds or fewer --proxies-per-round",
-        ),
+        (spent, "releases", f"{needed} {fewer}"),
     ]
 
 
 def _with_own(settings: Settings, split: Split) -> tuple[Settings, OwnData, Split]:
     """The settings that follow from data of one's own, which is read for it."""
-    from experiments.core.own_data import described  # loads tensors
+    from experiments.core.own_data import digest, own_federation  # loads tensors
     from secure_fd.data.own_images import client_folders
 
     images = None if settings.images is None else settings.images.absolute()
@@ -325,9 +319,9 @@ def _with_own(settings: Settings, split: Split) -> tuple[Settings, OwnData, Spli
         if settings.split != "strong":
             raise ConfigurationError("split", settings.split, "the data is divided already")
         split = Split("own")
-    asked = OwnData("", settings.image_size, settings.federation, images, proxies)
-    own, data = described(asked, split, settings.clients, settings.seed)
-    own = replace(own, show_private=settings.show_private)
+    own = OwnData("", settings.image_size, settings.federation, images, proxies)
+    data = own_federation(own, split, settings.clients, settings.seed)
+    own = replace(own, digest=digest(data), show_private=settings.show_private)
     count = len(data.clients)
     if settings.clients not in (count, _usual("clients")):
         raise ConfigurationError("clients", settings.clients, f"the data has {count}")

@@ -17,7 +17,7 @@ from experiments.core.study import Result, Results, grouped, moments
 from secure_fd.errors import SecureFDError
 
 if TYPE_CHECKING:
-    from attacks.core.base import AttackResult, Effort, ImageArray
+    from attacks.core.base import AttackResult, Effort
     from attacks.core.run import Run
     from experiments.compare.games import Found
     from experiments.core.runs import Trained
@@ -224,21 +224,17 @@ def _one_a_class(
     result = found.get(INVERSION)
     if result is None or isinstance(result, str) or result.images is None:
         return dict(found)
-    held = sorted({c for client in data.clients for c in client.classes})
+    from secure_fd.data.images import concatenate
+
+    records = concatenate([client.train for client in data.clients])
+    labels = records.labels.tolist()
+    held = sorted(set(labels))
+    originals = [records.pixels[labels.index(label), 0].numpy() for label in held]
     first = {
         name: made[:: max(1, len(made) // data.n_classes)][held]
         for name, made in result.images.items()
     }
-    shown = {ORIGINALS: _originals(data), **first}
-    return {**found, INVERSION: replace(result, images=shown)}
-
-
-def _originals(data: "FederatedData") -> "ImageArray":
-    found: dict[int, ImageArray] = {}
-    for client in data.clients:
-        for label, pixels in zip(client.train.labels.tolist(), client.train.pixels, strict=True):
-            found.setdefault(label, pixels[0].numpy())
-    return np.stack([found[label] for label in sorted(found)])
+    return {**found, INVERSION: replace(result, images={ORIGINALS: np.stack(originals), **first})}
 
 
 # Rows over seeds.
@@ -282,23 +278,16 @@ class Row:
         return moments(having, lambda run: run.figures[name])[0]
 
     @property
-    def deviation(self) -> float:
-        """Of the accuracy over seeds; 0 of one alone."""
-        return moments(self.runs, lambda run: run.figures[ACCURACY])[1]
-
-    def percent(self, share: float) -> str:
-        """A share of this row in percent, without the sign.
+    def accuracy(self) -> str:
+        """In percent, with its deviation over seeds where there are several.
 
         It has no decimals of a single run whose noise is fresh, which moves it.
         """
+        mean, deviation = moments(self.runs)
+        if len(self.runs) > 1:
+            return f"{100 * mean:.1f}±{100 * deviation:.1f}"
         fresh = self.config.unit and self.config.own is not None
-        coarse = fresh and len(self.runs) == 1
-        return f"{100 * share:.{0 if coarse else 1}f}"
-
-    @property
-    def rounds(self) -> int:
-        """Of each seed."""
-        return self.first.curve[-1].round
+        return f"{100 * mean:.{0 if fresh else 1}f}"
 
     @property
     def sum(self) -> str | None:

@@ -23,13 +23,8 @@ def own_federation(own: OwnData, split: Split, clients: int, seed: int) -> Feder
     return federation_in(own.images, own.proxies, split, clients, own.size, seed)
 
 
-def described(own: OwnData, split: Split, clients: int, seed: int) -> tuple[OwnData, FederatedData]:
-    """What a cell says of the data, and the data under the first seed."""
-    data = own_federation(own, split, clients, seed)
-    return replace(own, digest=_digest(data)), data
-
-
-def _digest(data: FederatedData) -> str:
+def digest(data: FederatedData) -> str:
+    """Hash of all pixels and labels, by which a run names its data."""
     found = hashlib.sha256()
     parts = [part for client in data.clients for part in (client.train, client.validation)]
     for part in (*parts, data.proxies, data.test, data.held_out):

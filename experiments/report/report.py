@@ -117,8 +117,7 @@ def accuracy_bytes(made: Comparison) -> "Figure":
 
 def _against_bytes(made: Comparison, drawn: "Figure") -> Picture:
     every = (
-        f"{row.label} {verdict.accuracy(row)} %, {human_bytes(row.mean(BYTES_UP))} sent"
-        for row in made.rows
+        f"{row.label} {row.accuracy} %, {human_bytes(row.mean(BYTES_UP))} sent" for row in made.rows
     )
     words = "Accuracy of every round against the bytes of one client until then."
     return Picture("accuracy_bytes", "", words, "; ".join(every), drawn)
@@ -209,7 +208,7 @@ def _sums(made: Comparison) -> Iterator[Part]:
         table.add_row(
             *(row.label, row.sum, *moved, human_seconds(row.mean(SUM_SECONDS))),
             f"{row.mean(SURVIVORS):.1f} of {len(row.first.per_client)}",
-            f"{aborted:.0f} of {row.rounds * len(row.runs)}",
+            f"{aborted:.0f} of {row.config.rounds * len(row.runs)}",
             lost or NONE,
         )
     yield table

@@ -128,7 +128,7 @@ def main_table(made: Comparison) -> Table:
     for row, name in zip(made.rows, row_names(made), strict=True):
         epsilon = epsilon_of(row.claim["privacy"])
         leaks = (cell(made.leakage, row.key, column) for column in COLUMNS)
-        table.add_row(name, accuracy(row), epsilon, *leaks)
+        table.add_row(name, row.accuracy, epsilon, *leaks)
     guess = []
     for column in COLUMNS:
         found = (best(made.leakage, row.key, column) for row in made.rows)
@@ -152,12 +152,6 @@ def row_names(made: Comparison) -> list[str]:
         above = plain
         names.append(name if len(name) <= _WIDEST else f"{name[: _WIDEST - 1]}…")
     return names
-
-
-def accuracy(row: Row) -> str:
-    """In percent, with its deviation over seeds where there are several."""
-    mean = row.percent(row.mean(ACCURACY))
-    return f"{mean}±{100 * row.deviation:.1f}" if len(row.runs) > 1 else mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,11 +320,11 @@ def what_to_use(made: Comparison) -> str:
     if guarded:
         top = max(guarded, key=lambda row: row.mean(ACCURACY))
         cost = f"epsilon {epsilon_of(top.claim['privacy'])}"
-        parts.append(f"With a guarantee for a record: {top.label} ({accuracy(top)} %, {cost}).")
+        parts.append(f"With a guarantee for a record: {top.label} ({top.accuracy} %, {cost}).")
     if plain:
         top = max(plain, key=lambda row: row.mean(ACCURACY))
         but = ", but not who is a member" if top.label in members else ""
-        parts.append(f"Without: {top.label} ({accuracy(top)} %) hides pictures and classes{but}.")
+        parts.append(f"Without: {top.label} ({top.accuracy} %) hides pictures and classes{but}.")
     return " ".join(parts) or "No row hides pictures and classes, and none has a useful guarantee."
 
 
