@@ -74,13 +74,13 @@ def check(settings: Settings) -> int:
     own = cast("Factory", own_function("factory", place)) if place else None
 
     from attacks.membership.budgets import LeakageBudget, LeakageError
-    from experiments.compare import leakage_rows as rows
+    from experiments.compare import games
 
     name = place or ""
     if own is None:
-        asked = rows.asked(settings.method, masks=settings.masks, epsilon=settings.dp_eps)
-        own, name = rows.factory(asked), name_of(settings)
-    game = rows.game(settings.seed, settings.runs)
+        asked = games.asked(settings.method, masks=settings.masks, epsilon=settings.dp_eps)
+        own, name = games.factory(asked), name_of(settings)
+    game = games.game(settings.seed, settings.runs)
     game.check_limit(limit)
     found = game.play(own)
     try:

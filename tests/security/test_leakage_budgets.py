@@ -21,7 +21,7 @@ from attacks.core.base import AttackResult, Labelled
 from attacks.core.statistics import auc_bound
 from attacks.core.view import View
 from attacks.membership.budgets import LeakageBudget, LeakageError
-from experiments.compare.leakage_rows import DELTA, METHODS, asked, factory, game
+from experiments.compare.games import DELTA, METHODS, asked, factory, game
 from experiments.core import runs
 from experiments.core.run_config import RunConfig
 from secure_fd.methods.selective_fd import SelectiveFD

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments import check
-from experiments.compare.leakage_rows import asked
+from experiments.compare.games import asked
 from experiments.core.run_config import Privacy
 from secure_fd.errors import ConfigurationError
 

@@ -16,7 +16,6 @@ from PIL import Image
 
 from attacks.core.base import AttackResult
 from experiments.compare import games
-from experiments.compare import leakage_rows as small
 from experiments.compare.comparison import Cell, measured, needs, prepared
 from experiments.compare.leakage import PLAYED
 from experiments.core.run_config import RowSpec
@@ -67,15 +66,14 @@ def short_games():
     )
     brief = Schedule(local_steps=2, proxy_steps=0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small, "OF_A_CLASS", 4)
-        patch.setattr(small, "PROXIES", 50)
-        for module, votes, averages, rounds in (
-            (small, "_SCHEDULE", "_FEDAVG", "_FEDAVG_ROUNDS"),
-            (games, "_LONG", "_LONG_FEDAVG", "_LONG_ROUNDS"),
-        ):
-            patch.setattr(module, votes, few)
-            patch.setattr(module, averages, brief)
-            patch.setattr(module, rounds, 2)
+        patch.setattr(games, "OF_A_CLASS", 4)
+        patch.setattr(games, "PROXIES", 50)
+        for name in ("_SCHEDULE", "_LONG"):
+            patch.setattr(games, name, few)
+        for name in ("_FEDAVG", "_LONG_FEDAVG"):
+            patch.setattr(games, name, brief)
+        for name in ("_FEDAVG_ROUNDS", "_LONG_ROUNDS"):
+            patch.setattr(games, name, 2)
         yield
 
 

@@ -20,8 +20,7 @@ from attacks.inversion import prior as priors
 from attacks.membership import label_only
 from attacks.membership.tracing import Tracing
 from attacks.server.label_distribution import LabelDistribution
-from experiments.compare import comparison
-from experiments.compare import leakage_rows as small
+from experiments.compare import comparison, games
 from experiments.compare.comparison import (
     SUM_SECONDS,
     SURVIVORS,
@@ -392,7 +391,7 @@ def test_another_reason_against_an_epsilon_outlives_the_seed():
 
 
 def test_a_noise_of_dp_sgd_in_a_game_repeats():
-    row = small.asked("fedavg", masks=False, epsilon=4.0)
-    records = [own.take(torch.arange(0, 220, 2)) for own in small.digits().candidates]
-    once, again = (small.train(row, small.digits(), records, 3).global_parameters for _ in range(2))
+    row = games.asked("fedavg", masks=False, epsilon=4.0)
+    records = [own.take(torch.arange(0, 220, 2)) for own in games.digits().candidates]
+    once, again = (games.train(row, games.digits(), records, 3).global_parameters for _ in range(2))
     assert np.array_equal(once, again)

@@ -12,7 +12,6 @@ from attacks.core.base import POSITIVE, AttackResult, Labelled
 from attacks.membership.budgets import LeakageGame
 from attacks.membership.shadows import Game, LiRA
 from experiments.compare import games
-from experiments.compare import leakage_rows as small
 from experiments.compare.comparison import CONTROLS
 from experiments.compare.games import BY_LABELS, BY_PROBABILITIES, SERVER
 from experiments.core import runs
@@ -65,10 +64,10 @@ def federated(shape: tuple[int, ...], classes: int, each: int) -> FederatedData:
 )
 def test_records_are_drawn_from_the_data_and_in_one_part_only(shape, classes, members):
     data = federated(shape, classes, 400)
-    found = small.drawn(data, 0)
+    found = games.drawn(data, 0)
     parts = [own.images.reshape(len(own), *shape) for own in found.candidates]
     every = [content_of(image) for part in (*parts, found.proxies.pixels) for image in part]
-    assert len(set(every)) == len(every) == 3 * 2 * members * classes + small.PROXIES
+    assert len(set(every)) == len(every) == 3 * 2 * members * classes + games.PROXIES
     pool = [*(client.train for client in data.clients), data.held_out]
     known = {content_of(image) for part in pool for image in part.pixels}
     assert {content_of(image) for part in parts for image in part} <= known
@@ -81,7 +80,7 @@ def test_records_are_drawn_from_the_data_and_in_one_part_only(shape, classes, me
 def test_a_record_that_is_a_proxy_too_is_not_drawn_and_never_accepted():
     data = federated((1, 20, 20), 2, 100)
     twice = replace(data, proxies=data.clients[0].train)
-    kept = small.drawn(twice, 0)
+    kept = games.drawn(twice, 0)
     shared = {content_of(image) for image in twice.proxies.pixels}
     assert not shared & {content_of(i) for own in kept.candidates for i in own.images}
     with pytest.raises(Exception, match="disjoint"):
@@ -89,10 +88,10 @@ def test_a_record_that_is_a_proxy_too_is_not_drawn_and_never_accepted():
 
 
 def test_fewer_records_make_a_smaller_game_and_too_few_none():
-    assert small.drawn(federated((1, 20, 20), 4, 40), 0).details["game_members_of_a_class"] == 5.0
+    assert games.drawn(federated((1, 20, 20), 4, 40), 0).details["game_members_of_a_class"] == 5.0
     data = replace(federated((1, 20, 20), 4, 4), held_out=images(0, (1, 20, 20), 4, 0))
     with pytest.raises(MissingCapabilityError, match="missing records for a game: 8 training"):
-        small.drawn(data, 0)
+        games.drawn(data, 0)
 
 
 # How a row trains.
@@ -100,10 +99,10 @@ def test_fewer_records_make_a_smaller_game_and_too_few_none():
 
 def trained(spec: RowSpec) -> Federation:
     """One run of few steps."""
-    row = small.small(config(spec))
-    records = tuple(own.take(torch.arange(0, 220, 20)) for own in small.digits().candidates)
+    row = games.small(config(spec))
+    records = tuple(own.take(torch.arange(0, 220, 20)) for own in games.digits().candidates)
     brief = replace(row.schedule, warmup_steps=min(2, row.schedule.warmup_steps))
-    return small.train(replace(row, schedule=brief), small.digits(), records, 0)
+    return games.train(replace(row, schedule=brief), games.digits(), records, 0)
 
 
 @pytest.mark.parametrize("secure", ["masks", "he", "prio3"])
@@ -138,7 +137,7 @@ def test_the_record_unit_over_votes_is_not_played_as_the_label_unit():
 @pytest.mark.parametrize("spec", [RowSpec("dafkd"), RowSpec("selective-fd", unit="client")])
 def test_a_row_without_a_game_has_a_sentence(spec):
     with pytest.raises(MissingCapabilityError, match="missing a small game"):
-        small.small(config(spec))
+        games.small(config(spec))
     with pytest.raises(MissingCapabilityError, match="missing a small game"):
         games.played(None, config(spec), {}, (SERVER, BY_LABELS), quick=True)
 
@@ -184,7 +183,7 @@ def test_an_outsider_asks_the_networks_or_the_head_of_the_sums():
         (RowSpec("independent"), both, 0.6),
         (RowSpec("heads"), both[:1], 0.5),
     ):
-        row, records = small.small(config(spec)), games._few(games.drawn(None, BASE))
+        row, records = games.small(config(spec)), games._few(games.drawn(runs.data_of(BASE), 0))
         found = games.play(row, records, 0, names, runs_of=6)
         for result in found.values():
             assert isinstance(result, AttackResult)
@@ -193,12 +192,12 @@ def test_an_outsider_asks_the_networks_or_the_head_of_the_sums():
 
 def test_with_shuffled_members_every_figure_is_a_coin():
     """The same runs, scored by the coins of another game."""
-    row, records = small.small(BASE), games._few(games.drawn(None, BASE))
+    row, records = games.small(BASE), games._few(games.drawn(runs.data_of(BASE), 0))
     true = LeakageGame.of(records.candidates, 6, 0)
     networks = []
 
     def seen(members: Sequence[Labelled], seed: int) -> torch.nn.Module:
-        networks.append(small.train(row, records, members, seed).models)
+        networks.append(games.train(row, records, members, seed).models)
         return networks[-1][0]
 
     true.views(seen)
@@ -218,6 +217,6 @@ def test_nothing_is_played_where_nothing_was_asked_for():
 
 def test_games_are_drawn_from_the_data_of_the_run():
     data = runs.data_of(BASE)
-    assert games.drawn(None, BASE) is games.drawn(None, BASE)
-    shapes = {tuple(own.images.shape[1:]) for own in games.drawn(None, BASE).candidates}
+    assert games.drawn(runs.data_of(BASE), 0) is games.drawn(runs.data_of(BASE), 0)
+    shapes = {tuple(own.images.shape[1:]) for own in games.drawn(runs.data_of(BASE), 0).candidates}
     assert shapes == {tuple(data.proxies.pixels.shape[1:])}

@@ -9,7 +9,6 @@ from attacks.core.run import labelled
 from attacks.membership.label_shadows import QUICK, ProbeSettings, ShadowedLabels
 from attacks.membership.shadows import RMIA, IndirectMembership, LiRA, LossThreshold, UploadLiRA
 from experiments.compare import games
-from experiments.compare import leakage_rows as small
 from experiments.compare.comparison import CONTROLS
 from experiments.compare.games import Prepare
 from experiments.compare.leakage import Attempt
@@ -56,20 +55,20 @@ def _clients(cell: Cell) -> int:
     return 3 if cell.quick else 5
 
 
-def _prepare(cell: Cell, data_dir: Path | None) -> small.Drawn:
+def _prepare(cell: Cell, data_dir: Path | None) -> games.Drawn:
     """Draw candidates and proxies, disjoint."""
     of_a_class = 10 if cell.quick else 22
     sizes = Sizes(50, 60, 0, local=of_a_class * _clients(cell))
     data = federated(cell, data_dir, _clients(cell), sizes, "iid")
     owned = tuple(labelled(concatenate([c.train, c.validation])) for c in data.clients)
-    return small.Drawn(data.name, data.n_classes, owned, data.proxies)
+    return games.Drawn(data.name, data.n_classes, owned, data.proxies)
 
 
-def _attempts(cell: Cell, made: small.Drawn) -> Mapping[str, Attempt]:
+def _attempts(cell: Cell, made: games.Drawn) -> Mapping[str, Attempt]:
     """Play all runs of a row; attack the networks that clients deploy, and what the server read."""
     spec = (_ROWS | _CONTROLS)[cell.row]
     config = row_config(base(cell, "iid", _clients(cell)), spec, noise(cell))
-    row, records = small.small(config), made
+    row, records = games.small(config), made
     if cell.row in _CONTROLS:
         row, records = games.overfitted(config, made)
     labels = partial(ShadowedLabels.prepare, settings=QUICK if cell.quick else ProbeSettings())
