@@ -9,7 +9,6 @@ from .data.own_images import images_in as images_in
 from .data.own_images import images_of as images_of
 from .data.partition import parse_split as parse_split
 from .data.sources import load as load
-from .deployment.site_network import load_site_network as load_site_network
 from .errors import BudgetError as BudgetError
 from .errors import ConfigurationError as ConfigurationError
 from .errors import LocalError as LocalError

@@ -13,6 +13,7 @@ from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import proxy_pixels
 from secure_fd.deployment import keys
+from secure_fd.deployment.budget import Budget
 from secure_fd.deployment.envelope import (
     CHALLENGE_BYTES,
     Push,
@@ -23,7 +24,7 @@ from secure_fd.deployment.envelope import (
 from secure_fd.deployment.loop import Rounds, Transport
 from secure_fd.deployment.parties import parts_of
 from secure_fd.deployment.roster import RosterFile, SiteEntry, Terms
-from secure_fd.deployment.site import Site, ledgers_of
+from secure_fd.deployment.site import Site
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.simulation.build import RunParts
 from secure_fd.storage import Store
@@ -87,8 +88,9 @@ class World:
         """A process of a site, over the file that the last one left."""
         home, file = self.home(k), self._opened(k, self.home(k))
         self.identities[k] = self.identities.get(k) or keys.identity_in(file)
-        made = self.parts(ledgers_of(home, self.roster, k, file))
         key, data = self.identities[k], self.data.clients[k]
+        ledger = Budget(self.folder / f"records{k}.ledger").ledger(self.roster, k, data, file)
+        made = self.parts(None if ledger is None else {k: ledger})
         self.sites[k] = Site(self.roster, made, k, key, data, file, home)
         return self.sites[k]
 

@@ -86,20 +86,24 @@ def images_in(
         raise ConfigurationError("channels", channels, "use 1 or 3")
     names = [path.name for path in _folders(root)] if classes is None else list(classes)
     pairs = [
-        (_scaled(path, size, channels), label)
+        (read_picture(path, channels, size), label)
         for label, place in enumerate(folders or [root / name for name in names])
-        for path in _files(place)
+        for path in image_files(place)
     ]
     if not pairs:
         raise ConfigurationError("folder", str(root), "it must hold a folder of images a class")
     return images_of(pairs), names
 
 
-def _scaled(path: Path, size: int, channels: int) -> Tensor:
-    """[channels, size, size] of 8 bits."""
-    with picture(path, "folder") as image:
-        made = np.array(image.convert(_MODES[channels]).resize((size, size)), dtype=np.uint8)
-    return torch.from_numpy(made).view(size, size, channels).permute(2, 0, 1)
+def read_picture(path: Path, channels: int, size: int | None = None) -> Tensor:
+    """Read an image file: [channels, H, W] of 8 bits, scaled to so many pixels a side.
+
+    Raises ConfigurationError for a file that is missing, or no image.
+    """
+    with picture(path, "images") as image:
+        colours = image.convert(_MODES[channels])
+        made = np.array(colours if size is None else colours.resize((size, size)), dtype=np.uint8)
+    return torch.from_numpy(made).view(*made.shape[:2], channels).permute(2, 0, 1)
 
 
 def _inside(root: Path) -> list[Path]:
@@ -110,7 +114,8 @@ def _folders(root: Path) -> list[Path]:
     return [path for path in _inside(root) if path.is_dir()]
 
 
-def _files(root: Path) -> list[Path]:
+def image_files(root: Path) -> list[Path]:
+    """Return the image files of a folder, by name."""
     return [path for path in _inside(root) if path.suffix.lower() in _SUFFIXES]
 
 
@@ -121,9 +126,9 @@ def client_folders(root: Path) -> tuple[Path, ...]:
         ConfigurationError: the folder holds neither.
     """
     inside = _folders(root)
-    if any(_files(path) for path in inside):
+    if any(image_files(path) for path in inside):
         return ()
-    clients = tuple(path for path in inside if any(map(_files, _folders(path))))
+    clients = tuple(path for path in inside if any(map(image_files, _folders(path))))
     if len(clients) < 2:
         allowed = "it must hold a folder a class, or two folders of clients with a folder a class"
         raise ConfigurationError("images", str(root), allowed)
@@ -214,7 +219,7 @@ def _public(
     root: Path, names: list[str], read: Callable[..., tuple[Images, list[str]]], seen: set[bytes]
 ) -> Images:
     """Proxies that no record equals; without a folder a class of the clients', labels are -1."""
-    if {path.name for path in _folders(root)} <= set(names) and not _files(root):
+    if {path.name for path in _folders(root)} <= set(names) and not image_files(root):
         found, _ = read(root)
     else:
         found, _ = read(root, folders=[root, *_folders(root)])

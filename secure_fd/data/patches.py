@@ -86,6 +86,10 @@ class PatchMap:
         whitened = (self._raw(pixels.cpu()) - self.centre) @ self.axes
         return np.asarray(whitened.double().numpy())
 
+    def whitened(self, pixels: Tensor) -> Tensor:
+        """Map images to [N, rank] in one batch of tensors, as an exported program does."""
+        return (self._of_batch(pixels) - self.centre) @ self.axes
+
     def _raw(self, pixels: Tensor) -> Tensor:
         """[N, 2 filters pool^2], before principal components."""
         return torch.cat([self._of_batch(part) for part in torch.split(pixels, _BATCH)])

@@ -5,7 +5,9 @@ secrets, records and network are in this process only; the network is saved afte
 changed it.
 """
 
+import hashlib
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -17,7 +19,8 @@ import torch
 
 from secure_fd.crypto.keys import IdentityKey, IdentityPublic
 from secure_fd.data.federated import ClientData
-from secure_fd.deployment import keys, site_network
+from secure_fd.deployment import keys, model
+from secure_fd.deployment.budget import Budget, bytes_of, check_left, default_ledger
 from secure_fd.deployment.envelope import (
     CHALLENGE_BYTES,
     Answer,
@@ -30,13 +33,12 @@ from secure_fd.deployment.envelope import (
 )
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in, records_in
 from secure_fd.deployment.roster import RosterFile, proxies_of, read
-from secure_fd.errors import ConfigurationError, LocalError, PeerError, SecureFDError
+from secure_fd.errors import LocalError, PeerError, SecureFDError
 from secure_fd.optional import extra
-from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.messages import ClientRole
-from secure_fd.secure_sum.masked import MaskedClient
-from secure_fd.simulation.build import RunParts, default_delta
+from secure_fd.secure_sum.masked import MaskedClient, masked_guarantee
+from secure_fd.simulation.build import RunParts
 from secure_fd.storage import Store
 from secure_fd.training.trainer import TrainingMode, run_each, torch_settings_for
 
@@ -183,7 +185,7 @@ class Site:
         self._client = client
         self._go(client.start, [])
         if self.has_network:
-            kept = site_network.load_site_network(self._network_file)
+            kept = model.load(self._network_file)
             self._model.load_state_dict(kept.network.state_dict())
             self._changed = False  # the file is newer than what was trained alone just now
 
@@ -211,6 +213,11 @@ class Site:
         return self.role.learner.model
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the session began in this process."""
+        return self._client is not None
+
+    @property
     def has_network(self) -> bool:
         """Whether a trained network is in its folder."""
         return self._network_file.exists()
@@ -219,7 +226,38 @@ class Site:
         """Replace the saved network as a whole: a crash leaves the old one or the new one."""
         self._changed = False
         roster, name = self._roster, self._parts.architectures[self._number]
-        site_network.write(self._network_file, self.role, name, roster.classes, roster.shape)
+        model.write(self._network_file, self.role, name, roster.classes, roster.shape)
+
+    def export(self) -> None:
+        """Write the trained network as a program for plain PyTorch, with its card, into model/."""
+        roster, claim = self._roster, self.role.guarantee()
+        noise = "No differential privacy: no noise is added." if claim is None else claim.sentence()
+        about: dict[str, object] = {
+            "federation": roster.name,
+            "site": roster.sites[self._number].name,
+            "method": roster.terms.method,
+            "rounds": roster.terms.rounds or self._parts.recipe.rounds,
+            "broadcasts": self.digest.hex()[:16],
+            "records": len(self._data.train),
+            "fingerprint of the records": self._fingerprint(),
+            "accuracy on own validation images": self.accuracy,
+            "guarantee": f"{masked_guarantee(self._sums.group, None)} {noise}",
+        }
+        model.export(model.load(self._network_file), self._network_file.parent / "model", about)
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy of what it answers with, on its own validation records."""
+        return self.role.accuracy(self._data.validation)
+
+    def _fingerprint(self) -> str:
+        """Hash of its records under a key of this home, so that no other party can compare it."""
+        key = self._file.get("fingerprint") or os.urandom(32)
+        self._file.put({"fingerprint": key})
+        whole = hashlib.blake2b(key=key, digest_size=8)
+        for record in sorted(bytes_of(self._data)):
+            whole.update(record)
+        return whole.hexdigest()
 
     @property
     def role(self) -> ClientRole:
@@ -229,10 +267,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class JoinCommand:
-    """Take part in the rounds of a roster; the trained network is network.pt in the home.
-
-    `secure_fd.load_site_network` loads it.
-    """
+    """Take part in the rounds of a roster; the trained model is in the folder model of the home."""
 
     data: Path
     """The records: one folder of images a class. They stay here."""
@@ -242,6 +277,12 @@ class JoinCommand:
     """This site's folder, which `secure-fd site init` made; by default home beside the records."""
     proxies: Path | None = None
     """The public images, by default the folder proxies beside the roster."""
+    ledger: Path | None = None
+    """File that counts the epsilon of these records over all federations; by default beside the
+    records, by their folder's name."""
+    budget: float | None = None
+    """Most epsilon of one record over all federations, set when the ledger is made; by default that
+    of its first roster."""
     patience: float = 3600.0
     """Seconds without a server after which it gives up."""
 
@@ -249,9 +290,10 @@ class JoinCommand:
         """Take part until the run is over, and return the exit status.
 
         Raises ConfigurationError where roster, records or proxy samples are not what was agreed
-        on; LocalError where the server cannot be reached, and where the run ends before this site
-        trained a network; MissingCapabilityError without the extra, or without the
-        ML-KEM-768 that the roster asks for.
+        on, and where the ledger does not allow the roster's epsilon; LocalError where the server
+        cannot be reached, and where the run ends before this site trained a network;
+        MissingCapabilityError without the extra, or without the ML-KEM-768 that the roster asks
+        for.
         """
         with extra("flower"):
             from secure_fd.deployment.flower import attend
@@ -259,44 +301,35 @@ class JoinCommand:
         roster, home = self.roster.resolve(), keys.home_of(self.home, self.data)
         agreed = read(roster)
         with closing(keys.open_state(home)) as file:
-            site = site_of(home, self.data, agreed, proxies_of(self.proxies, roster), file)
+            chosen = Budget(self.ledger or default_ledger(self.data), self.budget)
+            proxies = proxies_of(self.proxies, roster)
+            site = site_of(home, self.data, agreed, proxies, file, chosen)
             certificate = home / "server.pem"
             certificate.write_text(agreed.certificate)
-            attend(agreed.address, certificate, site.answer, lambda: site.done, self.patience)
+            try:
+                attend(agreed.address, certificate, site.answer, lambda: site.done, self.patience)
+            finally:
+                if site.has_begun and site.has_network:
+                    site.export()
         if not site.has_network:
             raise LocalError(
                 "the run is over and this site has no network: no round gave it a result to train"
             )
+        log.info(f"the model is {home / 'model'}; secure-fd predict uses it")
         log.info(f"ended; digest of all broadcasts {site.digest.hex()[:16]}")
         return 0
 
 
-def site_of(home: Path, data: Path, agreed: RosterFile, proxies: Path, file: Store) -> Site:
+def site_of(
+    home: Path, data: Path, agreed: RosterFile, proxies: Path, file: Store, budget: Budget
+) -> Site:
     """Make the site from its files."""
     identity = keys.identity_in(file)
     number = agreed.number_of(identity.public.raw)
     public = agreed.check_proxies(proxies_in(proxies, agreed.shape[-1], agreed.shape[0]))
     records = records_in(data, agreed, number)
-    parts = parts_of(agreed, public, ledgers_of(home, agreed, number, file))
+    ledger = budget.ledger(agreed, number, records, file)
+    parts = parts_of(agreed, public, None if ledger is None else {number: ledger})
+    if ledger is not None:
+        check_left(ledger, parts.protection, file)
     return Site(agreed, parts, number, identity, records, file, home)
-
-
-def ledgers_of(
-    home: Path, agreed: RosterFile, number: int, file: Store
-) -> dict[int, BudgetLedger] | None:
-    """Return the ledger of a site's records by its number; None if the roster has no epsilon.
-
-    A ledger that was made and is gone is not made again, since what was released under it is not
-    known.
-    """
-    terms, name = agreed.terms, agreed.sites[number].name
-    if terms.unit == "none":
-        return None
-    path = home / "ledger"
-    budget = {"epsilon": terms.epsilon, "delta": default_delta(agreed.records)}
-    if not path.exists():
-        if file.get("ledger") is not None:
-            raise ConfigurationError("ledger", str(path), "it is gone: enrol anew")
-        file.put({"ledger": b"made"})
-        BudgetLedger.create(path, name, **budget).close()
-    return {number: BudgetLedger.open(path, name, **budget)}

@@ -17,6 +17,7 @@ Renyi Filter", NeurIPS 2021), and not for numerical composition.
 
 import hashlib
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
@@ -38,6 +39,7 @@ SIMULATION: Final = "simulation"
 """Data set of a ledger in memory."""
 
 _LONGEST_NAME = 200
+_HASH_BYTES: Final = 32
 
 
 class Booking(Struct, frozen=True):
@@ -243,12 +245,12 @@ class BudgetLedger(Ledger):
     def open(
         cls,
         path: str | PathLike[str],
-        data: str,
+        data: str | None = None,
         *,
         epsilon: float | None = None,
         delta: float | None = None,
     ) -> "BudgetLedger":
-        """Open the ledger of a data set; epsilon and delta, if given, must be its own.
+        """Open the ledger of a data set; name, epsilon and delta, if given, must be its own.
 
         Raises:
             ConfigurationError: another data set, another total, or a process has the file open.
@@ -283,6 +285,23 @@ class BudgetLedger(Ledger):
             else:
                 raise LocalError("an entry of a ledger belongs to nothing")
         return made
+
+    def recognise(self, records: Iterable[bytes]) -> int:
+        """Note which records the ledger is about, and return how many of these it knew before.
+
+        The file keeps a keyed hash of each: without the file's key nobody can tell whether a record
+        is among them.
+
+        Args:
+            records: the bytes of each record.
+        """
+        key = self._file.get("key") or os.urandom(_HASH_BYTES)
+        kept = self._file.get("records") or b""
+        known = {kept[k : k + _HASH_BYTES] for k in range(0, len(kept), _HASH_BYTES)}
+        found = {hashlib.blake2b(r, key=key, digest_size=_HASH_BYTES).digest() for r in records}
+        if found - known:
+            self._file.put({"key": key, "records": b"".join(sorted(known | found))})
+        return len(found & known)
 
     def _answer(
         self, booking: Booking, key: bytes, draw: Callable[[], bytes], unmet: Iterable[str]

@@ -1,6 +1,7 @@
 """What parties agree on and keep, read strictly: rosters, cards, envelopes, keys, records."""
 
 import dataclasses
+import hashlib
 import math
 import os
 import re
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from secure_fd.cli import USAGE_ERROR
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.deployment import keys, serve
+from secure_fd.deployment.budget import Budget, default_ledger
 from secure_fd.deployment.commands import main
 from secure_fd.deployment.enrol import InitCommand, RosterCommand, card_name
 from secure_fd.deployment.envelope import Answer, Push, PushKind
@@ -38,7 +40,15 @@ from secure_fd.deployment.roster import (
 )
 from secure_fd.deployment.serve import JOURNAL, ServeCommand
 from secure_fd.deployment.site import site_of
-from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError, PeerError
+from secure_fd.errors import (
+    BudgetError,
+    ConfigurationError,
+    LocalError,
+    MissingCapabilityError,
+    PeerError,
+)
+from secure_fd.privacy.events import Gaussian
+from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.wire import Sum
 from tests.flower_federation import CLASSES, image_folders
 
@@ -365,9 +375,13 @@ def test_other_records_than_the_roster_counts_are_refused(folder, roster):
             records_in(folder / "a" / "records", other, 0)
 
 
-def _start_site(folder: Path, home: Path, roster: RosterFile) -> None:
+def _start_site(
+    folder: Path, home: Path, roster: RosterFile, site: str = "b", **budget: Any
+) -> None:
+    data = folder / site / "records"
+    chosen = Budget(**{"path": default_ledger(data), **budget})
     with closing(keys.open_state(home)) as file:
-        site_of(home, folder / "b" / "records", roster, folder / "proxies", file)
+        site_of(home, data, roster, folder / "proxies", file, chosen)
 
 
 def test_a_site_that_is_on_no_roster_is_refused(folder, roster, tmp_path):
@@ -376,18 +390,59 @@ def test_a_site_that_is_on_no_roster_is_refused(folder, roster, tmp_path):
         _start_site(folder, tmp_path / "home", roster)
 
 
+def _noisy(roster: RosterFile, epsilon: float = 4.0) -> RosterFile:
+    noisy = replace(roster.terms, unit="record", epsilon=epsilon)
+    return parse(render(replace(roster, terms=noisy, nonce=os.urandom(32))).encode())
+
+
 def test_a_ledger_that_is_gone_is_not_made_again(folder, roster):
     """Nobody knows what was released under it. The twin, with the ledger there, goes on."""
-    noisy = replace(roster.terms, unit="record", epsilon=4.0)
-    agreed = parse(render(replace(roster, terms=noisy)).encode())
-    home = folder / "b" / "home"
-    with closing(keys.open_state(home)) as file:
-        site_of(home, folder / "b" / "records", agreed, folder / "proxies", file)
-    assert (home / "ledger").exists()
-    for path in home.glob("ledger*"):
+    agreed, home = _noisy(roster), folder / "b" / "home"
+    _start_site(folder, home, agreed)
+    _start_site(folder, home, agreed)
+    for path in (folder / "b").glob("records.ledger*"):
         path.unlink()
     with refuses("ledger", "enrol anew"):
         _start_site(folder, home, agreed)
+
+
+def _spend(folder: Path, site: str, sums: int = 1) -> float:
+    """What one sum's noise at so many sites costs, booked on a site's ledger."""
+    with BudgetLedger.open(default_ledger(folder / site / "records")) as ledger:
+        for _ in range(sums):
+            ledger.book("an earlier federation", Gaussian(1.2))
+        return ledger.spent
+
+
+def test_a_second_federation_counts_on_in_the_ledger_of_the_records(folder, roster, caplog):
+    """It is refused where both together go beyond the total, and warned of above 80 %."""
+    home, path = folder / "c" / "home", folder / "c" / "records.ledger"
+    _start_site(folder, home, _noisy(roster, 1.0), "c", epsilon=6.5)
+    spent = _spend(folder, "c")
+    assert 3 < spent < 4
+    caplog.clear()
+    _start_site(folder, home, _noisy(roster, 1.0), "c")
+    assert not [line for line in caplog.records if line.levelname == "WARNING"]
+    caplog.clear()
+    _start_site(folder, home, _noisy(roster, 4.0), "c")
+    assert [line for line in caplog.records if line.levelname == "WARNING"]
+    with pytest.raises(BudgetError):
+        _start_site(folder, home, _noisy(roster, 5.5), "c")
+    with refuses("epsilon"):
+        _start_site(folder, home, _noisy(roster, 1.0), "c", epsilon=50.0)
+    path.unlink()
+
+
+def test_the_ledger_of_other_records_is_refused(folder, roster):
+    """Before anything is booked it may be taken for any."""
+    path, home, agreed = folder / "a" / "records.ledger", folder / "b" / "home", _noisy(roster)
+    _start_site(folder, folder / "a" / "home", agreed, "a")
+    _spend(folder, "a")
+    with refuses("ledger", "other records"):
+        _start_site(folder, home, agreed, "b", path=path)
+    content = path.read_bytes()
+    for image in (folder / "a" / "records").rglob("*.png"):
+        assert hashlib.blake2b(image.read_bytes(), digest_size=32).digest() not in content
 
 
 @pytest.mark.parametrize("start", ["serve", "serve_rounds"])

@@ -1,23 +1,29 @@
-"""The file of a site's network: loaded without the source, it answers as the site does."""
+"""The model of a site: it answers as the site does, also in plain PyTorch."""
 
+import json
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 import secure_fd as fd
+from secure_fd.cli import main
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import image_set
-from secure_fd.deployment import site_network
+from secure_fd.deployment import model
 from secure_fd.deployment.envelope import Answer
+from secure_fd.deployment.model import SiteModel
 from secure_fd.deployment.roster import Terms
-from secure_fd.deployment.site_network import SiteNetwork, load_site_network
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.pooled_heads import HeadClient, PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -39,14 +45,14 @@ def _terms(method: str = "selective-fd", **options: Any) -> Terms:
     return Terms(method, image_set="own-1x28x28-10-200", rounds=1, deadline=5, **options)
 
 
-def _own(data: FederatedData, world: World, k: int) -> tuple[float, SiteNetwork]:
+def _own(data: FederatedData, world: World, k: int) -> tuple[float, SiteModel]:
     """A site's accuracy by its own evaluation, and its file."""
     path = world.home(k) / "network.pt"
     assert path.stat().st_mode & 0o077 == 0
-    return world.sites[k].role.accuracy(data.test), load_site_network(path)
+    return world.sites[k].role.accuracy(data.test), model.load(path)
 
 
-def _accuracy(network: SiteNetwork, data: FederatedData) -> float:
+def _accuracy(network: SiteModel, data: FederatedData) -> float:
     found = network(data.test.pixels)
     assert found.shape == (len(data.test), data.n_classes)
     assert torch.allclose(found.sum(dim=1), torch.ones(len(found)))
@@ -126,8 +132,8 @@ def test_whatever_pooled_heads_leave_is_in_the_file(data, tmp_path, chosen, feat
     half.head = np.random.default_rng(0).standard_normal(half.terms.shape)
     half.chosen = chosen
     [architecture, *_] = image_set(own).architectures
-    site_network.write(path, half, architecture, tuple("abcdefghij"), shape)
-    loaded = load_site_network(path)
+    model.write(path, half, architecture, tuple("abcdefghij"), shape)
+    loaded = model.load(path)
     assert loaded.answers == chosen
     found = loaded(viewed.test.pixels).argmax(dim=1) == data.test.labels
     assert float(found.double().mean()) == half.accuracy(viewed.test)
@@ -139,37 +145,103 @@ def test_a_new_process_goes_on_from_the_file_and_not_from_its_warm_up(data, tmp_
     world = World(data, tmp_path, _terms("fedmd"))
     list(world.serve(Courier(world)).run(1))
     path = world.home(1) / "network.pt"
-    before = flatten(load_site_network(path).network)
+    before = flatten(model.load(path).network)
     after = world.start(1)
     answer = Answer.decode(after.answer(world.greeting(1)))
     assert not answer.refused
     np.testing.assert_array_equal(flatten(after.role.learner.model), before)
-    np.testing.assert_array_equal(flatten(load_site_network(path).network), before)
+    np.testing.assert_array_equal(flatten(model.load(path).network), before)
 
 
 @pytest.fixture(scope="module")
 def saved(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "network.pt"
     half = fd.simulate(data, method=SelectiveFD("hard")).federation.clients[0].role
-    site_network.write(path, half, "cnn-5-5-50@1x28x28", tuple("abcdefghij"), (1, 28, 28))
+    model.write(path, half, "cnn-5-5-50@1x28x28", tuple("abcdefghij"), (1, 28, 28))
     return path
 
 
+@pytest.mark.parametrize("answers", ["network", "head", "mean"])
+def test_the_exported_program_answers_as_the_site_does(data, tmp_path, answers):
+    """In plain PyTorch, for a batch of any length and images of any size."""
+    method = PooledHeads(features=ReferenceSettings(n_features=100))
+    half = fd.simulate(data, method=method).federation.clients[0].role
+    half.head = np.random.default_rng(0).standard_normal(half.terms.shape)
+    half.chosen = answers
+    path = tmp_path / "network.pt"
+    model.write(path, half, "cnn-5-5-50@1x28x28", tuple("abcdefghij"), (1, 28, 28))
+    made = model.load(path)
+    model.export(made, tmp_path / "model", {"rounds": 3})
+    program = torch.export.load(tmp_path / "model" / "model.pt2").module()
+    images = data.test.pixels[:7]
+    probabilities = program(images)
+    assert torch.allclose(probabilities, made(images), atol=1e-6)
+    own = torch.nn.functional.softmax(half.learner.model(images), dim=1)
+    assert torch.allclose(own, probabilities, atol=1e-5) is (answers == "network")
+    doubled = images.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
+    near = program(doubled)  # scaled back to the size of the records
+    assert (near.argmax(dim=1) == probabilities.argmax(dim=1)).double().mean() >= 5 / 7
+    card = json.loads((tmp_path / "model" / "card.json").read_text())
+    assert card["classes"] == list("abcdefghij")
+    assert (card["size"], card["rounds"]) == (28, 3)
+    for file in (tmp_path / "model").iterdir():
+        assert file.stat().st_mode & 0o077 == 0
+
+
+PLAIN = """
+import sys, torch
+assert not any(name.startswith("secure_fd") for name in sys.modules)
+program = torch.export.load(sys.argv[1]).module()
+image = torch.full((1, 1, 40, 50), 0.5)
+print(tuple(program(image).shape))
+"""
+
+
+def test_the_program_loads_where_this_package_is_not_there(saved, tmp_path):
+    model.export(model.load(saved), tmp_path / "model", {})
+    program = str(tmp_path / "model" / "model.pt2")
+    command = [sys.executable, "-I", "-c", PLAIN, program]
+    assert subprocess.check_output(command) == b"(1, 10)\n"  # noqa: S603
+
+
+@pytest.fixture(scope="module")
+def exported(saved, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    model.export(model.load(saved), folder, {})
+    return folder
+
+
+def test_predict_prints_a_line_an_image(exported, tmp_path, capsys):
+    for name, size in (("a.png", (28, 28)), ("b.png", (300, 200))):
+        Image.new("L", size, 100).save(tmp_path / name)
+    assert main(["predict", str(exported), str(tmp_path), str(tmp_path / "a.png")]) == 0
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [Path(name).name for name, *_ in lines] == ["a.png", "b.png", "a.png"]
+    assert all(label in "abcdefghij" and 0.1 <= float(share) <= 1 for _, label, share in lines)
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "field"),
     [
-        lambda pixels: pixels * 255,
-        lambda pixels: pixels[:, :, :27, :27],
-        lambda pixels: pixels[0],
-        lambda pixels: pixels.double(),
-        lambda pixels: pixels.numpy(),
-        lambda pixels: pixels + torch.nan,
+        (lambda folder: [str(folder / "nowhere"), "x.png"], "model"),
+        (lambda folder: [str(folder), "nowhere.png"], "images"),
+        (lambda folder: [str(folder), str(folder / "card.json")], "images"),
     ],
 )
-def test_images_that_the_site_never_saw_the_like_of_are_refused(saved, data, wrong):
-    with pytest.raises(ConfigurationError) as refused:
-        load_site_network(saved)(wrong(data.test.pixels))
-    assert refused.value.field == "images"
+def test_predict_refuses_what_is_no_model_or_no_image(exported, wrong, field, capsys):
+    assert main(["predict", *wrong(exported)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {field}: ")
+
+
+def test_predict_refuses_a_program_that_is_damaged(exported, tmp_path, capsys):
+    broken = tmp_path / "model"
+    broken.mkdir()
+    (broken / "card.json").write_bytes((exported / "card.json").read_bytes())
+    (broken / "model.pt2").write_bytes(b"nothing")
+    Image.new("L", (28, 28)).save(tmp_path / "a.png")
+    assert main(["predict", str(broken), str(tmp_path / "a.png")]) == 2
+    assert capsys.readouterr().err.startswith("error: model: ")
 
 
 class Runs:
@@ -199,12 +271,12 @@ def test_a_file_that_is_no_network_of_a_site_is_refused(saved, tmp_path, change,
     path = tmp_path / "network.pt"
     torch.save(content | change, path)
     with pytest.raises(ConfigurationError) as refused:
-        load_site_network(path)
+        model.load(path)
     assert refused.value.field == "path"
     path.write_bytes(pickle.dumps(Runs()))
     with pytest.raises(ConfigurationError):
-        load_site_network(path)
+        model.load(path)
     torch.save(content["network"], path)  # weights alone, without what they are of
     with pytest.raises(ConfigurationError):
-        load_site_network(path)
+        model.load(path)
     assert "it ran" not in capfd.readouterr().out
