@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {
-    "secure_fd": 12_960,
+    "secure_fd": 13_780,
     "attacks": 4_770,
     "experiments": 7_050,
     "benchmarks": 590,
