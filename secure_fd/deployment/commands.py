@@ -6,8 +6,9 @@ goes on where the last one stood. Options come from `--config FILE` too, as ever
 """
 
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, TextIO
 
 import tyro
 
@@ -26,12 +27,21 @@ _STEPS: Final = {
 }
 
 
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Writes to stderr as it is at the time: above the lines of a screen, where there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 def main(arguments: Sequence[str], prog: str) -> int:
     """Run the command that `prog` ends with; returns the exit status."""
     name = prog.rsplit(maxsplit=1)[-1]
     if name == "site":
         return dispatch(prog, _STEPS, arguments)
-    handler = logging.StreamHandler()
+    handler = _Stderr()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log = logging.getLogger("secure_fd")
     log.handlers, log.propagate = [handler], False

@@ -58,7 +58,10 @@ class _Envelope(Struct, frozen=True, array_like=True, tag=True):
 
 
 class Push(_Envelope, frozen=True, array_like=True, tag=True):
-    """Message of the server to one site. position: broadcasts that the server has sent so far.
+    """Message of the server to one site.
+
+    position: broadcasts that the server has sent so far. round, rounds: number of the round, from 1
+    on, and of how many; for people alone.
 
     >>> Push.decode(Push(PushKind.CARRY, (b"ab",)).encode()).parts
     (b'ab',)
@@ -67,6 +70,8 @@ class Push(_Envelope, frozen=True, array_like=True, tag=True):
     kind: PushKind
     parts: _Parts = ()
     position: _Count = 0
+    round: _Count = 0
+    rounds: _Count = 0
 
 
 class Answer(_Envelope, frozen=True, array_like=True, tag=True):

@@ -119,7 +119,8 @@ def main(grid: Grid, context: Context) -> None:
     home, roster, proxies = (
         Path(str(context.run_config[name])) for name in ("home", "roster", "proxies")
     )
-    serve_rounds(home, roster, proxies, GridTransport(grid))
+    min_sites = int(context.run_config["min-sites"])
+    serve_rounds(home, roster, proxies, GridTransport(grid), min_sites)
 
 
 server_app = ServerApp()

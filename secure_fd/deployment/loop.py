@@ -8,6 +8,7 @@ has read, and is sent the others. A site trains alone before it answers its firs
 The transport keeps the time as well, so that a simulated one runs the rounds in one process.
 """
 
+import itertools
 import json
 import logging
 import math
@@ -22,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from secure_fd.crypto.keys import SIGNATURE_BYTES
-from secure_fd.deployment import keys
+from secure_fd.deployment import keys, screen
 from secure_fd.deployment.envelope import (
     CHALLENGE_BYTES,
     Answer,
@@ -43,9 +44,7 @@ from secure_fd.storage import Store
 
 log = logging.getLogger(__name__)
 _SETUPS = 3
-"""Set-ups at most, until one reaches all sites that joined it; the last one may miss some."""
-_PATIENCE = 10
-"""Deadlines of a stage that a round waits for enough sites to come back."""
+"""Set-ups that have to reach all sites that joined them; a later one may miss some."""
 _GREETING = 5.0
 """Seconds to wait for the answer to a greeting, so that a dead site does not block the others."""
 _GREETED = 0.05
@@ -109,7 +108,9 @@ class Rounds:
     """The server of a roster over a transport, from the set-up to the end.
 
     file: the server's state file. on_sites: called with the names of the sites that are there,
-    whenever they change, and with the reason for which a site refused a greeting.
+    whenever they change, and with the reason for which a site refused a greeting. on_state: called
+    with the name of a site and what it does from now on. min_sites: sites that must be there before
+    the set-up, where these are more than a sum needs.
     """
 
     party: Server
@@ -122,8 +123,11 @@ class Rounds:
         transport: Transport,
         file: Store,
         on_sites: Callable[..., object] = lambda **_: None,
+        on_state: Callable[[str, str], object] = lambda *_: None,
+        min_sites: int = 0,
     ) -> None:
         self._roster, self._parts, self._on_sites = roster, parts, on_sites
+        self._on_state, self._min_sites = on_state, min_sites
         self._transport, self._file = transport, file
         self._sums = StoredSums(roster.session, keys.agreement_in(file), file)
         self._deadline = roster.terms.deadline
@@ -134,13 +138,14 @@ class Rounds:
         self._refused: dict[int, float] = {}  # by node with another roster, until when it waits
         self._name = b""  # of the set-up, once it is accepted
         self._outcome = RoundOutcome(0)
+        self._rounds = 0
 
     # Set-up
 
     def open(self) -> int:
         """Make the set-up, or come back to where an earlier process stood.
 
-        Returns the rounds that have begun. MissingClientError if no set-up succeeds.
+        Returns the rounds that have begun. It waits for sites as long as it takes.
         """
         # A process that ended before the last message was out is enrolled, and no site may be.
         members = self._file.get("set up") if self._sums.enrolled else None
@@ -168,8 +173,8 @@ class Rounds:
 
     def _set_up(self) -> bytes:
         """Make the set-up, again for a site that joined and missed a message; its members."""
-        least = self._sums.session.least_members
-        for attempt in range(1, _SETUPS + 1):
+        least = max(self._sums.session.least_members, self._min_sites)
+        for attempt in itertools.count(1):
             self._wait(len(self._roster.sites), self._deadline)
             self._wait(least)  # hours, where need be
             joined = set(self._nodes)
@@ -180,11 +185,11 @@ class Rounds:
                 self._nodes = {}
                 continue
             # With fewer sites no sum would ever come about, and none could join afterwards.
-            if len(self._nodes) >= (least if attempt == _SETUPS else len(joined)):
+            if len(self._nodes) >= (least if attempt >= _SETUPS else len(joined)):
                 members = np.asarray(self._sums.group.members, "<u4").tobytes()
                 self._file.put({"set up": members})
                 return members
-        raise MissingClientError(f"no set-up came about in {_SETUPS} tries")
+        raise AssertionError  # the loop has no end
 
     def _one_set_up(self, attempt: int) -> None:
         self._sums.open_setup()
@@ -214,6 +219,7 @@ class Rounds:
 
     def run(self, rounds: int) -> Iterable[RoundOutcome]:
         """Go on up to so many rounds in all; then tell all sites that the run is over."""
+        self._rounds = rounds
         for index in range(self.open(), rounds):
             yield self._round(index)
         self._outcome = RoundOutcome(rounds)
@@ -238,10 +244,7 @@ class Rounds:
     def _round(self, index: int) -> RoundOutcome:
         begun, party = self._transport.now(), self.party
         made = self._outcome = RoundOutcome(index)
-        least = self._sums.group.quorum
-        if not self._wait(least, _PATIENCE * self._deadline):  # the round would be aborted
-            found = f"{len(self._nodes)} sites are there and a sum needs {least}"
-            raise MissingClientError(f"{found}: begin again later")
+        self._wait(self._sums.group.quorum)  # with fewer the round would be aborted
         self._recovery.note_begun(index + 1)
         out = party.begin()
         if not out:  # no announcement carries the last result this time
@@ -265,7 +268,8 @@ class Rounds:
         silent = self._outcome.silent
         there = {k: parts for k, parts in out.items() if k in self._nodes and k not in silent}
         count = self.party.count
-        pushes = {k: Push(kind, tuple(parts), count) for k, parts in there.items()}
+        shown = self._outcome.index + 1, self._rounds
+        pushes = {k: Push(kind, tuple(parts), count, *shown) for k, parts in there.items()}
         for k, answer in self._push(pushes).items():
             for part in answer.parts:
                 self.party.receive(k, part)
@@ -293,6 +297,12 @@ class Rounds:
                 log.warning(f"not greeted: {error}")
         if set(self._nodes) != before:
             self._on_sites(here=[self._roster.sites[k].name for k in sorted(self._nodes)])
+            self._state(self._nodes.keys() - before, screen.HERE)
+            self._state(before - self._nodes.keys(), screen.MISSING)
+
+    def _state(self, sites: Iterable[int], state: str) -> None:
+        for k in sites:
+            self._on_state(self._roster.sites[k].name, state)
 
     def _site_of(self, answer: Answer, challenge: bytes) -> int:
         """Return the site that answers a greeting; PeerError unless it proves who it is."""
@@ -335,21 +345,26 @@ class Rounds:
         sent = {node: pushes[k].encode() for node, k in sites.items()}
         made.bytes_down += sum(map(len, sent.values()))
         answers: dict[int, Answer] = {}
+        self._state(sites.values(), screen.TRAINING)
         for node, data in self._transport.push(sent, self._deadline):
             made.bytes_up += len(data)
+            self._state([sites[node]], screen.SENT)
             with suppress(PeerError):
                 answers[sites[node]] = answer = Answer.decode(data)
                 if sites[node] in self._read:
                     self._read[sites[node]] = answer.position
         absent = pushes.keys() - {k for k, answer in answers.items() if not answer.refused}
         self._nodes = {k: node for k, node in self._nodes.items() if k not in absent}
+        self._state(absent, screen.MISSING)
         made.silent = tuple(sorted(absent.union(made.silent)))
         made.computing += max((answer.computing for answer in answers.values()), default=0.0)
         made.stages += 1
         return answers
 
 
-def serve_rounds(home: Path, roster: Path, proxies: Path, transport: Transport) -> None:
+def serve_rounds(
+    home: Path, roster: Path, proxies: Path, transport: Transport, min_sites: int = 0
+) -> None:
     """Run the remaining rounds of a roster, with a line in the home's journal for each.
 
     The journal is for operators: it has hashes of sums, and no sum, key or message. Raises
@@ -368,8 +383,14 @@ def serve_rounds(home: Path, roster: Path, proxies: Path, transport: Transport) 
         pixels = proxies_in(proxies, agreed.shape[-1], agreed.shape[0])
         parts = parts_of(agreed, agreed.check_proxies(pixels))
         with closing(keys.open_state(home)) as file:
-            rounds = Rounds(agreed, parts, transport, file, partial(note, "sites"))
-            for outcome in rounds.run(agreed.terms.rounds or parts.recipe.rounds):
+            count = agreed.terms.rounds or parts.recipe.rounds
+            board = screen.Board(home, screen.Status.of([s.name for s in agreed.sites], count))
+            board.write()
+            noted = partial(note, "sites"), board.note
+            rounds = Rounds(agreed, parts, transport, file, *noted, min_sites)
+            for outcome in rounds.run(count):
+                board.status.round = outcome.index
+                board.ended(outcome.seconds)
                 note("round", **asdict(outcome))
     except BaseException as error:
         why = str(error) if isinstance(error, SecureFDError) else type(error).__name__

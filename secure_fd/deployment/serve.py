@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any, Final
 from secure_fd.cli import FAILED
 from secure_fd.deployment import keys
 from secure_fd.deployment.roster import proxies_of, read
+from secure_fd.deployment.screen import Screen
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.optional import extra
 
@@ -41,7 +42,11 @@ The input ends when `serve` ends, also by kill -9. A command that ends takes the
 
 @dataclass(frozen=True, slots=True)
 class ServeCommand:
-    """Run the rounds of a roster; a line for each goes to rounds.jsonl in the home."""
+    """Run the rounds of a roster, and show what each site does.
+
+    A line for each round goes to rounds.jsonl in the home. Only a person ends a federation early:
+    sites may come and go, and the server waits for them.
+    """
 
     roster: Path
     """The roster, the same file at all parties."""
@@ -51,6 +56,11 @@ class ServeCommand:
     """The public images, by default the folder proxies beside the roster."""
     listen: str = "127.0.0.1"
     """Address to listen at: 0.0.0.0 takes sites of other machines."""
+    min_sites: int | None = None
+    """Sites that must be there before the set-up, by default all. With fewer it begins a deadline
+    after so many are there; a site that comes later takes part under a new roster only."""
+    json: bool = False
+    """Print the lines of rounds.jsonl, for machines."""
 
     def __call__(self) -> int:
         """Run the remaining rounds, print the journal, and return the exit status.
@@ -64,6 +74,11 @@ class ServeCommand:
         keys.check_home(home, agreed)
         with extra("flower"):
             import flwr  # noqa: F401 - its programs are run
+        sites = len(agreed.sites)
+        enough = sites if self.min_sites is None else self.min_sites
+        if not agreed.session.least_members <= enough <= sites:
+            allowed = f"use {agreed.session.least_members} to {sites}"
+            raise ConfigurationError("min_sites", enough, allowed)
         port = int(agreed.address.rpartition(":")[2])
         if _answers(port):
             allowed = "its port is taken on this machine"
@@ -71,9 +86,11 @@ class ServeCommand:
         scratch = home / "flower"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)
+        names = [site.name for site in agreed.sites]
+        given = {"home": home, "roster": roster, "proxies": proxies_of(self.proxies, roster)}
         try:
-            with _superlink(home, self.listen, port):
-                event = _flwr_run(roster, home, proxies_of(self.proxies, roster), port)
+            with _superlink(home, self.listen, port), Screen(home, names, self.json).shown() as say:
+                event = _flwr_run({**given, "min-sites": enough}, home, port, say)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return 0 if event == "ended" else FAILED
@@ -125,14 +142,19 @@ def _answers(port: int) -> bool:
         return trial.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _flwr_run(roster: Path, home: Path, proxies: Path, port: int) -> str:
-    """Run the ServerApp as a user of Flower does; print its journal and return the last event."""
+def _flwr_run(
+    config: Mapping[str, Path | int],
+    home: Path,
+    port: int,
+    say: Callable[[Mapping[str, Any]], None],
+) -> str:
+    """Run the ServerApp as a user of Flower does; say its journal and return the last event."""
     certificate = json.dumps(str(keys.tls_files(home)[0]))
     connection = f'address = "127.0.0.1:{port}"\nroot-certificates = {certificate}\n'
-    config = f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{connection}'
-    (home / "flower" / "config.toml").write_text(config)
-    paths = {"home": home, "roster": roster, "proxies": proxies}
-    given = " ".join(f"{name}={json.dumps(str(path))}" for name, path in paths.items())
+    superlink = f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{connection}'
+    (home / "flower" / "config.toml").write_text(superlink)
+    plain = {name: each if isinstance(each, int) else str(each) for name, each in config.items()}
+    given = " ".join(f"{name}={json.dumps(each)}" for name, each in plain.items())
     app = str(Path(__file__).parent / "app")
     process = _started(home, "flwr", "run", app, "here", "--stream", "--run-config", given)
     seen, event, lives, running = len(lines_of(home)), "", True, {process.pid}
@@ -142,7 +164,7 @@ def _flwr_run(roster: Path, home: Path, proxies: Path, port: int) -> str:
             time.sleep(0.2)
             lives = process.poll() is None and (event != "" or time.monotonic() < until)
             for line in lines_of(home)[seen:]:
-                print(json.dumps(line), flush=True)
+                say(line)
                 seen, event = seen + 1, line["event"]
                 if event == "begun":
                     running.add(line["pid"])

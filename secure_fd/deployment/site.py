@@ -19,7 +19,7 @@ import torch
 
 from secure_fd.crypto.keys import IdentityKey, IdentityPublic
 from secure_fd.data.federated import ClientData
-from secure_fd.deployment import keys, model
+from secure_fd.deployment import keys, model, screen
 from secure_fd.deployment.budget import Budget, bytes_of, check_left, default_ledger
 from secure_fd.deployment.envelope import (
     CHALLENGE_BYTES,
@@ -49,7 +49,8 @@ class Site:
     """One site of a roster. LocalError for a state file of another session.
 
     folder: home of the site, where its network is saved. clock: returns seconds; for the figures
-    of a round only. done: whether the run is over.
+    of a round only. on_state: called with what it does from now on, the round and their number.
+    done: whether the run is over.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class Site:
         file: Store,
         folder: Path,
         clock: Callable[[], float] = time.monotonic,
+        on_state: Callable[[str, int, int], object] = lambda *_: None,
     ) -> None:
         self._roster, self._parts, self._number = roster, parts, number
+        self._on_state = on_state
         self._identity, self._data, self._file = identity, data, file
         self._network_file, self._clock = folder / "network.pt", clock
         self._sums = MaskedClient(
@@ -84,15 +87,29 @@ class Site:
         arrived, push = self._clock(), Push.decode(data)
         sent: list[bytes] = []
         refused = False
+        self._on_state(screen.TRAINING, push.round, push.rounds)
         try:
             self._carry_out(push, sent)
         except SecureFDError as error:
             refused = True
             log.warning(f"refused {push.kind.name}: {error}")
-        if self._changed:
+        learnt = self._changed
+        if learnt:
             self._save()
         taken = self._clock() - arrived
+        self._on_state(screen.SENT, push.round, push.rounds)
+        if learnt and push.round:
+            right = "none" if (found := self.accuracy) is None else f"{found:.1%}"
+            log.info(
+                f"round {push.round} of {push.rounds}: answered after {taken:.1f} s; accuracy on "
+                f"own validation images: {right}"
+            )
         return Answer(refused, self.position, taken, tuple(sent)).encode()
+
+    @property
+    def name(self) -> str:
+        """Its name on the roster."""
+        return self._roster.sites[self._number].name
 
     @property
     def digest(self) -> bytes:
@@ -234,7 +251,7 @@ class Site:
         noise = "No differential privacy: no noise is added." if claim is None else claim.sentence()
         about: dict[str, object] = {
             "federation": roster.name,
-            "site": roster.sites[self._number].name,
+            "site": self.name,
             "method": roster.terms.method,
             "rounds": roster.terms.rounds or self._parts.recipe.rounds,
             "broadcasts": self.digest.hex()[:16],
@@ -246,9 +263,10 @@ class Site:
         model.export(model.load(self._network_file), self._network_file.parent / "model", about)
 
     @property
-    def accuracy(self) -> float:
-        """Accuracy of what it answers with, on its own validation records."""
-        return self.role.accuracy(self._data.validation)
+    def accuracy(self) -> float | None:
+        """Accuracy of what it answers with, on its own validation records; None without any."""
+        held_out = self._data.validation
+        return self.role.accuracy(held_out) if len(held_out) else None
 
     def _fingerprint(self) -> str:
         """Hash of its records under a key of this home, so that no other party can compare it."""
@@ -303,11 +321,15 @@ class JoinCommand:
         with closing(keys.open_state(home)) as file:
             chosen = Budget(self.ledger or default_ledger(self.data), self.budget)
             proxies = proxies_of(self.proxies, roster)
-            site = site_of(home, self.data, agreed, proxies, file, chosen)
+            shown = screen.OwnScreen()
+            site = site_of(home, self.data, agreed, proxies, file, chosen, shown.note)
             certificate = home / "server.pem"
             certificate.write_text(agreed.certificate)
             try:
-                attend(agreed.address, certificate, site.answer, lambda: site.done, self.patience)
+                with shown.live(site.name):
+                    attend(
+                        agreed.address, certificate, site.answer, lambda: site.done, self.patience
+                    )
             finally:
                 if site.has_begun and site.has_network:
                     site.export()
@@ -321,7 +343,13 @@ class JoinCommand:
 
 
 def site_of(
-    home: Path, data: Path, agreed: RosterFile, proxies: Path, file: Store, budget: Budget
+    home: Path,
+    data: Path,
+    agreed: RosterFile,
+    proxies: Path,
+    file: Store,
+    budget: Budget,
+    on_state: Callable[[str, int, int], object] = lambda *_: None,
 ) -> Site:
     """Make the site from its files."""
     identity = keys.identity_in(file)
@@ -332,4 +360,4 @@ def site_of(
     parts = parts_of(agreed, public, None if ledger is None else {number: ledger})
     if ledger is not None:
         check_left(ledger, parts.protection, file)
-    return Site(agreed, parts, number, identity, records, file, home)
+    return Site(agreed, parts, number, identity, records, file, home, on_state=on_state)

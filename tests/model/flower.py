@@ -385,14 +385,16 @@ class World(Transport):
 
     def _start(self, k: int) -> None:
         """A new process of a site, over the file that the last one left."""
-        data = SimpleNamespace(train=SimpleNamespace(pixels=torch.zeros(1, 1, 1, 1)))
+        train = SimpleNamespace(pixels=torch.zeros(1, 1, 1, 1))
+        data = SimpleNamespace(train=train, validation=())
         given = self._roster, self._parts(k), k, identity(k), data, self._disks[k], Path()
         self._sites[k] = Site(*given, self.now)
         self._connects(k)
 
     def play(self) -> None:
         """Run all rounds; BrokenError, with all that happened, where a property does not hold."""
-        log, of_site = SimpleNamespace(warning=self._note), "secure_fd.deployment.site"
+        log = SimpleNamespace(warning=self._note, info=self._note)
+        of_site = "secure_fd.deployment.site"
         with (
             patch("secure_fd.deployment.loop.log", log),
             patch(f"{of_site}.log", log),

@@ -515,5 +515,5 @@ def test_a_server_app_that_never_begins_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(serve, "_started", lambda *_: hung)
     monkeypatch.setattr(serve, "_START", 0.1)
     with pytest.raises(LocalError, match="flwr run failed"):
-        serve._flwr_run(tmp_path / "roster.toml", tmp_path, tmp_path, 1)
+        serve._flwr_run({"home": tmp_path}, tmp_path, 1, print)
     assert hung.wait(5) != 0

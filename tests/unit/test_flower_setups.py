@@ -7,9 +7,10 @@ from functools import partial
 import pytest
 
 from secure_fd.deployment.envelope import CHALLENGE_BYTES, Answer, Push, PushKind
+from secure_fd.deployment.loop import Rounds
 from secure_fd.deployment.roster import Terms
 from secure_fd.deployment.site import Site
-from secure_fd.errors import MissingClientError, PeerError
+from secure_fd.errors import PeerError
 from secure_fd.secagg.session import MessageType, Session
 from secure_fd.secagg.setup import ClientSetup
 from tests.flower_federation import Courier, World
@@ -107,12 +108,12 @@ def test_a_server_that_ends_after_some_sites_are_enrolled_makes_the_set_up_anew(
     assert all(seeds)
 
 
-def test_a_set_up_that_reaches_too_few_sites_is_made_again_by_the_next_process(world):
+def test_a_set_up_that_reaches_too_few_sites_is_made_again_until_it_reaches_enough(world):
     """Sites that miss its last message can join no sum of it, and it has no other members."""
     last = MessageType.CAPSULES if world.roster.hybrid else MessageType.AGREED
-    with pytest.raises(MissingClientError, match="no set-up came about"):
-        survivors(world, Faulty(world, kind=last, sites=ALL, times=100, reached=2), 1)
-    assert survivors(world, Courier(world), 1) == [ALL]
+    courier = Faulty(world, kind=last, sites=ALL, times=5, reached=2)
+    assert survivors(world, courier, 1) == [ALL]
+    assert courier.times == 0
 
 
 @pytest.mark.parametrize("method", [METHOD, "fedmd"])
@@ -200,10 +201,36 @@ def test_mutant_that_makes_no_set_up_anew_loses_a_site(world, monkeypatch):
     assert survivors(world, courier, 2) == [(0, 1, 3)] * 2
 
 
+class Patient(Courier):
+    """A courier whose server a person ends after so many invitations."""
+
+    def push(self, messages: Mapping[int, bytes], deadline: float) -> Iterable[tuple[int, bytes]]:
+        if self.pushes > 20:
+            raise ServerEndedError
+        return super().push(messages, deadline)
+
+
 def test_mutant_whose_sites_refuse_each_set_up_has_none(world, monkeypatch):
     def refuses(*_: object) -> None:
         raise PeerError("a mutant")
 
     monkeypatch.setattr(ClientSetup, "receive", refuses)
-    with pytest.raises(PeerError, match="no set-up came about"):
-        survivors(world, Courier(world), 1)
+    with pytest.raises(ServerEndedError):
+        survivors(world, Patient(world), 1)
+    assert world.files[-1].get("set up") is None
+
+
+def test_a_server_waits_for_the_sites_that_its_operator_asks_for(world):
+    """Three of four are enough for a sum, and the operator wants all of them."""
+    courier = Faulty(world, late={2: 15})
+    rounds = Rounds(world.roster, world.parts(), courier, world.serve(courier)._file, min_sites=4)
+    assert [set(one.survivors) for one in rounds.run(1)] == [{ALL}]
+
+
+def test_a_round_waits_until_enough_sites_are_back(world):
+    courier = Faulty(world)
+    played = world.serve(courier).run(2)
+    next(played)
+    courier.late = dict.fromkeys((1, 2, 3), courier.looks + 12)
+    assert set(next(played).survivors) == {ALL}
+    assert courier.looks > 12
