@@ -195,7 +195,7 @@ def colour_and_side(root: Path) -> tuple[Literal[1, 3], int]:
     sides = list[int]()
     inside = _folders(root)
     for place in (root, *inside, *(path for each in inside for path in _folders(each))):
-        for path in _files(place):
+        for path in image_files(place):
             with picture(path, "folder") as image:
                 sides.append(min(image.size))
                 channels = channels if image.mode in _GREY else 3
