@@ -123,6 +123,8 @@ def sentence(line: Mapping[str, Any], names: Sequence[str], status: Status | Non
         return ", ".join(names[k] for k in numbers) or "none"
 
     match line["event"]:
+        case "sites" if "refused" in line:
+            return str(line["refused"])
         case "sites":
             missing = [name for name in names if name not in line["here"]]
             away = f"; not here: {', '.join(missing)}" if missing else ""

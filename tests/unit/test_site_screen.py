@@ -61,6 +61,7 @@ def _round(**changed):
         (_round(aborted=True, why="too few"), ["no sum", "too few"], "north"),
         (_round(refused={1: "its tag is wrong"}), ["south", "its tag is wrong"], "west"),
         ({"event": "sites", "here": ["north"]}, ["here: north", "south, west"], "8"),
+        ({"event": "sites", "refused": "west has another roster"}, ["west has another"], "8"),
         ({"event": "failed", "reason": "the disk is full"}, ["the disk is full"], "round"),
     ],
 )
