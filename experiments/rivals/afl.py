@@ -16,7 +16,7 @@ from scipy.linalg import cho_factor, cho_solve
 from torch import nn
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import Own, Setting, index_subject, read_index
+from secure_fd.methods.base import Own, Setting, index_subject
 from secure_fd.methods.pooled_heads import (
     LEVELS,
     HeadClient,
@@ -24,9 +24,9 @@ from secure_fd.methods.pooled_heads import (
     HeadTerms,
     PooledHeads,
 )
-from secure_fd.protocol.messages import ClientTurn, RoundAborted, ServerTurn, SumInput, SumRequest
+from secure_fd.protocol.messages import ServerTurn, SumRequest
 from secure_fd.selection.density_ratio import ReferenceSettings
-from secure_fd.votes.codec import FloatArray
+from secure_fd.votes.codec import FloatArray, UnitArray
 from secure_fd.votes.fixed_point import FixedPoint
 
 
@@ -80,20 +80,8 @@ def gram_codec(terms: HeadTerms) -> FixedPoint:
 class AFLClient(HeadClient):
     """Shares the statistics of its records, once a round; takes the head."""
 
-    def __init__(self, method: AFL, setting: Setting, own: Own) -> None:
-        super().__init__(method, setting, own)
-        self._gram = gram_codec(self.terms)
-
-    def round(self, subject: bytes) -> ClientTurn:
-        """Share Gram matrix and class sums, take the head, learn from it where steps are due."""
-        self.learner.round = read_index(subject)
-        try:
-            self.take((yield SumInput(self._statistics(), LEVELS)))
-        except RoundAborted:
-            return
-        yield from self.learn()
-
-    def _statistics(self) -> np.ndarray[tuple[int, ...], np.dtype[np.uint64]]:
+    def _class_sums(self) -> UnitArray:
+        """The mean Gram matrix and the class sums, in the place of residual class sums."""
         features, classes = self.terms.shape
         gram, sums, count = np.zeros((features, features)), np.zeros((features, classes)), 0
         for part, labels in self.own_records():
@@ -103,7 +91,7 @@ class AFLClient(HeadClient):
         upper = gram[np.triu_indices(features)] / count
         number = self._own.number
         sent = self.terms.codec.encode(number, (sums / count).ravel())
-        return np.concatenate([self._gram.encode(number, upper), sent])
+        return np.concatenate([gram_codec(self.terms).encode(number, upper), sent])
 
 
 class AFLServer(HeadServer):
@@ -111,7 +99,6 @@ class AFLServer(HeadServer):
 
     def __init__(self, method: AFL, setting: Setting) -> None:
         super().__init__(method, setting)
-        self._gram = gram_codec(self.terms)
         self._ridge, self._records = method.ridge, setting.records
 
     def round(self, index: int) -> ServerTurn:
@@ -119,7 +106,7 @@ class AFLServer(HeadServer):
         features = self.terms.shape[0]
         cut = features * (features + 1) // 2
         got = yield SumRequest(index_subject(index), cut + self.terms.length, LEVELS)
-        upper = self._gram.decode(got.total[:cut], got.survivors)
+        upper = gram_codec(self.terms).decode(got.total[:cut], got.survivors)
         sums = self.terms.codec.decode(got.total[cut:], got.survivors)
         head = self._solve(upper, sums.reshape(self.terms.shape), got.survivors)
         return (yield from self.send(head, past_last=index))
