@@ -40,6 +40,11 @@ def frame(results: Results, **columns: Callable[[Any], object]) -> Frame:
     return DataFrame(rows)
 
 
+def having(runs: Frame, *figures: str) -> Frame:
+    """Return results with these figures, NaN if no run has one."""
+    return runs.reindex(columns=[*dict.fromkeys([*runs.columns, *figures])])
+
+
 def points(runs: Frame) -> Frame:
     """Return a row a point of each curve: its round, accuracy, and bytes a client had moved."""
     made = runs.assign(point=[result.curve for result in runs.result]).explode("point")
@@ -89,8 +94,7 @@ def table(title: str, texts: Frame) -> Table:
 
 def summary(title: str, runs: Frame, heads: Sequence[str], columns: Mapping[str, Column]) -> Table:
     """Return a table with a row for each value of `heads`, and columns by their headings."""
-    names = dict.fromkeys([*heads, *(name for name, _ in columns.values())])
-    by_head = runs.reindex(columns=[*names]).groupby([*heads], sort=False)
+    by_head = having(runs, *(name for name, _ in columns.values())).groupby([*heads], sort=False)
     return table(title, by_head.agg(**columns))
 
 

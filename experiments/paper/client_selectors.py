@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from experiments.core import published, study
-from experiments.core.frames import Frame, bars, mean, percent, summary, with_seeds
+from experiments.core.frames import Frame, bars, having, mean, percent, summary, with_seeds
 from experiments.core.grid import PAPER_SETS, Grid, ImageStudy
 from experiments.core.measures import ACCURACY, AUROC_CLASS, OVER_CLIENTS
 from experiments.core.published import selector_title
@@ -49,7 +49,7 @@ def _known(cell: RunConfig) -> published.Published | None:
 
 def _runs(results: Results) -> Frame:
     runs = published.beside(results, _known, selector=_title)
-    return runs.rename(columns={"images": "image set"})
+    return having(runs, AUROC_CLASS, OVER_CLIENTS).rename(columns={"images": "image set"})
 
 
 def tables(results: Results) -> list[Table | str]:

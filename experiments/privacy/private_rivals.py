@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from experiments.core import study
+from experiments.core import frames, study
 from experiments.core.frames import Frame, frame, ordered, percents, seeds_of, table, with_seeds
 from experiments.core.grid import HOSPITALS, ImageStudy, later
 from experiments.core.measures import ACCURACY, RIGHT_ONCE, TAUGHT
@@ -143,7 +143,7 @@ def tables(results: study.Results) -> list[Table | str]:
         epsilon=lambda cell: float(cell.epsilon),
         method=lambda cell: ROWS[cell.row].method,
     )
-    runs = ordered(runs, lambda cell: list(ROWS).index(cell.row))
+    runs = ordered(frames.having(runs, KILOBYTES), lambda cell: list(ROWS).index(cell.row))
     accuracies, by_row = _by_epsilon(runs, ACCURACY), runs.groupby(["place", "row"], sort=False)
     for title, name, unit in _COSTS:
         accuracies[title] = (by_row[name].agg("min") / unit).combine(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.core import published, run_config, study
-from experiments.core.frames import Frame, ordered, seeds_of, table, with_seeds
+from experiments.core.frames import Frame, having, ordered, seeds_of, table, with_seeds
 from experiments.core.grid import HOSPITALS, ImageStudy, our_recipe
 from experiments.core.measures import ACCURACY, DIVERGED, NETWORK
 from experiments.core.run_config import RunConfig
@@ -199,7 +199,7 @@ def _runs(results: study.Results) -> Frame:
     """Results of every place in the order of `ROWS`; networks in the place of what taught them."""
     order = list(ROWS)
     runs = published.beside(results, published.of_cell, title=lambda cell: ROWS[row_of(cell)][0])
-    runs = runs.reindex(columns=dict.fromkeys([*runs.columns, NETWORK, DIVERGED]))
+    runs = having(runs, NETWORK, DIVERGED)
     runs[ACCURACY] = runs[NETWORK].fillna(runs[ACCURACY])
     return ordered(runs, lambda cell: order.index(row_of(cell)))
 
