@@ -54,13 +54,11 @@ class Row:
     Attributes:
         method: "heads" or "networks" of the pooled unit, or "gd".
         local: whether each client adds noise that is enough alone, in place of shares under masks.
-        step: of DP-GD, its number of whole steps, times the root of the noise of a mean.
     """
 
     title: str
     method: str
     local: bool = False
-    step: float = 0.0
 
 
 ROWS: Mapping[str, Row] = {
@@ -68,7 +66,7 @@ ROWS: Mapping[str, Row] = {
     "heads local": Row("pooled heads, local noise", "heads", local=True),
     "networks": Row("networks taught by pooled heads", "networks"),
     "networks local": Row("networks, local noise", "networks", local=True),
-    "gd": Row("DP-GD head, under masks", "gd", step=0.1),
+    "gd": Row("DP-GD head, under masks", "gd"),
 }
 _RIVAL = "gd"
 

@@ -57,6 +57,8 @@ from secure_fd.votes.codec import FloatArray, IntArray, one_hot
 ShortArray = NDArray[np.int16]
 _AT_ONCE: Final = 2000
 _MOST_STEPS: Final = 40
+_PER_ROOT: Final = 0.1
+"""Whole steps of DP-GD, times the root of the noise of a mean."""
 
 
 # Features, and records seen through them.
@@ -200,7 +202,7 @@ def descend(records: Records, plan: PooledPlan, rate: float, random: Random) -> 
     return newest
 
 
-def steps_of(of: Planned, records: int, per_root: float) -> PooledPlan:
+def steps_of(of: Planned, records: int, per_root: float = _PER_ROOT) -> PooledPlan:
     """The plan of DP-GD: `per_root` over the root of the noise of a mean, so many whole steps."""
     noise = of(1).noise / records
     steps = _MOST_STEPS if noise == 0 else round(per_root / math.sqrt(noise))
@@ -215,7 +217,7 @@ def measure(data_dir: Path | None, cell: Cell, *_: object) -> Result:
     clients, split = 4 if cell.split == HOSPITALS else 10, parse_split(cell.split)
     data = federated_data(cell.image_set, data_dir, split, clients, cell.seed)
     start, row = time.process_time(), ROWS[cell.row]
-    figures = (descent if row.method == "gd" else pooled)(cell, row, data)
+    figures = descent(cell, data) if row.method == "gd" else pooled(cell, row, data)
     return Result(cell, figures, time.process_time() - start)
 
 
@@ -261,7 +263,7 @@ def pooled(cell: Cell, row: Row, data: FederatedData) -> dict[str, float]:
     }
 
 
-def descent(cell: Cell, row: Row, data: FederatedData) -> dict[str, float]:
+def descent(cell: Cell, data: FederatedData) -> dict[str, float]:
     """A head by DP-GD, on so many ranks of the public map as its noise allows."""
     settings, proxies, clients = ReferenceSettings(), data.proxies.pixels, len(data.clients)
     train = concatenate([client.train for client in data.clients])
@@ -275,6 +277,6 @@ def descent(cell: Cell, row: Row, data: FederatedData) -> dict[str, float]:
         units = centred.units(public(images.pixels)[:, :rank])
         return Records(units, images.labels.numpy(), data.n_classes)
 
-    plan = steps_of(of, len(train), row.step)
+    plan = steps_of(of, len(train))
     head = descend(seen(train), plan, centred.rate, SeededRandom(cell.seed))
     return {ACCURACY: seen(data.test).accuracy(head)} | _spent(plan)

@@ -157,7 +157,7 @@ def test_every_row_spends_its_budget_and_learns_on_digits(digits):
     assert asked.keys() == ROWS.keys()
     data = federated_data("digits", None, parse_split("strong"), 10, 0)
     found = {
-        "gd": descent(asked["gd"], ROWS["gd"], data),
+        "gd": descent(asked["gd"], data),
         "heads": pooled(asked["heads"], ROWS["heads"], digits),
     }
     for figures in found.values():
