@@ -189,11 +189,12 @@ def _bars(axes: "Axes", panel: Bars) -> None:
     _marks(axes, x[known], panel.published.to_numpy()[known])
     axes.set_xticks(range(len(groups)), groups, rotation=30, ha="right")
     axes.set(ylim=(0, 1), ylabel=panel.y)
-    axes.set_title(panel.title, pad=26)
+    across = 3 if count < 4 else 2  # of the legend, which stands between title and bars
+    axes.set_title(panel.title, pad=12 + 14 * -(-(count + known.any()) // across))
     axes.grid(visible=False, axis="x")
     if panel.y != "AUROC":
         percent(axes)
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=6)
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=across)
 
 
 def _lines(axes: "Axes", panel: Lines) -> None:

@@ -1,6 +1,6 @@
 """The page of a comparison, its figures, and its arrays of images."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,13 +159,16 @@ def _guarantees(made: Comparison) -> Iterator[Part]:
     excluded = [claim.get("not_covered", []) for claim in made.private.values()]
     common = set.intersection(*map(set, excluded))
     yield "Epsilon is that of the whole run."
-    for (label, claim), sentence in zip(
-        made.private.items(), verdict.guarantees(made), strict=True
-    ):
+    sentences = verdict.guarantees(made)
+    for (label, claim), sentence in zip(made.private.items(), sentences, strict=True):
         yield sentence
         values = {name: claim[key] for key, name in _CONDITIONS.items() if claim.get(key)}
         rest = [one for one in claim.get("not_covered", []) if one not in common]
-        values |= {"spent on": _spent(claim)} | ({"not covered": rest} if rest else {})
+        spent = (
+            f"{one['name']}, {one['times']:,} at epsilon {bounded(one['epsilon'])}"
+            for one in claim.get("parts", [])
+        )
+        values |= {"spent on": "; ".join(spent)} | ({"not covered": rest} if rest else {})
         yield Pairs(f"Conditions of {label}", values, folded=True)
     if common:
         yield f"No epsilon of this page covers: {'; '.join(sorted(common))}."
@@ -182,40 +185,29 @@ _CONDITIONS = {
 """Fields of a guarantee, and how the page names them."""
 
 
-def _spent(claim: Mapping[str, Any]) -> str:
-    each = (
-        f"{p['name']}, {p['times']:,} at epsilon {bounded(p['epsilon'])}"
-        for p in claim.get("parts", [])
-    )
-    return "; ".join(each)
-
-
 def _sums(made: Comparison) -> Iterator[Part]:
     """How each row's sums were made, what they cost, and who was in them."""
     columns = ["row", "sum", "sent by a client", "received", "CPU a round", "clients in a sum"]
     columns += ["aborted rounds", "clients lost at"]
     chance = made.shared.drop
     drop = f"; clients drop out of a round with chance {chance:g}" if chance else ""
-    table = new_table(
-        f"Bytes of one client in the whole run, CPU time of all parties{drop}", columns
-    )
-    for row in made.rows:
-        if row.sum is None:
-            continue
+    title = f"Bytes of one client in the whole run, CPU time of all parties{drop}"
+    table, summed = new_table(title, columns), [row for row in made.rows if row.sum]
+    for row in summed:
         moved = (human_bytes(row.mean(name)) for name in (BYTES_UP, BYTES_DOWN))
         aborted = sum(run.figures[VOID] for run in row.runs)
         lost = ", ".join(f"{stage} {count}" for stage, count in row.missing.items() if count)
         table.add_row(
-            *(row.label, row.sum, *moved, human_seconds(row.mean(SUM_SECONDS))),
+            *(row.label, str(row.sum), *moved, human_seconds(row.mean(SUM_SECONDS))),
             f"{row.mean(SURVIVORS):.1f} of {len(row.first.per_client)}",
             f"{aborted:.0f} of {row.config.rounds * len(row.runs)}",
             lost or NONE,
         )
     yield table
     yield _releases(made)
-    for name in dict.fromkeys(row.sum for row in made.rows if row.sum):
-        one = next(row for row in made.rows if row.sum == name)
-        yield Pairs(f"Guarantee of the sum: {name}", {"": one.claim["guarantee"]}, folded=True)
+    firsts = {row.sum: row.claim["guarantee"] for row in reversed(summed)}
+    for name in dict.fromkeys(row.sum for row in summed):
+        yield Pairs(f"Guarantee of the sum: {name}", {"": firsts[name]}, folded=True)
 
 
 def _releases(made: Comparison) -> str:
@@ -235,9 +227,7 @@ def _settings(made: Comparison) -> Iterator[Pairs | Table]:
     found, first = made.results, made.results.cells[0]
     schedule = {k: v for k, v in asdict(made.shared.schedule).items() if v}
     effective = {"rounds": made.shared.rounds, "seeds": found.seeds, "schedule": schedule}
-    given = {
-        name: value for name, value in found.settings.items() if value not in (None, "", False)
-    }
+    given = {k: v for k, v in found.settings.items() if v not in (None, "", False)}
     yield Pairs("Run", {**given, **effective})
     data: Any = first.notes["data"]
     yield Pairs("Data", data)
