@@ -66,7 +66,7 @@ PLANS: Mapping[str, tuple[Plan | int, float]] = {
 """Privacy unit -> its plan, or the number of noisy answers, and the delta of its claim."""
 SYMBOLS = 11
 HELP = ("", "compare", "audit", "suite", "check", "serve", "join")
-HELP_OF_SITE = ("site init", "site roster")
+HELP_OF_SITE = ("site init", "site roster", "site check")
 Golden = dict[str, float | list[float]]
 
 

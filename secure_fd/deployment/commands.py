@@ -18,12 +18,14 @@ from secure_fd.optional import import_ours
 _COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "init": ("secure_fd.deployment.enrol", "InitCommand"),
     "roster": ("secure_fd.deployment.enrol", "RosterCommand"),
+    "check": ("secure_fd.deployment.preflight", "CheckCommand"),
     "serve": ("secure_fd.deployment.serve", "ServeCommand"),
     "join": ("secure_fd.deployment.site", "JoinCommand"),
 }
 _STEPS: Final = {
     "init": (__name__, "make the keys and the card of a site"),
     "roster": (__name__, "make the keys of the server, and the roster from cards"),
+    "check": (__name__, "check files, machine and connection of a site before it joins"),
 }
 
 

@@ -134,7 +134,7 @@ class RosterCommand:
             raise ConfigurationError("out", str(self.out), allowed)
         checked("address", self.address, Address)
         named = {name: getattr(self, name) for name in Terms.__struct_fields__}
-        cards = tuple(map(_card, self.cards))
+        cards = tuple(map(read_card, self.cards))
         _check_sites(cards, self.unit)
         classes, size = _agreed_classes(cards, self.classes), _agreed_size(cards, self.size)
         shape = (_agreed_channels(cards, self.channels), size, size)
@@ -186,14 +186,12 @@ def _agreed_classes(cards: Sequence[SiteCard], given: tuple[str, ...]) -> tuple[
     """Return the classes in the order of labels; ConfigurationError for cards that differ."""
     first = cards[0]
     for card in cards:
-        unknown = sorted(set(card.classes).difference(given or first.classes))
-        missing = () if given else sorted(set(first.classes).difference(card.classes))
-        if unknown or missing:
-            has, lacks = (card, first) if unknown else (first, card)
-            other = "--classes has not" if given else f"{lacks.name} has not"
-            advice = "rename the folder at its site, or give all classes with --classes"
-            allowed = f"{has.name} has this class and {other}: {advice}"
-            raise ConfigurationError("classes", [*unknown, *missing][0], allowed)
+        found = set(card.classes)
+        odd = found.difference(given) if given else found.symmetric_difference(first.classes)
+        if odd:
+            others = f"{card.name} and {'--classes' if given else first.name} differ in this class"
+            allowed = f"{others}: rename its folder, or give all classes with --classes"
+            raise ConfigurationError("classes", min(odd), allowed)
     return given or first.classes
 
 
@@ -258,7 +256,8 @@ def _parts_that_run(made: RosterFile, pixels: Pixels) -> RunParts:
     return parts
 
 
-def _card(path: Path) -> SiteCard:
+def read_card(path: Path) -> SiteCard:
+    """Read a card; ConfigurationError for a file that is none, or of an earlier version."""
     try:
         found = parse_toml("card", "this file", read_limited(path, MOST_BYTES), MOST_BYTES)
         is_old = found.keys() == set(SiteEntry.__struct_fields__)

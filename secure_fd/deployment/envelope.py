@@ -106,10 +106,10 @@ def roster_hint(digest: bytes) -> bytes:
     return digest[:_HINT_BYTES]
 
 
-def other_roster(theirs: bytes, own: bytes) -> str:
-    """Return a site's sentence about a server whose roster has another hint."""
-    digests = f"its digest begins {theirs[:_HINT_BYTES].hex()}, yours {own.hex()}"
-    return f"the server has another roster ({digests}): ask the coordinator for the server's roster"
+def other_roster(who: str, theirs: bytes, own: bytes) -> str:
+    """Return a sentence about a party whose roster has another hint."""
+    begins = theirs[:_HINT_BYTES].hex()
+    return f"{who} has another roster (its digest begins {begins}, yours {own.hex()})"
 
 
 def set_up_name(seed: bytes) -> bytes:

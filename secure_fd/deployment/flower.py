@@ -7,6 +7,7 @@ every three seconds; those here look soon and then less often.
 """
 
 import logging
+import math
 import os
 import threading
 import time
@@ -48,7 +49,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from secure_fd.deployment.loop import Transport, serve_rounds
-from secure_fd.errors import LocalError, PeerError
+from secure_fd.errors import LocalError, PeerError, SecureFDError
 
 log = logging.getLogger(__name__)
 _PAUSES: Final = (0.02, 0.25)
@@ -57,6 +58,8 @@ _HEARTBEAT: Final = 10.0
 """Seconds, the least that Flower takes; after two of them a silent node is no longer listed."""
 _RECONNECT: Final = 1.0
 """Seconds before a lost connection is made again."""
+_WARNED: Final = 60.0
+"""Seconds between two lines about a server that cannot be reached."""
 _OBJECTS: Final = 30.0
 """Seconds in which the objects of a message must have come."""
 _GRACE: Final = 5.0
@@ -212,6 +215,7 @@ def attend(
     answer: Callable[[bytes], bytes],
     done: Callable[[], bool],
     patience: float,
+    check: Callable[[], Iterable[object]],
 ) -> None:
     """Answer pushes until the run is over, and make a lost connection again.
 
@@ -221,8 +225,9 @@ def attend(
         answer: from the bytes of a push to those of its answer.
         done: returns whether the run is over.
         patience: seconds without a connection after which LocalError is raised.
+        check: its iteration raises SecureFDError that says why the server cannot be reached.
     """
-    last = time.monotonic()
+    last, warned = time.monotonic(), -math.inf
     while not done():
         try:
             with _linked(address, certificate) as link:
@@ -233,11 +238,21 @@ def attend(
                     last = time.monotonic()
                     time.sleep(min(pause, _PAUSES[1]))
         except httpx.HTTPError as error:
-            log.warning(f"connection lost: {type(error).__name__}")
+            if time.monotonic() - warned > _WARNED:
+                log.warning(f"{_reason(check, error)}; trying again")
+                warned = time.monotonic()
             if time.monotonic() - last > patience:
                 message = f"the server at {address} could not be reached for {patience:g} s"
                 raise LocalError(message) from error
             time.sleep(_RECONNECT)
+
+
+def _reason(check: Callable[[], Iterable[object]], error: Exception) -> str:
+    try:
+        list(check())
+    except SecureFDError as found:
+        return str(found)
+    return f"the connection was lost ({type(error).__name__})"
 
 
 def _answer_next(link: Link, answer: Callable[[bytes], bytes]) -> bool:

@@ -20,8 +20,12 @@ from secure_fd.deployment.roster import RosterFile
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.storage import Store
 
+JOURNAL: Final = "rounds.jsonl"
+"""In the server's home: the lines of the ServerApp, one for each round."""
 _SEED_BYTES: Final = 32
 _VALID: Final = timedelta(days=730)
+BACKDATED: Final = timedelta(minutes=5)
+"""Time before it was made from which a certificate is valid, for clocks that are late."""
 
 
 class NewServer(SecretHolder):
@@ -67,6 +71,13 @@ def home_of(home: Path | None, data: Path) -> Path:
 def open_state(home: Path) -> Store:
     """Open the state file of a home; ConfigurationError if it is missing or in use."""
     return Store.open(home / "state", "state")
+
+
+def certificate_of(roster: RosterFile, home: Path) -> Path:
+    """Write the server's certificate to a file of a site's home, and return its path."""
+    path = home / "server.pem"
+    path.write_text(roster.certificate)
+    return path
 
 
 def check_home(home: Path, roster: RosterFile) -> None:
@@ -126,7 +137,7 @@ def _certificate(host: str) -> tuple[str, str]:
     made = (
         x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_before(now - BACKDATED)
         .not_valid_after(now + _VALID)
         .add_extension(x509.SubjectAlternativeName(hosts), critical=True)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -30,13 +30,13 @@ from secure_fd.deployment.envelope import (
     Push,
     PushKind,
     hello_text,
+    other_roster,
     roster_hint,
     set_up_name,
 )
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in
 from secure_fd.deployment.recovery import Recovery, StoredSums, digest_of
 from secure_fd.deployment.roster import RosterFile, read
-from secure_fd.deployment.serve import JOURNAL
 from secure_fd.errors import MissingClientError, PeerError, SecureFDError
 from secure_fd.protocol.server import Outbound, Server
 from secure_fd.simulation.build import RunParts
@@ -336,8 +336,7 @@ class Rounds:
         name = names[0] if names else "a site that is not on this roster"
         if parts[1] == own:
             return f"{name} checks its connection"
-        theirs = roster_hint(parts[1]).hex()
-        return f"{name} has another roster (its digest begins {theirs}, yours {own.hex()})"
+        return other_roster(name, parts[1], own)
 
     def _push(self, pushes: Mapping[int, Push]) -> dict[int, Answer]:
         """Run one stage: answers by site. A site without one, or that refuses, is greeted anew."""
@@ -375,7 +374,7 @@ def serve_rounds(
     keys.check_home(home, agreed)
 
     def note(event: str, **line: object) -> None:
-        with (home / JOURNAL).open("a") as journal:
+        with (home / keys.JOURNAL).open("a") as journal:
             journal.write(json.dumps({"event": event, **line}) + "\n")
 
     note("begun", pid=os.getpid())

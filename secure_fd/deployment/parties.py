@@ -42,7 +42,8 @@ def records_in(folder: Path, roster: RosterFile, number: int) -> ClientData:
     n_classes, seed = len(roster.classes), 1000 * roster.terms.seed + number
     [data] = clients_of([images], n_classes, seed=seed)
     if len(data.train) != roster.records[number]:
-        allowed = f"the roster has {roster.records[number]} for this site"
+        found = f"the roster has {roster.records[number]} training records of this site"
+        allowed = f"{found}: use the images of its card, or make a new card"
         raise ConfigurationError("data", len(data.train), allowed)
     return data
 

@@ -178,12 +178,17 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
         for number, site in enumerate(self.sites):
             if site.identity == identity:
                 return number
-        raise ConfigurationError("roster", self.name, "this site's identity is not on it")
+        raise ConfigurationError(
+            "roster",
+            self.name,
+            "this site's identity is not on it: use the --home of its card",
+        )
 
     def check_proxies(self, pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> "Tensor":
         """Return the proxy samples [P, ...] as floats; ConfigurationError for other samples."""
         if proxy_commitment(pixels) != self.proxies:
-            raise ConfigurationError("proxies", len(pixels), "these are not what was agreed on")
+            allowed = "these are not the images of the roster: ask the coordinator for them"
+            raise ConfigurationError("proxies", len(pixels), allowed)
         import torch  # not needed to read a roster
 
         return torch.from_numpy(pixels).float() / 255

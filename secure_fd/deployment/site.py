@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from secure_fd.deployment.envelope import (
     set_up_name,
 )
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in, records_in
+from secure_fd.deployment.preflight import UnreachableError, connection_checks, site_checks
 from secure_fd.deployment.roster import RosterFile, proxies_of, read
 from secure_fd.errors import LocalError, PeerError, SecureFDError
 from secure_fd.optional import extra
@@ -146,7 +147,8 @@ class Site:
         own = roster_hint(self._roster.digest)
         if len(parts) > 1 and parts[1] != own:
             sent.extend([self._identity.public.raw, own])
-            raise PeerError(other_roster(parts[1], own))
+            found = other_roster("the server", parts[1], own)
+            raise PeerError(f"{found}: ask the coordinator for its roster")
 
     def _hello(self, parts: Sequence[bytes]) -> list[bytes]:
         """Return its number, whether it completed the server's set-up, and a signature.
@@ -318,18 +320,20 @@ class JoinCommand:
 
         roster, home = self.roster.resolve(), keys.home_of(self.home, self.data)
         agreed = read(roster)
+        list(site_checks(agreed, self.data, home))
+        check = partial(connection_checks, agreed)
+        with suppress(UnreachableError):  # it may come later
+            list(check())
         with closing(keys.open_state(home)) as file:
             chosen = Budget(self.ledger or default_ledger(self.data), self.budget)
             proxies = proxies_of(self.proxies, roster)
             shown = screen.OwnScreen()
             site = site_of(home, self.data, agreed, proxies, file, chosen, shown.note)
-            certificate = home / "server.pem"
-            certificate.write_text(agreed.certificate)
+            certificate = keys.certificate_of(agreed, home)
+            done, patience = lambda: site.done, self.patience
             try:
                 with shown.live(site.name):
-                    attend(
-                        agreed.address, certificate, site.answer, lambda: site.done, self.patience
-                    )
+                    attend(agreed.address, certificate, site.answer, done, patience, check)
             finally:
                 if site.has_begun and site.has_network:
                     site.export()

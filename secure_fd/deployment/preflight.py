@@ -1,0 +1,227 @@
+"""Checks of a party's files, machine and connection before it takes part.
+
+A group of checks yields the name of each one that passes. One that fails raises SecureFDError with
+a sentence: what is wrong, and what to do.
+"""
+
+import os
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from http.client import HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+from secure_fd.cli import USAGE_ERROR
+from secure_fd.data.own_images import colour_and_side
+from secure_fd.deployment import keys
+from secure_fd.deployment.enrol import card_name, read_card
+from secure_fd.deployment.envelope import Answer, Push, other_roster, roster_hint
+from secure_fd.deployment.parties import check_folders, proxies_in, records_in
+from secure_fd.deployment.roster import RosterFile, proxies_of, read
+from secure_fd.errors import SecureFDError
+from secure_fd.optional import extra
+
+_FREE: Final = 1 << 30
+"""Bytes that a home needs: state, ledger and logs, and two copies of a network."""
+_ANSWER: Final = 3.0
+"""Seconds in which a server must answer one question, so that all answers come in ten."""
+_GREETED: Final = 6.0
+"""Seconds to wait for a greeting of the server."""
+_AHEAD, _BEHIND = 5.0, 60.0
+"""Seconds by which a site's clock may differ: Flower refuses 5 ahead of it, and 305 behind."""
+
+
+class PreflightError(SecureFDError):
+    """A check failed. field: its subject. The sentence is what is wrong, and what to do."""
+
+    def __init__(self, field: str, wrong: str, advice: str) -> None:
+        super().__init__(f"{wrong}: {advice}")
+        self.field = field
+
+
+class UnreachableError(PreflightError):
+    """Nothing answers at the server's address, or nothing yet."""
+
+
+def site_checks(agreed: RosterFile, data: Path, home: Path) -> Iterator[str]:
+    """Check what a site needs without a connection, but for the pixels of its images."""
+    number = _number_of(agreed, home)
+    yield "identity"
+    _check_disk(home)
+    yield "disk"
+    check_folders(data, agreed.classes)
+    yield "classes"
+    card = home / card_name(agreed.sites[number].name)
+    if card.is_file() and read_card(card).channels != colour_and_side(data)[0]:
+        wrong = "of the images here and those of this site's card, one has colour and one has not"
+        raise PreflightError("colour", wrong, "use the images of the card, or enrol anew")
+    yield "colour"
+    _check_validity(agreed.certificate)
+    yield "clock"
+
+
+def server_checks(agreed: RosterFile, home: Path, proxies: Path) -> Iterator[str]:
+    """Check what the server needs before it starts Flower."""
+    _check_disk(home)
+    yield "disk"
+    _check_validity(agreed.certificate)
+    yield "clock"
+    agreed.check_proxies(proxies_in(proxies, agreed.shape[-1], agreed.shape[0]))
+    yield "proxies"
+
+
+def connection_checks(agreed: RosterFile) -> Iterator[str]:
+    """Check the server from a site's machine."""
+    host, _, port = agreed.address.rpartition(":")
+    place = host.strip("[]"), int(port)
+    try:
+        socket.create_connection(place, _ANSWER).close()
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        wrong = f"the server at {agreed.address} does not answer ({why.lower()})"
+        advice = "ask the coordinator if it runs there, and your network's operator if you reach it"
+        raise UnreachableError("address", wrong, advice) from error
+    yield "address"
+    _check_certificate(place, agreed.certificate)
+    yield "certificate"
+    _check_server_clock(place, agreed.certificate)
+    yield "server's clock"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCommand:
+    """Check a site's files, machine and connection, up to the first check that fails."""
+
+    data: Path
+    """The records: one folder of images a class."""
+    roster: Path
+    """The roster, the same file at all parties."""
+    home: Path | None = None
+    """This site's folder, which `secure-fd site init` made; by default home beside the records."""
+    proxies: Path | None = None
+    """The public images, by default the folder proxies beside the roster."""
+
+    def __call__(self) -> int:
+        """Print a line for each check, and return the exit status."""
+        try:
+            for name in self.checks():
+                print(f"ok     {name}")
+        except SecureFDError as error:
+            print(f"fails  {error}")
+            return USAGE_ERROR
+        return 0
+
+    def checks(self) -> Iterator[str]:
+        """Check all that `join` will need."""
+        roster, home = self.roster.resolve(), keys.home_of(self.home, self.data)
+        agreed = read(roster)
+        yield "roster"
+        yield from site_checks(agreed, self.data, home)
+        records_in(self.data, agreed, _number_of(agreed, home))
+        yield "images"
+        proxies = proxies_of(self.proxies, roster)
+        agreed.check_proxies(proxies_in(proxies, agreed.shape[-1], agreed.shape[0]))
+        yield "proxies"
+        yield from connection_checks(agreed)
+        yield _compare_digests(agreed, home)
+
+
+def _number_of(agreed: RosterFile, home: Path) -> int:
+    """Return the number of the site whose keys are in a home."""
+    if not (home / "state").is_file():
+        advice = "use secure-fd site init first, or name this site's --home"
+        raise PreflightError("home", f"{home} has no keys of a site", advice)
+    with closing(keys.open_state(home)) as file:
+        return agreed.number_of(keys.identity_in(file).public.raw)
+
+
+def _check_disk(home: Path) -> None:
+    if not os.access(home, os.W_OK | os.X_OK):
+        raise PreflightError("home", f"{home} cannot be written", "give this user the right to")
+    if (free := shutil.disk_usage(home).free) < _FREE:
+        wrong = f"{home} has {free >> 20} MiB of free space and needs {_FREE >> 20}"
+        raise PreflightError("disk", wrong, "free some, or move the home")
+
+
+def _check_validity(certificate: str) -> None:
+    """Compare this clock with the time in which the roster's certificate is valid."""
+    found, now = x509.load_pem_x509_certificate(certificate.encode()), datetime.now(UTC)
+    if now < found.not_valid_before_utc:
+        wrong = f"this clock shows {_day(now)}, before the roster was made"
+        raise PreflightError("clock", wrong, "set the clock")
+    if now > (end := found.not_valid_after_utc):
+        wrong = f"the roster's certificate ended on {_day(end)}"
+        raise PreflightError("clock", wrong, "ask the coordinator for a new roster")
+
+
+def _check_certificate(place: tuple[str, int], certificate: str) -> None:
+    """Compare the server's certificate with the roster's: each is made with its roster."""
+    try:
+        found = ssl.get_server_certificate(place, timeout=_ANSWER)
+    except OSError as error:
+        wrong = f"what answers at {place[0]}:{place[1]} is no server of a federation"
+        raise PreflightError("certificate", wrong, "ask the coordinator for the address") from error
+    if ssl.PEM_cert_to_DER_cert(found) != ssl.PEM_cert_to_DER_cert(certificate):
+        made = x509.load_pem_x509_certificate(found.encode()).not_valid_before_utc
+        advice = f"ask the coordinator for the roster of {_day(made + keys.BACKDATED)}"
+        wrong = "the server's certificate is not the one in your roster"
+        raise PreflightError("certificate", wrong, advice)
+
+
+def _check_server_clock(place: tuple[str, int], certificate: str) -> None:
+    """Compare the clocks. The server's date is in whole seconds, so that it seems a little late."""
+    trusted = ssl.create_default_context(cadata=certificate)
+    try:
+        with closing(HTTPSConnection(*place, timeout=_ANSWER, context=trusted)) as asked:
+            asked.request("HEAD", "/")
+            date = parsedate_to_datetime(asked.getresponse().getheader("Date", ""))
+    except (OSError, HTTPException, ValueError) as error:
+        wrong = f"the server does not answer a request over TLS ({type(error).__name__})"
+        raise PreflightError("clock", wrong, "ask the coordinator to start it anew") from error
+    ahead = (datetime.now(UTC) - date).total_seconds()
+    if not -_BEHIND <= ahead <= _AHEAD:
+        way = "ahead of" if ahead > 0 else "behind"
+        wrong = f"this clock is {abs(ahead):.0f} s {way} the server's, which Flower may refuse"
+        raise PreflightError("clock", wrong, "set both clocks")
+
+
+def _compare_digests(agreed: RosterFile, home: Path) -> str:
+    """Compare digests with a server that greets this machine, which takes no further part.
+
+    Returns what to print. A server in the middle of a round greets nobody.
+    """
+    with extra("flower"):
+        from secure_fd.deployment.flower import attend
+
+    with closing(keys.open_state(home)) as file:
+        identity = keys.identity_in(file).public.raw
+    own, greetings, until = roster_hint(agreed.digest), list[bytes](), time.monotonic() + _GREETED
+
+    def answer(data: bytes) -> bytes:
+        greetings.extend(Push.decode(data).parts[1:2])
+        return Answer(True, 0, 0.0, (identity, own)).encode()
+
+    def done() -> bool:
+        return bool(greetings) or time.monotonic() > until
+
+    certificate = keys.certificate_of(agreed, home)
+    attend(agreed.address, certificate, answer, done, _GREETED, partial(connection_checks, agreed))
+    if greetings and greetings[0] != own:
+        wrong = other_roster("the server", greetings[0], own)
+        raise PreflightError("digest", wrong, "ask the coordinator for its roster")
+    unknown = f" {own.hex()}, as far as known: the server did not greet; compare it by telephone"
+    return f"digest{'' if greetings else unknown}"
+
+
+def _day(date: datetime) -> str:
+    return f"{date.day} {date:%B %Y}"
