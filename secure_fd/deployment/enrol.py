@@ -32,7 +32,6 @@ from secure_fd.deployment.roster import (
     RosterFile,
     Shape,
     SiteCard,
-    SiteEntry,
     Terms,
     checked,
     parse,
@@ -260,13 +259,10 @@ def read_card(path: Path) -> SiteCard:
     """Read a card; ConfigurationError for a file that is none, or of an earlier version."""
     try:
         found = parse_toml("card", "this file", read_limited(path, MOST_BYTES), MOST_BYTES)
-        is_old = found.keys() == set(SiteEntry.__struct_fields__)
-        card: SiteCard | None = None if is_old else checked("card", found, SiteCard)
+        card: SiteCard = checked("card", found, SiteCard)
     except OSError as error:
         raise ConfigurationError("cards", str(path), "use the card of a site") from error
     except ConfigurationError as error:
-        raise ConfigurationError("cards", str(path), f"it is no card ({error})") from error
-    if card is None:
-        allowed = "it is of an earlier version: make keys and card again, with another --home"
-        raise ConfigurationError("cards", str(path), allowed)
+        allowed = f"it is no card of this version ({error}): its site makes one in a new --home"
+        raise ConfigurationError("cards", str(path), allowed) from error
     return card

@@ -332,8 +332,8 @@ class Rounds:
         own = roster_hint(self._roster.digest)
         if len(parts) != 2:
             return "a greeting was refused"
-        names = [site.name for site in self._roster.sites if site.identity == parts[0]]
-        name = names[0] if names else "a site that is not on this roster"
+        names = {site.identity: site.name for site in self._roster.sites}
+        name = names.get(parts[0], "a site that is not on this roster")
         if parts[1] == own:
             return f"{name} checks its connection"
         return other_roster(name, parts[1], own)

@@ -70,14 +70,11 @@ def site_checks(agreed: RosterFile, data: Path, home: Path) -> Iterator[str]:
     yield "clock"
 
 
-def server_checks(agreed: RosterFile, home: Path, proxies: Path) -> Iterator[str]:
+def check_server(agreed: RosterFile, home: Path, proxies: Path) -> None:
     """Check what the server needs before it starts Flower."""
     _check_disk(home)
-    yield "disk"
     _check_validity(agreed.certificate)
-    yield "clock"
     agreed.check_proxies(proxies_in(proxies, agreed.shape[-1], agreed.shape[0]))
-    yield "proxies"
 
 
 def connection_checks(agreed: RosterFile) -> Iterator[str]:
@@ -92,9 +89,13 @@ def connection_checks(agreed: RosterFile) -> Iterator[str]:
         advice = "ask the coordinator if it runs there, and your network's operator if you reach it"
         raise UnreachableError("address", wrong, advice) from error
     yield "address"
-    _check_certificate(place, agreed.certificate)
+    date = _server_date(place, agreed.certificate)
     yield "certificate"
-    _check_server_clock(place, agreed.certificate)
+    ahead = (datetime.now(UTC) - date).total_seconds()
+    if not -_BEHIND <= ahead <= _AHEAD:
+        way = "ahead of" if ahead > 0 else "behind"
+        wrong = f"this clock is {abs(ahead):.0f} s {way} the server's, which Flower may refuse"
+        raise PreflightError("clock", wrong, "set both clocks")
     yield "server's clock"
 
 
@@ -127,13 +128,13 @@ class CheckCommand:
         agreed = read(roster)
         yield "roster"
         yield from site_checks(agreed, self.data, home)
-        records_in(self.data, agreed, _number_of(agreed, home))
+        records_in(self.data, agreed, number := _number_of(agreed, home))
         yield "images"
         proxies = proxies_of(self.proxies, roster)
         agreed.check_proxies(proxies_in(proxies, agreed.shape[-1], agreed.shape[0]))
         yield "proxies"
         yield from connection_checks(agreed)
-        yield _compare_digests(agreed, home)
+        yield _compare_digests(agreed, agreed.sites[number].identity, home)
 
 
 def _number_of(agreed: RosterFile, home: Path) -> int:
@@ -156,46 +157,35 @@ def _check_disk(home: Path) -> None:
 def _check_validity(certificate: str) -> None:
     """Compare this clock with the time in which the roster's certificate is valid."""
     found, now = x509.load_pem_x509_certificate(certificate.encode()), datetime.now(UTC)
-    if now < found.not_valid_before_utc:
-        wrong = f"this clock shows {_day(now)}, before the roster was made"
-        raise PreflightError("clock", wrong, "set the clock")
-    if now > (end := found.not_valid_after_utc):
-        wrong = f"the roster's certificate ended on {_day(end)}"
-        raise PreflightError("clock", wrong, "ask the coordinator for a new roster")
+    first, last = found.not_valid_before_utc, found.not_valid_after_utc
+    if not first <= now <= last:
+        valid = f"the roster's certificate is valid from {_day(first)} to {_day(last)}"
+        advice = "set the clock, or ask the coordinator for a new roster"
+        raise PreflightError("clock", f"this clock shows {_day(now)}, and {valid}", advice)
 
 
-def _check_certificate(place: tuple[str, int], certificate: str) -> None:
-    """Compare the server's certificate with the roster's: each is made with its roster."""
-    try:
-        found = ssl.get_server_certificate(place, timeout=_ANSWER)
-    except OSError as error:
-        wrong = f"what answers at {place[0]}:{place[1]} is no server of a federation"
-        raise PreflightError("certificate", wrong, "ask the coordinator for the address") from error
-    if ssl.PEM_cert_to_DER_cert(found) != ssl.PEM_cert_to_DER_cert(certificate):
-        made = x509.load_pem_x509_certificate(found.encode()).not_valid_before_utc
-        advice = f"ask the coordinator for the roster of {_day(made + keys.BACKDATED)}"
-        wrong = "the server's certificate is not the one in your roster"
-        raise PreflightError("certificate", wrong, advice)
+def _server_date(place: tuple[str, int], certificate: str) -> datetime:
+    """Return the server's date, in whole seconds, if its certificate is the roster's.
 
-
-def _check_server_clock(place: tuple[str, int], certificate: str) -> None:
-    """Compare the clocks. The server's date is in whole seconds, so that it seems a little late."""
+    A server's certificate is made with its roster.
+    """
     trusted = ssl.create_default_context(cadata=certificate)
     try:
         with closing(HTTPSConnection(*place, timeout=_ANSWER, context=trusted)) as asked:
             asked.request("HEAD", "/")
-            date = parsedate_to_datetime(asked.getresponse().getheader("Date", ""))
+            return parsedate_to_datetime(asked.getresponse().getheader("Date", ""))
+    except ssl.SSLCertVerificationError as error:
+        found = ssl.get_server_certificate(place, timeout=_ANSWER)
+        made = x509.load_pem_x509_certificate(found.encode()).not_valid_before_utc
+        advice = f"ask the coordinator for the roster of {_day(made + keys.BACKDATED)}"
+        wrong = "the server's certificate is not the one in your roster"
+        raise PreflightError("certificate", wrong, advice) from error
     except (OSError, HTTPException, ValueError) as error:
-        wrong = f"the server does not answer a request over TLS ({type(error).__name__})"
-        raise PreflightError("clock", wrong, "ask the coordinator to start it anew") from error
-    ahead = (datetime.now(UTC) - date).total_seconds()
-    if not -_BEHIND <= ahead <= _AHEAD:
-        way = "ahead of" if ahead > 0 else "behind"
-        wrong = f"this clock is {abs(ahead):.0f} s {way} the server's, which Flower may refuse"
-        raise PreflightError("clock", wrong, "set both clocks")
+        wrong = f"what answers at {place[0]}:{place[1]} is no server of a federation"
+        raise PreflightError("certificate", wrong, "ask the coordinator for the address") from error
 
 
-def _compare_digests(agreed: RosterFile, home: Path) -> str:
+def _compare_digests(agreed: RosterFile, identity: bytes, home: Path) -> str:
     """Compare digests with a server that greets this machine, which takes no further part.
 
     Returns what to print. A server in the middle of a round greets nobody.
@@ -203,8 +193,6 @@ def _compare_digests(agreed: RosterFile, home: Path) -> str:
     with extra("flower"):
         from secure_fd.deployment.flower import attend
 
-    with closing(keys.open_state(home)) as file:
-        identity = keys.identity_in(file).public.raw
     own, greetings, until = roster_hint(agreed.digest), list[bytes](), time.monotonic() + _GREETED
 
     def answer(data: bytes) -> bytes:

@@ -178,11 +178,8 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
         for number, site in enumerate(self.sites):
             if site.identity == identity:
                 return number
-        raise ConfigurationError(
-            "roster",
-            self.name,
-            "this site's identity is not on it: use the --home of its card",
-        )
+        allowed = "this site's identity is not on it: use the --home of its card"
+        raise ConfigurationError("roster", self.name, allowed)
 
     def check_proxies(self, pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> "Tensor":
         """Return the proxy samples [P, ...] as floats; ConfigurationError for other samples."""

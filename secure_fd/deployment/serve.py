@@ -21,7 +21,7 @@ from typing import Any, Final
 from secure_fd.cli import FAILED
 from secure_fd.deployment import keys
 from secure_fd.deployment.keys import JOURNAL
-from secure_fd.deployment.preflight import server_checks
+from secure_fd.deployment.preflight import check_server
 from secure_fd.deployment.roster import proxies_of, read
 from secure_fd.deployment.screen import Screen
 from secure_fd.errors import ConfigurationError, LocalError
@@ -72,7 +72,7 @@ class ServeCommand:
         home = (self.home or roster.parent / "server").resolve()
         agreed = read(roster)
         keys.check_home(home, agreed)
-        list(server_checks(agreed, home, proxies_of(self.proxies, roster)))
+        check_server(agreed, home, proxies_of(self.proxies, roster))
         with extra("flower"):
             import flwr  # noqa: F401 - its programs are run
         sites = len(agreed.sites)
