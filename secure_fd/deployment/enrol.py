@@ -62,13 +62,16 @@ class InitCommand:
     """The federation's classes, for a card that does not show which of them this site holds."""
     public_counts: bool = False
     """Put the number of images of each class on the card."""
+    share_accuracy: bool = False
+    """Allow that this site's accuracy enters the mean over sites, which no epsilon covers."""
 
     def __call__(self) -> int:
         """Write keys and card."""
         home = keys.home_of(self.home, self.data)
         card = card_of(self.data, self.name, self.classes, public_counts=self.public_counts)
         render_card(card)  # refuses before there are keys
-        made, path = replace(card, identity=keys.create_site(home)), home / card_name(self.name)
+        path, allowed = home / card_name(self.name), self.share_accuracy
+        made = replace(card, identity=keys.create_site(home), share_accuracy=allowed)
         path.write_text(render_card(made), encoding="utf-8")
         sent = "send it to the coordinator; it has no secrets"
         print(f"{path}: the card of {card.records} training records. Next: {sent}")
@@ -121,6 +124,9 @@ class RosterCommand:
     """Seed of networks and training, never of keys or noise."""
     deadline: float = 60.0
     """Seconds that the server waits for a stage, training included."""
+    share_accuracy: bool = False
+    """Show the mean accuracy over sites after each round, a masked sum that no epsilon covers; the
+    cards of all sites must allow it."""
 
     def __call__(self) -> int:
         """Write keys and roster, and return the exit status.
@@ -135,6 +141,8 @@ class RosterCommand:
         named = {name: getattr(self, name) for name in Terms.__struct_fields__}
         cards = tuple(map(read_card, self.cards))
         _check_sites(cards, self.unit)
+        if self.share_accuracy:
+            _check_shared(cards)
         classes, size = _agreed_classes(cards, self.classes), _agreed_size(cards, self.size)
         shape = (_agreed_channels(cards, self.channels), size, size)
         checked("shape", shape, Shape)
@@ -179,6 +187,13 @@ def _check_sites(cards: Sequence[SiteCard], unit: str) -> None:
             allowed = f"with unit {unit} a site needs {least} or more ({card.name})"
             raise ConfigurationError("records", card.records, allowed)
         seen |= {card.name, card.identity}
+
+
+def _check_shared(cards: Sequence[SiteCard]) -> None:
+    for card in cards:
+        if not card.share_accuracy:
+            allowed = f"{card.name} does not allow it: leave it out, or ask for another card"
+            raise ConfigurationError("share_accuracy", True, allowed)
 
 
 def _agreed_classes(cards: Sequence[SiteCard], given: tuple[str, ...]) -> tuple[str, ...]:
@@ -226,6 +241,7 @@ def _print_terms(roster: RosterFile, parts: RunParts, cards: Sequence[SiteCard])
         "images": f"{size} x {size} pixels, {'grey' if channels == 1 else 'colour'}",
         "deadline": f"{terms.deadline:g} s a stage",
         "sites that may be missing": str(max(0, len(roster.sites) - needed) or "none"),
+        "mean accuracy": "shown, outside of epsilon" if terms.share_accuracy else "not shared",
         "address": roster.address,
         "digest": roster.digest.hex()[:16],
     }

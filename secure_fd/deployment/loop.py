@@ -37,7 +37,9 @@ from secure_fd.deployment.envelope import (
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in
 from secure_fd.deployment.recovery import Recovery, StoredSums, digest_of
 from secure_fd.deployment.roster import RosterFile, read
+from secure_fd.deployment.shared_accuracy import AccuracyServer
 from secure_fd.errors import MissingClientError, PeerError, SecureFDError
+from secure_fd.protocol.messages import ServerRole
 from secure_fd.protocol.server import Outbound, Server
 from secure_fd.simulation.build import RunParts
 from secure_fd.storage import Store
@@ -83,7 +85,8 @@ class RoundOutcome:
     """One round as the server knows it; of a sum it has a hash only.
 
     aborted: whether it was, and why. kept: share of the round's proxies used for
-    distillation; None where the server cannot compute it. survivors: sites by sum. sums: SHA-256
+    distillation; None where the server cannot compute it. accuracy: mean over sites on their
+    validation images, where they share it. survivors: sites by sum. sums: SHA-256
     by sum. refused: by site, what was wrong with its message. silent: sites that missed a stage.
     bytes_up, bytes_down: of all sites. seconds: of the round. computing: seconds of the slowest
     site of each stage, added up. stages: pushes.
@@ -93,6 +96,7 @@ class RoundOutcome:
     aborted: bool = False
     why: str = ""
     kept: float | None = 0.0
+    accuracy: float | None = None
     survivors: tuple[tuple[int, ...], ...] = ()
     sums: tuple[str, ...] = ()
     refused: Mapping[int, str] = field(default_factory=dict)
@@ -155,11 +159,12 @@ class Rounds:
         seed = kept_seed(self._file, self._sums)
         setting = parts.setting(seed, CPU)
         parts.method.check(setting, [network])
+        role: ServerRole = parts.method.server(setting, network)
         self.party = Server(
             tuple(range(len(self._roster.sites))),
             self._roster.session.id,
             keys.identity_in(self._file),
-            parts.method.server(setting, network),
+            AccuracyServer(role) if self._roster.terms.share_accuracy else role,
             self._sums,
             parts.protection.noise_terms,
         )
@@ -258,6 +263,7 @@ class Rounds:
         self._recovery.note_ended(min(self._read.values()))
         made.aborted, made.why, made.refused = party.aborted, party.why, dict(party.refused)
         made.kept = 0.0 if party.aborted else party.role.kept
+        made.accuracy = getattr(party.role, "accuracy", None)
         made.survivors = tuple(result.survivors for result in party.results)
         made.sums = tuple(map(digest_of, party.results))
         made.computing = round(made.computing, 3)

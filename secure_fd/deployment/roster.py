@@ -70,12 +70,14 @@ class SiteCard(SiteEntry, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     classes: names of its folders, or the federation's list. channels: 3 if an image has colour.
     side: median side of its images in pixels. counts: images by class, if the site agrees.
+    share_accuracy: whether its accuracy may enter the mean that all sites see.
     """
 
     classes: Annotated[tuple[Folder, ...], Meta(min_length=1, max_length=10_000)]
     channels: Literal[1, 3]
     side: Annotated[int, Meta(ge=1, le=10**6)]
     counts: tuple[Annotated[int, Meta(ge=0, le=10**9)], ...] = ()
+    share_accuracy: bool = False
 
     @property
     def entry(self) -> SiteEntry:
@@ -88,7 +90,8 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True):
 
     held: mean number of classes that a site holds, as if evenly. image_set: names architectures
     and the recipe. rounds: 0 takes the recipe's. seed: of data and training only. deadline:
-    seconds that the server waits for a stage.
+    seconds that the server waits for a stage. share_accuracy: one more sum a round, of the sites'
+    accuracy on their validation images, which no epsilon covers.
     """
 
     method: Name = "selective-fd"
@@ -99,6 +102,7 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True):
     held: Annotated[float, Meta(gt=0, le=10_000)] = 1.0
     seed: Annotated[int, Meta(ge=0, lt=1 << 31)] = 0
     deadline: Annotated[float, Meta(gt=0, le=86400)] = 60.0
+    share_accuracy: bool = False
 
     def __post_init__(self) -> None:
         """Refuse an epsilon, a unit and a method that add no noise together."""

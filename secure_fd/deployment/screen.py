@@ -139,8 +139,12 @@ def sentence(line: Mapping[str, Any], names: Sequence[str], status: Status | Non
             else:
                 made += "no sum was due"
             refused = (f"{names[int(k)]} was refused: {why}" for k, why in line["refused"].items())
+            mean = line.get("accuracy")
+            right = "" if mean is None else f"mean accuracy of the sites {mean:.1%}"
             silent = f"no answer of {of(line['silent'])}" if line["silent"] else ""
-            return "; ".join(filter(None, [made, silent, *refused, f"{line['seconds']:.1f} s"]))
+            return "; ".join(
+                filter(None, [made, right, silent, *refused, f"{line['seconds']:.1f} s"])
+            )
         case "ended":
             return (
                 f"ended; the digest of all broadcasts is {line['digest']}, which every site must "

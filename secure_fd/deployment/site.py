@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -34,6 +35,7 @@ from secure_fd.deployment.envelope import (
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in, records_in
 from secure_fd.deployment.preflight import UnreachableError, connection_checks, site_checks
 from secure_fd.deployment.roster import RosterFile, proxies_of, read
+from secure_fd.deployment.shared_accuracy import AccuracyClient
 from secure_fd.errors import LocalError, PeerError, SecureFDError
 from secure_fd.optional import extra
 from secure_fd.protocol.client import Client
@@ -78,6 +80,7 @@ class Site:
             memory=file.get("memory"),
         )
         self._client: Client | None = None
+        self._own_role: ClientRole | None = None
         self._challenge, self._attempt = b"", 0  # of the newest greeting; set-up that it joined
         self.done = False
         self._changed = False  # the network, since it was saved
@@ -103,7 +106,7 @@ class Site:
             right = "none" if (found := self.accuracy) is None else f"{found:.1%}"
             log.info(
                 f"round {push.round} of {push.rounds}: answered after {taken:.1f} s; accuracy on "
-                f"own validation images: {right}"
+                f"own validation images: {right}{self._shown_mean()}"
             )
         return Answer(refused, self.position, taken, tuple(sent)).encode()
 
@@ -197,7 +200,10 @@ class Site:
         own = parts.own(number, parts.network(number), self._data, CPU)
         setting = parts.setting(kept_seed(self._file, self._sums), CPU)
         parts.method.check(setting, [own.model])
-        role, noise = parts.method.client(setting, own), parts.protection.noise_terms
+        role: ClientRole = parts.method.client(setting, own)
+        self._own_role, noise = role, parts.protection.noise_terms
+        if roster.terms.share_accuracy:
+            role = AccuracyClient(role, self._data.validation)
         session, server = roster.session.id, IdentityPublic(roster.identity)
         self._training = TrainingMode([own.model])
         client = Client(number, session, server, role, self._sums, noise, file=self._file)
@@ -249,7 +255,7 @@ class Site:
 
     def export(self) -> None:
         """Write the trained network as a program for plain PyTorch, with its card, into model/."""
-        roster, claim = self._roster, self.role.guarantee()
+        roster, claim = self._roster, self._party().role.guarantee()
         noise = "No differential privacy: no noise is added." if claim is None else claim.sentence()
         about: dict[str, object] = {
             "federation": roster.name,
@@ -270,6 +276,10 @@ class Site:
         held_out = self._data.validation
         return self.role.accuracy(held_out) if len(held_out) else None
 
+    def _shown_mean(self) -> str:
+        mean = self.mean_accuracy
+        return "" if mean is None else f"; mean of all sites in the last round: {mean:.1%}"
+
     def _fingerprint(self) -> str:
         """Hash of its records under a key of this home, so that no other party can compare it."""
         key = self._file.get("fingerprint") or os.urandom(32)
@@ -282,7 +292,13 @@ class Site:
     @property
     def role(self) -> ClientRole:
         """Client role of the method; PeerError before the session began."""
-        return self._party().role
+        self._party()
+        return cast(ClientRole, self._own_role)
+
+    @property
+    def mean_accuracy(self) -> float | None:
+        """The newest mean accuracy over sites, where they share it."""
+        return getattr(self._party().role, "mean", None)
 
 
 @dataclass(frozen=True, slots=True)
