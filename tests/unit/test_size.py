@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {
-    "secure_fd": 13_780,
+    "secure_fd": 14_100,
     "attacks": 4_770,
     "experiments": 7_050,
     "benchmarks": 590,
