@@ -86,7 +86,7 @@ def connection_checks(agreed: RosterFile) -> Iterator[str]:
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
         wrong = f"the server at {agreed.address} does not answer ({why.lower()})"
-        advice = "ask the coordinator if it runs there, and your network's operator if you reach it"
+        advice = "ask the coordinator if it runs, and your network's operator if you may reach it"
         raise UnreachableError("address", wrong, advice) from error
     yield "address"
     date = _server_date(place, agreed.certificate)
