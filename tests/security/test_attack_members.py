@@ -26,21 +26,20 @@ from attacks.membership.server_members import (
     UPDATES,
     VOTES,
     ServerMembers,
-    deviations,
 )
 from attacks.membership.tracing import Tracing
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.errors import LocalError, MissingCapabilityError
+from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.independent import Independent
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.label import LabelUnit
-from secure_fd.protocol.transcript import ObservedParameters, Transcript
+from secure_fd.protocol.transcript import Transcript
 from secure_fd.simulation.build import fresh_networks
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import Schedule
@@ -151,21 +150,6 @@ def test_noise_hides_members():
     assert hidden.figure < auc_bound(EPSILON, DELTA) + CHANCE
 
 
-def test_two_clients_are_no_peers_of_each_other():
-    """And one that was away whenever something was read is guessed."""
-    two = replace(votes(), public=replace(public(), n_clients=2))
-    assert SUMMED_VOTES in asked(two, {k: posed()[k] for k in (0, 1)}).title
-    away = replace(updates(), models=tuple(map(without_first, updates().models)))
-    made = ServerMembers({k: each.candidates for k, each in posed().items()}, {})
-    scores = np.split(made.estimate(away, 0).values, 4)
-    assert not scores[0].any()
-    assert all(own.any() for own in scores[1:])
-
-
-def without_first(seen: ObservedParameters) -> ObservedParameters:
-    return replace(seen, uploads={k: own for k, own in (seen.uploads or {}).items() if k})
-
-
 @cache
 def data() -> FederatedData:
     sizes = Sizes(proxies=60, test=1, held_out=40, local=20)
@@ -203,15 +187,10 @@ def test_a_run_is_asked_as_its_server_can(method, rounds, title):
 
 def test_what_shares_nothing_tells_nothing():
     silent = Run(data(), Transcript(4), 0)
-    with pytest.raises(MissingCapabilityError, match="missing"):
+    with pytest.raises(MissingCapabilityError):
         silent.attack("server-members")
     one_round = replace(updates(), models=updates().models[:1])
-    with pytest.raises(MissingCapabilityError, match="round"):
+    with pytest.raises(MissingCapabilityError):
         asked(one_round)
-    with pytest.raises(MissingCapabilityError, match="two rounds"):
+    with pytest.raises(MissingCapabilityError):
         asked(replace(updates(masks=True), models=updates().models[:1]))
-
-
-def test_what_cannot_be_judged_is_refused():
-    with pytest.raises(LocalError, match="two or more"):
-        deviations(np.zeros((2, 3)), 0)

@@ -6,20 +6,23 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attacks.core.base import AttackResult, Labelled
+from attacks.core.base import AttackResult
 from attacks.core.run import attack_view
 from attacks.core.view import View, outsider_view
 from attacks.inversion import updates
-from attacks.inversion.one_update import OneUpdate, behind, one_update
+from attacks.inversion.one_update import OneUpdate, SetUp, behind, one_update
 from attacks.inversion.update_inversion import (
     UpdateInversion,
     UpdateInversionOfEight,
     UpdateMatching,
 )
-from attacks.inversion.updates import EVERYONE
+from attacks.inversion.updates import EVERYONE, client_updates, mean_update
 from experiments.core.runs import data_of
 from experiments.privacy_compare import Settings, plan
+from experiments.suite.scenes import Cell
+from experiments.suite.scenes.updates import SCENE
 from secure_fd.errors import MissingCapabilityError
+from secure_fd.privacy import dp_sgd
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.protocol.transcript import Transcript
 from tests.attack_games import client_view
@@ -42,10 +45,6 @@ def scored(
     return attack_view(kind.of(of), view or of.view, 0)
 
 
-def clients_of(of: OneUpdate) -> dict[int, Labelled]:
-    return {k: own for k, own in of.records.items() if k != EVERYONE}
-
-
 def test_one_record_is_read_to_the_last_grey():
     result = scored(made())
     assert result.figure > 90
@@ -60,7 +59,7 @@ def test_most_of_eight_records_are_read_as_well():
     result = scored(of, kind=EIGHT)
     assert result.details["share_exact"] > 0.5
     assert result.figure > result.control + 20
-    assert result.n_members == sum(len(own) for own in clients_of(of).values()) > 15
+    assert result.n_members == sum(len(own) for k, own in of.records.items() if k != EVERYONE)
 
 
 def test_a_convolutional_network_shows_its_record_by_matching():
@@ -80,13 +79,34 @@ def test_the_records_of_other_clients_are_not_what_was_read():
 
 
 def test_masks_leave_the_mean_whose_records_are_read_without_an_owner():
-    of = made(masks=True)
-    assert of.view.models[-1].uploads is None
-    result = scored(of)
+    result = scored(made(masks=True))
     assert result.details["share_exact"] > 0.5
     assert result.title.endswith("(mean of 3)")
-    with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
-        scored(made(CNN, masks=True), kind=CNN)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_masks_that_are_not_applied_are_caught_in_the_words_sent(applied, monkeypatch):
+    """The mutation: the transcript still says that nothing was readable."""
+    if not applied:
+        monkeypatch.setattr("secure_fd.secagg.client.mask_input", lambda *_: None)
+        monkeypatch.setattr("secure_fd.secagg.unmasking.mask_words", lambda *_: None)
+    met = made.__wrapped__(masks=True)
+    assert met.view.models[-1].uploads is None
+    attack = replace(ONE.of(met), read=client_updates)
+    if applied:
+        with pytest.raises(MissingCapabilityError):
+            attack_view(attack, met.view, 0)
+    else:
+        assert attack_view(attack, met.view, 0).details["share_exact"] == 1.0
+
+
+def test_a_large_cohort_batch_hides_records_in_its_mean():
+    met = one_update(SetUp(batch=64), data_of(PLAN), 0)
+    alone = scored(met)
+    assert alone.figure > alone.control + 5
+    together = attack_view(replace(ONE.of(met), read=mean_update), met.view, 0)
+    assert together.figure < together.control + 1  # a masked sum leaves the mean
+    assert together.details["share_exact"] == 0
 
 
 MUTATIONS = {
@@ -115,6 +135,14 @@ def test_dp_sgd_leaves_no_more_than_the_control():
     assert not made().caveats
 
 
+def test_dp_sgd_that_only_clips_is_caught(monkeypatch):
+    """A clip scales weights and biases alike, so their ratio stays what it was."""
+    monkeypatch.setattr(dp_sgd, "calibrate", lambda _epsilon, _delta, _plan: 0.0)
+    result = scored(made(ONE, PrivateSGD(4.0, 1e-5, 2)))
+    assert result.details["share_exact"] == 1.0
+    assert result.n_members == 3
+
+
 @pytest.mark.parametrize("deviation", [0.0, 0.1], ids=["twin without noise", "noise"])
 def test_noise_on_the_update_hides_the_record(deviation):
     noise, (*before, newest) = np.random.default_rng(0), made().view.models
@@ -135,3 +163,9 @@ def test_a_curious_client_reads_the_mean_and_who_sees_one_model_nothing():
     assert scored(made(), client_view(transcript, made().public)).details["share_exact"] > 0.5
     with pytest.raises(MissingCapabilityError):
         scored(made(), outsider_view(made().public))
+
+
+def test_the_scene_of_updates_reads_a_row_by_name():
+    cell = Cell("updates", "mlp-b1-masks", 3, quick=True)
+    (attempt,) = SCENE.attempts(cell, SCENE.prepare(cell, None)).values()
+    assert attempt().details["share_exact"] == 1.0

@@ -10,20 +10,15 @@ from math import exp
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from attacks.audit.bounds import symbol_bound
-from attacks.core.view import Capability, Oracle, Public, server_view
-from attacks.server.selector import FlipRadius
 from experiments.suite.scenes import Cell
 from experiments.suite.scenes.selector import members
 from experiments.suite.scenes.shared import federated
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import Sizes
-from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.protocol.transcript import Transcript
 from secure_fd.votes.codec import Contribution, one_hot
 
 EPSILON, DELTA = 4.0, 1e-5
@@ -77,21 +72,3 @@ def test_counted_answers_prove_no_more_than_epsilon(spent, caught):
     proven = symbol_bound(counts[0], counts[1], 1e-6)
     assert (proven > EPSILON) == caught
     assert proven > 0.6 * EPSILON  # the count has the power to see what there is
-
-
-def public() -> Public:
-    proxies, labels = torch.rand(4, 1, 4, 4), torch.tensor([0, 0, 1, 1])
-    return Public(proxies, CLASSES, CLASSES, lambda _: nn.Identity(), labels)
-
-
-def test_without_injection_the_attack_is_refused():
-    flip = FlipRadius(public().proxies[:1], 0)
-    with pytest.raises(MissingCapabilityError, match="injection of proxy images"):
-        flip.estimate(server_view(Transcript(CLASSES), public()), 0)
-
-
-def test_a_class_without_public_images_has_no_unit_of_scores():
-    oracle = Oracle(lambda images: torch.zeros(len(images), 1, CLASSES), 10)
-    view = server_view(Transcript(CLASSES), public(), {Capability.INJECT_PROXIES: oracle})
-    with pytest.raises(LocalError, match="class 2 has 0 public images"):
-        FlipRadius(public().proxies[:1], 2).estimate(view, 0)

@@ -3,13 +3,11 @@
 import math
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
 from attacks.core.base import FloatArray, Labelled
 from attacks.membership.hop_skip_jump import NOISE_STARTS, HopSkipJump, boundary_distances
-from secure_fd.errors import ConfigurationError
 
 SIDE, CLASSES, N = 8, 4, 30
 FULL = HopSkipJump(budget=2000, evaluations=40, coarseness=1)
@@ -77,19 +75,3 @@ def test_a_wrong_label_has_distance_zero_and_a_constant_predictor_the_diameter()
     mixed = Labelled(linear.records.images, torch.tensor([2] * 10 + [1] * (N - 10)))
     found = boundary_distances(always_two, mixed, linear.starts, HopSkipJump(), 0)
     assert found.tolist() == [float(SIDE)] * 10 + [0.0] * (N - 10)
-
-
-def test_noise_starts_a_walk_where_all_public_images_get_one_label():
-    def bright(images: Tensor) -> Tensor:
-        return (images.flatten(1).mean(dim=1) > 0.25).long()
-
-    dark = Labelled(torch.full((5, 1, SIDE, SIDE), 0.2), torch.zeros(5, dtype=torch.int64))
-    found = boundary_distances(bright, dark, dark.images, FULL, 0)
-    assert found == pytest.approx(np.full(5, 0.05 * SIDE), rel=0.2)  # the mean's gradient is flat
-
-
-def test_a_budget_that_cannot_work_is_refused():
-    least = 1 + 8 + (25 + 6 + 8)
-    assert HopSkipJump(budget=least).schedule == (25,)
-    with pytest.raises(ConfigurationError, match=f"use {least} queries an image or more"):
-        HopSkipJump(budget=least - 1)

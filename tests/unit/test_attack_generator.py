@@ -10,23 +10,17 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from attacks.core import run as on_run
-from attacks.core.base import (
-    AttackResult,
-    Challenge,
-    Labelled,
-    draw_challenge,
-    match_classes,
-)
+from attacks.core.base import AttackResult, Labelled, draw_challenge, match_classes
 from attacks.core.view import Public, outsider_view, server_view
 from attacks.server.generator import GeneratorMembership
 from experiments.core.features import as_records, seen_through
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.patches import PatchMap
-from secure_fd.errors import LocalError, MissingCapabilityError
+from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.generator import AdversarialSettings, Generator
 from secure_fd.protocol.transcript import ObservedRound, Transcript
@@ -38,7 +32,6 @@ from tests.attack_games import client_view, mlp
 from tests.attack_games import digits as written
 
 SETTINGS = AdversarialSettings(hidden=64, discriminator=16, sums=1, steps=2)
-MIX = torch.randn(64, 24, generator=torch.Generator().manual_seed(0)) / 8
 
 
 def part(start: int, stop: int) -> Labelled:
@@ -46,25 +39,8 @@ def part(start: int, stop: int) -> Labelled:
     return written(8).take(torch.arange(start, stop))
 
 
-def features(images: Tensor) -> Tensor:
-    """A public map: 24 random directions, in [0, 1]."""
-    return (images.flatten(1) @ MIX).sigmoid()
-
-
-def same(images: Tensor) -> Tensor:
-    return images
-
-
-SHAPES = {"images": same, "features": features}
-every_shape = pytest.mark.parametrize("kind", SHAPES)
-
-
-def shown(records: Labelled, kind: str) -> Labelled:
-    return Labelled(SHAPES[kind](records.images), records.labels)
-
-
-def public(kind: str) -> Public:
-    known = shown(part(0, 200), kind)
+def public() -> Public:
+    known = part(0, 200)
     return Public(known.images, 2, 10, mlp, known.labels)
 
 
@@ -103,48 +79,38 @@ def replaying_generator(records: Labelled) -> Generator:
 
 
 @cache
-def replaying(kind: str, start: int) -> Generator:
+def replaying() -> Generator:
     """Taught to make the members of a part again."""
-    return replaying_generator(shown(sides(start)[0], kind))
+    return replaying_generator(sides(300)[0])
 
 
-def attacked(kind: str, challenge: Challenge, generator: nn.Module) -> AttackResult:
-    known = public(kind)
+def attacked(start: int) -> AttackResult:
+    challenge = draw_challenge(*sides(start), 0)
     attack = GeneratorMembership(challenge.candidates, SETTINGS)
-    estimate = attack.estimate(client_view(transcript(generator), known), 0)
+    estimate = attack.estimate(client_view(transcript(replaying()), public()), 0)
     return attack.with_truth(challenge.is_member).score(estimate, 0)
 
 
-def challenge_of(kind: str, start: int) -> Challenge:
-    ours, theirs = (shown(side, kind) for side in sides(start))
-    return draw_challenge(ours, theirs, 0)
-
-
-@every_shape
-def test_members_are_found_where_the_generator_replays_them(kind):
+def test_members_are_found_where_the_generator_replays_them():
     """And the twin: the same generator tells nothing of records that it never saw."""
-    found = attacked(kind, challenge_of(kind, 300), replaying(kind, 300))
+    found, blind = attacked(300), attacked(700)
     assert found.figure > 0.85
     assert found.interval[0] > found.control
-    blind = attacked(kind, challenge_of(kind, 700), replaying(kind, 300))
     assert blind.interval[0] < 0.5 < blind.interval[1]
     assert blind.n_members == blind.n_non_members == found.n_members == 40
 
 
 def test_server_and_client_hold_the_generator_and_an_outsider_does_not():
-    known, own = public("images"), sides(300)[0]
+    known, own = public(), sides(300)[0]
     attack = GeneratorMembership(own, SETTINGS)
-    history = transcript(replaying("images", 300), readable=True)
+    history = transcript(replaying(), readable=True)
     server, client = server_view(history, known), client_view(history, known)
     assert np.array_equal(attack.estimate(server, 0).values, attack.estimate(client, 0).values)
     assert client.generator is not None
     assert client.generator.uploads is None
     for view in (server_view(Transcript(2), known), outsider_view(known)):
-        with pytest.raises(MissingCapabilityError, match="missing the generator"):
+        with pytest.raises(MissingCapabilityError):
             attack.estimate(view, 0)
-    wide = replace(attack, adversarial=replace(SETTINGS, hidden=65))
-    with pytest.raises(LocalError, match="parameters"):
-        wide.estimate(client, 0)
 
 
 # On a run.

@@ -10,16 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from attacks.core.base import Images, Labelled, seeded
-from attacks.core.fit import Fit
 from attacks.core.images import compare
-from attacks.inversion.gmi import (
-    RAW_PSNR,
-    InversionSettings,
-    InversionTruth,
-    ModelInversion,
-    invert,
-    raw_psnr,
-)
+from attacks.inversion.gmi import InversionSettings, InversionTruth, invert
 from attacks.inversion.prior import Prior
 
 
@@ -116,15 +108,3 @@ def test_a_class_that_nobody_holds_is_no_leak():
     both = Images(torch.cat([elsewhere.images, guess(1, 2).images]), torch.arange(10))
     told, same = compared(both), compared(guess(1, 2))
     assert {**told, "reconstructions": 5.0} == same
-
-
-def test_raw_psnr_is_read_beside_a_control_that_beats_it():
-    grey = torch.full((5, 1, 8, 8), 0.5)
-    controls = {"grey": Images(grey, torch.arange(5, 10)), "noise": guess(2, 3)}
-    nothing = toy()[0], InversionSettings(), Fit(), torch.arange(5), controls
-    attack = ModelInversion(*nothing, truth=truth())
-    result = raw_psnr(attack, guess(3, 4), "a test", 0)
-    assert result.name == RAW_PSNR
-    assert result.control_name == "PSNR of the grey"
-    assert result.control > result.figure + 2  # blur wins, without any access
-    assert result.details["A"] == result.figure

@@ -17,10 +17,9 @@ from attacks.core.base import AttackResult, Distributions
 from attacks.core.view import View
 from attacks.inversion import gmi
 from attacks.inversion import prior as priors
-from attacks.membership import label_only
 from attacks.membership.tracing import Tracing
 from attacks.server.label_distribution import LabelDistribution
-from experiments.compare import comparison, games
+from experiments.compare import comparison
 from experiments.compare.comparison import (
     SUM_SECONDS,
     SURVIVORS,
@@ -41,7 +40,7 @@ from experiments.core.study import Result
 from experiments.privacy_compare import Settings, cells, noise, plan
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.images import Images, proxy_pixels
-from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.simulation import build
@@ -265,12 +264,6 @@ def make(seed):
 """
 
 
-def test_membership_attacks_need_held_out_records():
-    data = runs.data_of(planned())
-    with pytest.raises(MissingCapabilityError):
-        label_only.challenges_of(replace(data, held_out=data.held_out[:0]), 0)
-
-
 def test_the_truth_that_scores_attacks_is_in_no_repr_and_in_no_estimate(trained, monkeypatch):
     seen = []
     estimate = LabelDistribution.estimate
@@ -285,16 +278,6 @@ def test_the_truth_that_scores_attacks_is_in_no_repr_and_in_no_estimate(trained,
     assert repr(made.truth) not in repr(made)
     assert run.attack("label-distribution").figure < 0.5
     assert seen == [None]
-
-
-def test_held_out_records_are_dealt_once_each_to_clients_that_hold_the_class():
-    data = runs.data_of(planned())
-    shares = label_only._deal(data)
-    every = np.concatenate([share.numpy() for share in shares])
-    assert len(np.unique(every)) == len(every)
-    for share, client in zip(shares, data.clients, strict=True):
-        assert set(data.held_out.labels[share].tolist()) <= set(client.classes)
-        assert len(share) > 0
 
 
 def test_diagnostics_use_the_truth_only_to_judge(digits):
@@ -388,10 +371,3 @@ def test_another_reason_against_an_epsilon_outlives_the_seed():
     claim = runs.claimed(shared, made.data)
     assert claim is not None
     assert not claim.holds
-
-
-def test_a_noise_of_dp_sgd_in_a_game_repeats():
-    row = games.asked("fedavg", masks=False, epsilon=4.0)
-    records = [own.take(torch.arange(0, 220, 2)) for own in games.digits().candidates]
-    once, again = (games.train(row, games.digits(), records, 3).global_parameters for _ in range(2))
-    assert np.array_equal(once, again)

@@ -9,7 +9,6 @@ from experiments.core.measures import KEPT_ONCE, RIGHT_ONCE
 from experiments.core.run_config import FLEET, Privacy, RunConfig
 from experiments.core.study import Result
 from experiments.privacy.dp_utility import STUDY, measure
-from secure_fd.errors import LocalError
 from secure_fd.training.recipes import Schedule
 
 PLAIN = RunConfig(
@@ -75,8 +74,3 @@ def test_a_fleet_pays_for_noise_and_says_what_it_released():
     lost = noisy.figures[KEPT_ONCE] * noisy.figures.get(RIGHT_ONCE, 0.0)
     assert lost < 0.9 * clean.figures[RIGHT_ONCE] * clean.figures[KEPT_ONCE]
     assert clean.figures[RIGHT_ONCE] > 0.6  # ten classes: chance is 0.1
-
-
-def test_a_fleet_without_a_unit_is_refused():
-    with pytest.raises(LocalError, match="needs a client unit"):
-        measure(None, replace(FLEET_CELL, privacy=None), {})

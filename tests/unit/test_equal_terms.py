@@ -5,9 +5,8 @@ import torch
 
 from experiments.core.grid import HOSPITALS
 from experiments.core.run_config import RunConfig
-from experiments.core.shared_options import TableOptions
 from experiments.core.variants import centralised
-from experiments.rivals.equal_terms import CHOSEN, ROWS, STEPS, cell_of, cells, row_of
+from experiments.rivals.equal_terms import CHOSEN, ROWS, STEPS, cell_of
 from secure_fd.training.recipes import Schedule
 
 PLACES = [("mnist", "strong"), ("fashion_mnist", "iid"), ("chest_xray", HOSPITALS)]
@@ -34,15 +33,6 @@ def test_every_network_takes_as_many_steps_through_the_same_views(place, steps):
     assert len({cell.schedule.sgd.own_batch for cell in taught if cell.schedule.proxy_steps}) == 1
     for cell in made:  # the rate falls to zero over the rounds, or within the one lesson
         assert cell.schedule.anneal_over == (1 if cell.method == "heads" else cell.rounds)
-
-
-def test_every_row_has_a_setting_where_networks_train():
-    assert {frozenset(settings) for settings in CHOSEN.values()} == {frozenset(TRAINED)}
-    made = cells(TableOptions(image_sets="mnist", splits="strong"))
-    assert {cell.seed for cell in made} == {20, 21, 22}
-    assert [row_of(cell) for cell in made[: len(ROWS)]] == list(ROWS)
-    heads = cells(TableOptions(image_sets="mnist", rows="heads,afl"))
-    assert {cell.schedule.fedavg_steps for cell in heads} == {0}
 
 
 def test_records_of_all_clients_are_with_each(digits):

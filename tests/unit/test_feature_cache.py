@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from experiments.core import backbone as feature_cache
 from experiments.core.backbone import cached_features
-from secure_fd.data.sources import cache_folder
 
 Bytes = NDArray[np.uint8]
 
@@ -67,18 +66,6 @@ def test_an_interrupted_run_resumes_where_it_stopped(tmp_path, images, cached):
     assert np.array_equal(made, RowSums()(images))
 
 
-def test_an_interrupted_write_leaves_no_file_that_is_read(tmp_path, images, monkeypatch, cached):
-    def half(stream: object, **_: Bytes) -> None:
-        stream.write(b"PK half an archive")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(np, "savez_compressed", half)
-        cached(images, RowSums(), tmp_path)
-    assert not list(tmp_path.glob("*.npz"))
-    assert np.array_equal(cached(images, RowSums(), tmp_path), RowSums()(images))
-
-
 def test_what_features_are_made_from_decides_the_file(tmp_path, images, cached, monkeypatch):
     cached(images, RowSums(), tmp_path)
     changed = images.copy()
@@ -91,10 +78,3 @@ def test_what_features_are_made_from_decides_the_file(tmp_path, images, cached, 
     assert (one_shard.seen, other_map.seen) == ([10], [10, 10, 10, 4])
     assert sum(reshaped.seen) == 34
     assert len(list(tmp_path.iterdir())) == 4 + 1 + 4 + 4
-
-
-def test_the_environment_chooses_the_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("SECURE_FD_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
-    monkeypatch.setenv("SECURE_FD_CACHE", "")
-    assert cache_folder() == Path.home() / ".cache" / "secure-fd"

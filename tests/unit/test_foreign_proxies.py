@@ -2,27 +2,8 @@
 
 import pytest
 
-from experiments.core.shared_options import StudyOptions
-from experiments.rivals.foreign_proxies import (
-    FIGURES,
-    ROWS,
-    TROUBLES,
-    Cell,
-    cells,
-    federation_of,
-)
+from experiments.rivals.foreign_proxies import FIGURES, ROWS, Cell, federation_of
 from experiments.rivals.foreign_proxies import measure as measured
-from secure_fd.errors import ConfigurationError
-
-
-def test_every_trouble_and_row_is_run():
-    made = cells(StudyOptions())
-    assert len({cell.label for cell in made}) == len(made) == 3 * 4 * 2 * 3
-    assert {cell.trouble for cell in made} == set(TROUBLES)
-    assert {cell.row for cell in made} == set(ROWS)
-    with pytest.raises(ConfigurationError) as caught:
-        cells(StudyOptions(image_sets="mnist5"))
-    assert caught.value.field == "image_sets"
 
 
 def test_selective_fd_drops_foreign_proxies_which_its_twin_teaches():

@@ -18,11 +18,12 @@ from experiments.core import runs
 from experiments.core.run_config import Privacy, RowSpec, RunConfig, row_config
 from secure_fd.data.federated import ClientData, FederatedData, content_of
 from secure_fd.data.images import Images
-from secure_fd.errors import ConfigurationError, MissingCapabilityError
+from secure_fd.errors import MissingCapabilityError
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import Schedule
+from tests.refusals import refused
 
 BASE = RunConfig(
     image_set="digits",
@@ -90,7 +91,7 @@ def test_a_record_that_is_a_proxy_too_is_not_drawn_and_never_accepted():
 def test_fewer_records_make_a_smaller_game_and_too_few_none():
     assert games.drawn(federated((1, 20, 20), 4, 40), 0).details["game_members_of_a_class"] == 5.0
     data = replace(federated((1, 20, 20), 4, 4), held_out=images(0, (1, 20, 20), 4, 0))
-    with pytest.raises(MissingCapabilityError, match="missing records for a game: 8 training"):
+    with pytest.raises(MissingCapabilityError):
         games.drawn(data, 0)
 
 
@@ -130,15 +131,15 @@ def test_a_row_is_played_under_its_own_unit():
 
 
 def test_the_record_unit_over_votes_is_not_played_as_the_label_unit():
-    with pytest.raises(ConfigurationError, match="unit"):
+    with refused("unit"):
         trained(RowSpec("selective-fd", "hard", "masks", "record"))
 
 
 @pytest.mark.parametrize("spec", [RowSpec("dafkd"), RowSpec("selective-fd", unit="client")])
 def test_a_row_without_a_game_has_a_sentence(spec):
-    with pytest.raises(MissingCapabilityError, match="missing a small game"):
+    with pytest.raises(MissingCapabilityError):
         games.small(config(spec))
-    with pytest.raises(MissingCapabilityError, match="missing a small game"):
+    with pytest.raises(MissingCapabilityError):
         games.played(None, config(spec), {}, (SERVER, BY_LABELS), quick=True)
 
 
@@ -209,10 +210,6 @@ def test_with_shuffled_members_every_figure_is_a_coin():
     )
     assert caught.interval[0] > 0.6
     assert coin.interval[0] <= 0.5 <= coin.interval[1]
-
-
-def test_nothing_is_played_where_nothing_was_asked_for():
-    assert games.played(None, config(HARD), {}, (), quick=False) == {}
 
 
 def test_games_are_drawn_from_the_data_of_the_run():

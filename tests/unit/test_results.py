@@ -62,14 +62,6 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path, before, after, field):
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("content", ["", "[]", "nonsense", "\xff"])
-def test_other_files_are_refused(tmp_path, content):
-    (tmp_path / "results.json").write_bytes(content.encode("latin-1"))
-    for name in ("results.json", "missing.json"):
-        with pytest.raises(ConfigurationError):
-            read_results(STUDY, tmp_path / name)
-
-
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_failure_in_the_middle_keeps_the_old_file(tmp_path, monkeypatch, error):
     def half(file: BinaryIO) -> None:

@@ -4,25 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from experiments.core import runs
 from experiments.core.grid import default_cell
-from experiments.core.measures import (
-    AUROC_CLASS,
-    DIVERGED,
-    KEPT_ALL,
-    RIGHT_ALL,
-    TAUGHT,
-)
+from experiments.core.measures import AUROC_CLASS, DIVERGED, KEPT_ALL, RIGHT_ALL, TAUGHT
 from experiments.core.run_config import RunConfig, unlabelled
 from experiments.core.runs import Prepared, prepared, run_cell
 from experiments.core.study import Result
 from experiments.paper.accuracy import METHODS
-from experiments.paper.fixed_labels import labelled, measure, train
+from experiments.paper.fixed_labels import measure
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
-from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
 
 BASE = replace(
@@ -90,7 +82,7 @@ def test_training_that_diverges_is_a_figure_and_not_the_end(made, monkeypatch):
     assert run(replace(cell, schedule=wild), made).figures[DIVERGED] == 2
     assert DIVERGED not in run(cell, made).figures
     monkeypatch.setattr("experiments.core.runs.lost", lambda _: set())
-    with pytest.raises(LocalError, match="refused"):
+    with pytest.raises(LocalError):
         run(replace(cell, schedule=wild), made)
 
 
@@ -110,25 +102,6 @@ def test_right_labels_are_counted_against_the_truth(made, monkeypatch):
 def alpha_cell(method: str, alpha: float) -> RunConfig:
     selector = "ratio" if method == "selected-labels" else ""
     return replace(BASE, method=method, selector=selector, alpha=alpha)
-
-
-def test_alpha_weighs_the_losses(made):
-    """At 1 the labels of proxies change nothing, at 0 the private records change nothing."""
-
-    def trained(alpha: float, method: str, data: Prepared = made) -> torch.Tensor:
-        cell, network = replace(alpha_cell(method, alpha), rounds=1), data.networks()[0]
-        train(network, data.data.clients[0].train, labelled(cell, data), cell, seed=1)
-        return flatten(network)
-
-    client = made.data.clients[0]
-    other = replace(client, train=Images(client.train.pixels, (client.train.labels + 1) % 10))
-    clients = (other, *made.data.clients[1:])
-    moved = replace(made, data=replace(made.data, clients=clients))
-    half = trained(0.5, "true-labels")
-    assert torch.equal(trained(1.0, "true-labels"), trained(1.0, "selected-labels"))
-    assert not torch.equal(half, trained(0.5, "selected-labels"))
-    assert torch.equal(trained(0.0, "true-labels"), trained(0.0, "true-labels", moved))
-    assert not torch.equal(half, trained(0.5, "true-labels", moved))
 
 
 def test_fixed_labels_are_those_of_all_proxies_or_of_the_kept_ones(made):

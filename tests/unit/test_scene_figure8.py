@@ -1,14 +1,9 @@
 """The scene of Fig. 8: public digits are not private ones, and its queries pass by every filter."""
 
-import numpy as np
-import torch
-
 from attacks.core.base import Labelled, require_disjoint
 from experiments.suite.scenes import Cell
-from experiments.suite.scenes.figure8 import FIRST_PRIVATE, digits, direct_votes, some
+from experiments.suite.scenes.figure8 import FIRST_PRIVATE, digits, some
 from secure_fd.data.images import concatenate
-from secure_fd.training import models
-from secure_fd.training.trainer import predict
 
 
 def test_the_prior_sees_no_private_digit_and_nothing_overlaps():
@@ -23,13 +18,3 @@ def test_the_prior_sees_no_private_digit_and_nothing_overlaps():
         for other in parts[i + 1 :]:
             require_disjoint(Labelled(one.pixels, one.labels), Labelled(other.pixels, other.labels))
     assert len(some(outside, 30, 0)) == 30
-
-
-def test_direct_queries_are_answered_by_every_client():
-    networks = [models.build(models.SHARED, 10, seed) for seed in (0, 1, 2)]
-    images = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
-    soft, hard = direct_votes(networks, "soft")(images), direct_votes(networks, "hard")(images)
-    assert soft.shape == hard.shape == (4, 3, 10)
-    np.testing.assert_allclose(soft[:, 1], predict(networks[1], images), rtol=1e-5)
-    assert torch.equal(hard.argmax(2), soft.argmax(2))
-    assert set(hard.unique().tolist()) == {0.0, 1.0}

@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-import numpy as np
-import pytest
-from leakage_sample import MISSING, findings, membership
+from leakage_sample import findings, membership
 from pages import HOSTILE, harmless, whole
 
 from experiments.compare.leakage import stored
@@ -12,10 +10,9 @@ from experiments.core.study import Result, Results, gathered
 from experiments.report import attack_summary
 from experiments.report.tables import rendered
 from experiments.suite.attack_suite import STUDY, Cell, Settings, cells, needs
-from experiments.suite.scenes import OWN, SCENES
+from experiments.suite.scenes import SCENES
 from experiments.suite.scenes.membership import SCENE
 from experiments.suite.suite_page import page, seen, tables, write_report
-from secure_fd.errors import ConfigurationError
 
 SEEDS = (10, 11, 12)
 ROWS = {
@@ -43,25 +40,6 @@ def sample(seeds: tuple[int, ...] = SEEDS) -> Results:
 # The command line.
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"dataset": "mnits"}, "did you mean mnist"),
-        ({"scenes": "selektor"}, "did you mean selector"),
-        ({"scenes": "selector,"}, "use one of all, "),
-        ({"seeds": 0}, "use 1 or more"),
-        ({"dp_eps": 0.0}, "from 0.01 to 50"),
-        ({"dp_eps": float("inf")}, "from 0.01 to 50"),
-        ({"dp_delta": 1.0}, "between 0 and 1"),
-        ({"attacks": "lira"}, "package.module:Name"),
-        ({"attacks": "no.such:Attack"}, "a class that exists"),
-    ],
-)
-def test_a_mistake_is_named(changed, said):
-    with pytest.raises(ConfigurationError, match=said):
-        cells(replace(Settings(), **changed))
-
-
 def test_cells_are_rows_of_scenes_seed_by_seed():
     chosen = cells(Settings(scenes="selector,figure8", quick=True))
     assert list(dict.fromkeys(cell.scene for cell in chosen)) == ["figure8", "selector"]
@@ -71,12 +49,6 @@ def test_cells_are_rows_of_scenes_seed_by_seed():
     assert {cell.seed for cell in every} == {20, 21, 22}
     assert len({needs(cell) for cell in every}) == 3 * len(SCENES)
     assert cells(Settings(scenes="figure8", dataset="fashion_mnist")) == ()
-
-
-def test_an_attack_of_ones_own_is_of_one_scene_alone():
-    own = "examples.own_attack:LargestClass"
-    for cell in cells(Settings(attacks=own)):
-        assert cell.own == ((own,) if cell.scene == OWN else ())
 
 
 def test_every_membership_attack_finds_the_members_of_overfitted_federations():
@@ -108,14 +80,6 @@ def test_every_figure_is_in_the_terminal_and_on_the_page():
                 assert attack_summary.precise(value) in html
 
 
-def test_one_seed_and_seeds_that_lack_a_figure_are_said():
-    assert "with one seed" in page(sample((10,))).html()
-    given = sample()
-    first = replace(given.cells[1], attacks={"lira": MISSING})
-    few = replace(given, cells=(given.cells[0], first, *given.cells[2:]))
-    assert "2 of 3 seeds" in page(few).html()
-
-
 def test_the_page_is_whole_and_fetches_nothing(tmp_path):
     html = write_report(sample(), tmp_path).read_text(encoding="utf-8")
     assert len(whole(html).all("img")) == 1
@@ -134,24 +98,3 @@ def test_everything_on_the_page_is_escaped():
     )  # fmt: skip
     harmless(html := page(results).html())
     assert html.count("&lt;script&gt;") >= 12
-
-
-def test_images_that_differ_between_rows_carry_the_rows_name():
-    """Else a reader compares a row's reconstructions with the records of another."""
-    [scene] = seen(sample())
-    rows = list(scene.leakage.measured("inversion"))[:2]
-    pictures = {
-        row: {
-            "inversion/attack": np.full((2, 4, 4), 0.1 + own),
-            "inversion/record": np.full((2, 4, 4), float(own)),
-            "inversion/black": np.zeros((2, 4, 4)),
-        }
-        for own, row in enumerate(rows, 1)
-    }
-    shown = attack_summary.picture_strips(scene.leakage, pictures, "inversion")
-    first, second = (scene.leakage.rows[row] for row in rows)
-    assert [line.label for line in shown] == [
-        *(f"{first}: {name}" for name in ("record", "attack", "black")),
-        *(f"{second}: {name}" for name in ("record", "attack")),
-    ]
-    assert [bool(line.reading) for line in shown] == [False, True, False, False, True]
