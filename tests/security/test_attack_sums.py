@@ -156,15 +156,6 @@ def test_the_difference_of_two_sums_is_the_vote_of_the_client_between_them():
     assert result.figure > result.control
 
 
-def test_a_change_of_mind_that_no_vote_makes_is_dropped():
-    said = {k: np.zeros(M, np.int64) for k in ALL}
-    changed = np.where(EVERY < 6, 1, 0)
-    estimate, _ = differing(said, {0: changed, 1: said[1], 3: said[3]})
-    assert (estimate.details["differences"], estimate.details["dropped"]) == (M, 6 / M)
-    assert (estimate.others["shown"].rows[2, 6:] == 0).all()
-    assert (estimate.others["shown"].rows[2, :6] == NEVER).all()
-
-
 @pytest.mark.parametrize("second", [ALL, (0, 1)], ids=["none", "two"])
 def test_rounds_that_do_not_differ_by_one_client_leave_the_guess(second):
     _, result = differing(dict.fromkeys(ALL, EVERY % C), dict.fromkeys(second, EVERY % C))

@@ -1,7 +1,5 @@
 """Colour images and feature vectors are attacked wherever an attack has no need of grey pixels."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +17,7 @@ from attacks.membership.hop_skip_jump import HopSkipJump
 from attacks.membership.label_only import LabelOnlyGap
 from attacks.membership.label_shadows import ProbeSettings, ShadowedLabels
 from attacks.membership.shadows import UploadLiRA
-from secure_fd.errors import LocalError, MissingCapabilityError
+from secure_fd.errors import MissingCapabilityError
 from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.training.models import flatten
 from tests.attack_games import perceptron
@@ -102,9 +100,3 @@ def test_a_prior_paints_in_colour_and_refuses_vectors():
     assert attack.estimate(view, 0).images.shape == (CLASSES, 3, 16, 16)
     with pytest.raises(MissingCapabilityError):
         train_prior(public("vectors").proxies, small, 0)
-
-
-def test_other_shapes_are_refused_in_one_sentence():
-    for proxies in (torch.zeros(2, 2, 4, 4), torch.zeros(2, 4, 4), torch.zeros(0, 4)):
-        with pytest.raises(LocalError):
-            replace(public("colour"), proxies=proxies)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attacks import load, registry
 from attacks.core.view import Capability, LabelOracle, Oracle, Public, outsider_view, server_view
 from experiments.report.results_page import attack_list
-from secure_fd.errors import BudgetError, ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError
 from secure_fd.protocol.transcript import ObservedRound, Transcript
 from tests.attack_games import add_round, client_view
 from tests.refusals import refused
@@ -95,8 +95,6 @@ def test_labels_are_a_capability():
         public().require_labels()
     labelled = public(torch.tensor([1]))
     assert Capability.LABELLED_PUBLIC in server_view(Transcript(2), labelled).capabilities
-    with pytest.raises(LocalError):
-        public(torch.tensor([1, 2, 3]))
 
 
 def test_a_view_shows_no_data_when_printed():
@@ -126,19 +124,14 @@ def test_the_documentation_lists_every_attack():
 
 
 @pytest.mark.parametrize(
-    ("own", "words"),
+    "own",
     [
-        ("no.such.module:Mine", "use a class that exists"),
-        ("attacks.core.base:NoSuchClass", "use a class that exists"),
-        ("attacks.core.base:Labelled", "use a subclass of attacks.core.run.Attack"),
-        (
-            "attacks.core.run:Attack",
-            "give the class name, title, needs, figure_name, control_name, estimate, for_run",
-        ),
+        *("no.such.module:Mine", "attacks.core.base:NoSuchClass", "attacks.core.base:Labelled"),
+        "attacks.core.run:Attack",
     ],
 )
-def test_an_attack_of_ones_own_needs_every_part(own, words):
-    with pytest.raises(ConfigurationError, match=words):
+def test_an_attack_of_ones_own_needs_every_part(own):
+    with refused("attack"):
         load(own)
     assert load("attacks.server.differencing:Differencing") is load("differencing")
 

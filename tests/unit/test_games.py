@@ -18,7 +18,7 @@ from experiments.core import runs
 from experiments.core.run_config import Privacy, RowSpec, RunConfig, row_config
 from secure_fd.data.federated import ClientData, FederatedData, content_of
 from secure_fd.data.images import Images
-from secure_fd.errors import MissingCapabilityError
+from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.simulation.federation import Federation
@@ -84,7 +84,7 @@ def test_a_record_that_is_a_proxy_too_is_not_drawn_and_never_accepted():
     kept = games.drawn(twice, 0)
     shared = {content_of(image) for image in twice.proxies.pixels}
     assert not shared & {content_of(i) for own in kept.candidates for i in own.images}
-    with pytest.raises(Exception, match="disjoint"):
+    with pytest.raises(LocalError):
         replace(kept, proxies=Images(kept.candidates[0].images, kept.candidates[0].labels))
 
 

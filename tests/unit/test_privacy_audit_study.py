@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from attacks.audit.bounds import Finding
-from attacks.audit.catalogue import AUDITS
 from experiments.core.study import Result, Results, gathered, read_results, write_results
 from experiments.privacy.privacy_audit import (
     BOUND,
@@ -28,13 +27,6 @@ def results_of(bound: float, ceiling: float) -> Results:
     figures = {CLAIMED: 4.0, BOUND: bound, CEILING: ceiling}
     notes = {"verdict": verdict, "finds": "", "delta": 1e-5}
     return gathered(STUDY, [Result(LABEL, figures, 1.0, notes=notes)])
-
-
-def test_what_was_asked_for_is_planned():
-    assert [one.audit for one in cells(Settings(unit="label"))] == ["label-noise", "label"]
-    seeded = cells(Settings(insecure_seed=3))
-    assert [one.audit for one in seeded] == list(AUDITS)
-    assert len({one.stream for one in seeded}) == len(seeded)
 
 
 def test_a_seed_makes_a_cell_repeatable():

@@ -7,12 +7,11 @@ import pytest
 
 from experiments.core import runs
 from experiments.core.grid import default_cell
-from experiments.core.measures import AUROC_CLASS, DIVERGED, KEPT_ALL, RIGHT_ALL, TAUGHT
+from experiments.core.measures import AUROC_CLASS, DIVERGED, KEPT_ALL, RIGHT_ALL
 from experiments.core.run_config import RunConfig, unlabelled
 from experiments.core.runs import Prepared, prepared, run_cell
 from experiments.core.study import Result
 from experiments.paper.accuracy import METHODS
-from experiments.paper.fixed_labels import measure
 from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.training.recipes import SGD, Schedule
@@ -97,18 +96,3 @@ def test_right_labels_are_counted_against_the_truth(made, monkeypatch):
 
 
 # Fixed labels.
-
-
-def alpha_cell(method: str, alpha: float) -> RunConfig:
-    selector = "ratio" if method == "selected-labels" else ""
-    return replace(BASE, method=method, selector=selector, alpha=alpha)
-
-
-def test_fixed_labels_are_those_of_all_proxies_or_of_the_kept_ones(made):
-    exact, chosen = (
-        measure(None, alpha_cell(f"{of}-labels", 0.25), {BASE.start: made.warm})
-        for of in ("true", "selected")
-    )
-    assert exact.figures[TAUGHT] == 1 >= chosen.figures[TAUGHT] > 0
-    for found in (exact, chosen):
-        assert found.accuracy == pytest.approx(sum(found.per_client) / len(found.per_client))
