@@ -44,7 +44,9 @@ class Head(nn.Module):
             "coefficients": torch.from_numpy(head.coefficients).float(),
         }
         for name, tensor in parts.items():
-            self.register_buffer(name, tensor)
+            self.register_buffer(
+                name, tensor.clone()
+            )  # a view of a larger one is not exported well
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Features of the images times the head; negative scores count as 0."""

@@ -54,8 +54,9 @@ class ServeCommand:
     """The server's folder; by default server beside the roster."""
     proxies: Path | None = None
     """The public images, by default the folder proxies beside the roster."""
-    listen: str = "127.0.0.1"
-    """Address to listen at: 0.0.0.0 takes sites of other machines."""
+    listen: str | None = None
+    """Address to listen at; by default 127.0.0.1 where the roster's address is on this machine
+    alone, else 0.0.0.0, which takes sites of other machines."""
     min_sites: int | None = None
     """Sites that must be there before the set-up, by default all. With fewer it begins a deadline
     after so many are there; a site that comes later takes part under a new roster only."""
@@ -90,11 +91,23 @@ class ServeCommand:
         names = [site.name for site in agreed.sites]
         given = {"home": home, "roster": roster, "proxies": proxies_of(self.proxies, roster)}
         try:
-            with _superlink(home, self.listen, port), Screen(home, names, self.json).shown() as say:
+            with (
+                _superlink(home, self.listen or _place(agreed.address), port),
+                Screen(home, names, self.json).shown() as say,
+            ):
                 event = _flwr_run({**given, "min-sites": enough}, home, port, say)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return 0 if event == "ended" else FAILED
+
+
+def _place(address: str) -> str:
+    """Where to listen for sites that use this address.
+
+    >>> _place("localhost:9443"), _place("server.example.org:9443")
+    ('127.0.0.1', '0.0.0.0')
+    """
+    return "127.0.0.1" if address.startswith(("127.", "localhost:")) else "0.0.0.0"  # noqa: S104
 
 
 def _started(home: Path, *command: str) -> "subprocess.Popen[bytes]":

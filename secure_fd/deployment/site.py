@@ -319,8 +319,8 @@ class JoinCommand:
     budget: float | None = None
     """Most epsilon of one record over all federations, set when the ledger is made; by default that
     of its first roster."""
-    patience: float = 3600.0
-    """Seconds without a server after which it gives up."""
+    patience: float = 86400.0
+    """Seconds without a server after which it gives up: a day."""
 
     def __call__(self) -> int:
         """Take part until the run is over, and return the exit status.
