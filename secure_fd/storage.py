@@ -72,11 +72,11 @@ class Store(SecretHolder):
 
     __slots__ = ("_chain", "_count", "_database", "_name", "_opened", "_process", "_usable")
 
-    def __init__(self, path: Path, kind: Kind, *, new: bool) -> None:
+    def __init__(self, path: Path, kind: Kind, *, new: bool, patience: float = 0.0) -> None:
         self._name, self._process, self._usable = str(path), os.getpid(), True
         self._chain, self._count = b"", 0
         with ExitStack() as opened:
-            opened.callback(_lock_of(path).release)
+            opened.callback(_lock_of(path, patience).release)
             if new:
                 _make(path)
             self._database = opened.enter_context(closing(_connected(path)))
@@ -98,8 +98,10 @@ class Store(SecretHolder):
         return cls(path, kind, new=True)
 
     @classmethod
-    def open(cls, path: Path, kind: Kind) -> Self:
+    def open(cls, path: Path, kind: Kind, patience: float = 0.0) -> Self:
         """Lock a file; its entries must be read before any is added.
+
+        patience: seconds to wait for a process that has it open.
 
         Raises:
             ConfigurationError: there is no file, others may read it, or a process has it open.
@@ -109,7 +111,7 @@ class Store(SecretHolder):
             raise _refusal(path, f"there is no such file: {_ADVICE[kind]}")
         if os.name == "posix" and path.stat().st_mode & 0o077:
             raise _refusal(path, "others may open it: use mode 600")
-        return cls(path, kind, new=False)
+        return cls(path, kind, new=False, patience=patience)
 
     def close(self) -> None:
         """Let another process open the file."""
@@ -233,11 +235,12 @@ def _connected(path: Path) -> sqlite3.Connection:
         raise _refusal(path, f"it cannot be opened: {failure}") from failure
 
 
-def _lock_of(path: Path) -> FileLock:
+def _lock_of(path: Path, patience: float) -> FileLock:
     """Hold the lock of a file, a file beside it, until the process ends, however it does."""
     if not path.parent.is_dir():  # or the lock's library makes it
         raise _refusal(path, "it cannot be made: there is no such folder")
-    lock = FileLock(path.with_name(f"{path.name}.lock"), timeout=0, mode=0o600, thread_local=False)
+    beside = path.with_name(f"{path.name}.lock")
+    lock = FileLock(beside, timeout=patience, mode=0o600, thread_local=False)
     try:
         lock.acquire()
     except Timeout as busy:

@@ -23,6 +23,8 @@ from secure_fd.storage import Store
 JOURNAL: Final = "rounds.jsonl"
 """In the server's home: the lines of the ServerApp, one for each round."""
 _SEED_BYTES: Final = 32
+ENDING: Final = 60.0
+"""Seconds in which the processes of a server that was killed end."""
 _VALID: Final = timedelta(days=730)
 BACKDATED: Final = timedelta(minutes=5)
 """Time before it was made from which a certificate is valid, for clocks that are late."""
@@ -68,9 +70,12 @@ def home_of(home: Path | None, data: Path) -> Path:
     return home.resolve() if home else data.resolve().parent / "home"
 
 
-def open_state(home: Path) -> Store:
-    """Open the state file of a home; ConfigurationError if it is missing or in use."""
-    return Store.open(home / "state", "state")
+def open_state(home: Path, patience: float = 0.0) -> Store:
+    """Open the state file of a home; ConfigurationError if it is missing or in use.
+
+    patience: seconds to wait for a process that uses it.
+    """
+    return Store.open(home / "state", "state", patience)
 
 
 def certificate_of(roster: RosterFile, home: Path) -> Path:
@@ -85,7 +90,7 @@ def check_home(home: Path, roster: RosterFile) -> None:
 
     A home and its journal belong to one federation.
     """
-    with closing(open_state(home)) as file:
+    with closing(open_state(home, ENDING)) as file:
         identity = identity_in(file).public.raw
     if identity != roster.identity:
         allowed = f"use the home whose keys the roster {roster.name!r} names"

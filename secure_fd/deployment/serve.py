@@ -27,6 +27,8 @@ from secure_fd.deployment.screen import Screen
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.optional import extra
 
+_FREED: Final = 8.0
+"""Seconds in which the SuperLink of a server that was killed leaves its port."""
 _START: Final = 300.0
 """Seconds in which the SuperLink, then the ServerApp, must have begun."""
 _GROUP: Final = """trap : TERM
@@ -82,6 +84,9 @@ class ServeCommand:
             allowed = f"use {agreed.session.least_members} to {sites}"
             raise ConfigurationError("min_sites", enough, allowed)
         port = int(agreed.address.rpartition(":")[2])
+        until = time.monotonic() + _FREED
+        while _answers(port) and time.monotonic() < until:
+            time.sleep(0.2)  # the SuperLink of a server that was killed ends within seconds
         if _answers(port):
             allowed = "its port is taken on this machine"
             raise ConfigurationError("address", agreed.address, allowed)

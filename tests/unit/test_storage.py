@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -105,3 +106,12 @@ def test_a_closed_file_takes_and_gives_nothing(tmp_path):
     for use in (lambda: file.put({"told": b"one"}), lambda: file.get("told")):
         with pytest.raises(LocalError, match="it was closed"):
             use()
+
+
+def test_an_open_waits_for_a_process_that_ends_in_time(tmp_path):
+    path = tmp_path / "state"
+    held = Store.create(path, "state")
+    with pytest.raises(ConfigurationError):
+        Store.open(path, "state")
+    Timer(0.2, held.close).start()
+    Store.open(path, "state", patience=20).close()
