@@ -125,6 +125,11 @@ class Store(SecretHolder):
         rows = self._rows("SELECT value FROM state WHERE name = ?", name)
         return bytes(rows[0][0]) if rows else None
 
+    def names(self) -> list[str]:
+        """Return the names of all values."""
+        self._check_usable()
+        return [name for (name,) in self._rows("SELECT name FROM state")]
+
     def put(self, values: Mapping[str, bytes], drop: Iterable[str] = ()) -> None:
         """Replace these values and drop others, all or nothing; return once that is on the disk."""
         self._check_usable()

@@ -66,14 +66,14 @@ class Budget:
         return found
 
 
-def check_left(ledger: BudgetLedger, unit: object, file: Store) -> None:
+def check_left(ledger: BudgetLedger, unit: object, *, begun: bool) -> None:
     """Say what is spent, and refuse a run that would go beyond the total; before it starts.
 
-    Raises BudgetError.
+    begun: whether it has started, so that its releases are booked in part. Raises BudgetError.
     """
     total, spent = ledger.total.epsilon, ledger.spent
-    if not isinstance(unit, PooledRecordUnit) or file.get("place") is not None:
-        return  # the releases of a run that goes on are booked in part
+    if begun or not isinstance(unit, PooledRecordUnit):
+        return
     after = ledger.price(Booking("this federation", unit.plan.event()))
     shown = f"epsilon {format_epsilon(spent)} of {format_epsilon(total)} is spent on these records"
     if after > total:

@@ -1,15 +1,16 @@
 """Enrolment: from the cards of sites to the roster, and the keys of the server."""
 
-import math
+import dataclasses
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -35,6 +36,8 @@ from secure_fd.deployment.roster import (
     Terms,
     checked,
     parse,
+    proxies_of,
+    read,
     render,
     render_card,
 )
@@ -46,6 +49,10 @@ _SIZE: Final = 28
 """Pixels a side, unless the images are far larger or smaller."""
 _NAME_LENGTH: Final = 60
 """Characters of a card's name: four bytes each fit into a file system's 255."""
+_PUBLIC: Final = ("certificate", "identity", "agreement")
+"""Values of a server that a roster has."""
+_AS_BEFORE: Final = ("address", "classes", "size", "channels", *Terms.__struct_fields__)
+"""Options of `site roster` that are by default those of the previous roster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,89 +97,118 @@ def card_name(site: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RosterCommand:
-    """Make the server's keys, and from the sites' cards the roster that all parties hold."""
+    """Make the server's keys, and from the sites' cards the roster that all parties hold.
+
+    With --previous, the server signs a roster that takes the place of another: its keys, and the
+    homes of the sites that stay, are those of before. What is not given is as in that roster.
+    """
 
     home: Path
-    """A new folder, for the server only."""
+    """A new folder, for the server only; with --previous the folder that the server has."""
     cards: tuple[Path, ...]
     """Cards of three sites or more."""
-    proxies: Path
-    """A folder of public images, the same for all."""
-    address: str
-    """HOST:PORT at which sites reach the server."""
     out: Path
     """The roster's file."""
+    previous: Path | None = None
+    """The roster before, where sites are added, replaced or removed, or terms changed."""
+    proxies: Path | None = None
+    """A folder of public images, the same for all, by default the folder proxies beside OUT."""
+    address: str = ""
+    """HOST:PORT at which sites reach the server."""
     classes: tuple[str, ...] = ()
     """Names of the classes' folders, in the order of labels; by default those of the cards."""
     size: int | None = None
     """Pixels a side to which all images are scaled; 28 where the images are about as small."""
     channels: int | None = None
     """1 for grey, 3 for colour; by default as the images are."""
-    method: str = "selective-fd"
-    """Or fedavg, fedmd, dafkd, heads."""
-    unit: str = "none"
-    """Privacy unit: none, or record, which needs an epsilon."""
-    epsilon: float = math.inf
+    method: str | None = None
+    """Selective-fd, the default, or fedavg, fedmd, dafkd, heads."""
+    unit: str | None = None
+    """Privacy unit: none, the default, or record, which needs an epsilon."""
+    epsilon: float | None = None
     """Epsilon of one record over the whole run, with unit record only."""
-    image_set: str = ""
+    image_set: str | None = None
     """A named image set, for its networks and recipe; by default the user's own images."""
-    rounds: int = 0
-    """Number of rounds; 0 takes the recipe's."""
-    held: float = 1.0
-    """Mean number of classes that a site holds, as if evenly."""
-    seed: int = 0
-    """Seed of networks and training, never of keys or noise."""
-    deadline: float = 60.0
-    """Seconds that the server waits for a stage, training included."""
+    rounds: int | None = None
+    """Number of rounds; 0, the default, takes the recipe's."""
+    held: float | None = None
+    """Mean number of classes that a site holds, as if evenly; by default 1."""
+    seed: int | None = None
+    """Seed of networks and training, never of keys or noise; by default 0."""
+    deadline: float | None = None
+    """Seconds that the server waits for a stage, training included; by default 60."""
     share_accuracy: bool = False
     """Show the mean accuracy over sites after each round, a masked sum that no epsilon covers; the
-    cards of all sites must allow it."""
+    cards of all sites must allow it. A new roster has to ask for it anew."""
 
     def __call__(self) -> int:
         """Write keys and roster, and return the exit status.
 
-        Raises ConfigurationError for a file that is no card, and for terms under which no run is
-        possible; no keys are written then.
+        Raises ConfigurationError for a file that is no card, for terms under which no run is
+        possible, and for a previous roster of another server; no keys are written then.
         """
         if self.out.exists() or not self.out.resolve().parent.is_dir():
             allowed = "use a new file, in a folder that exists"
             raise ConfigurationError("out", str(self.out), allowed)
+        old = None
+        before: dict[str, Any] = asdict(Terms())
+        if self.previous is not None:
+            old = read(self.previous)
+            keys.check_home(self.home, old)
+            before = asdict(old) | asdict(old.terms)
+            before |= {"channels": old.shape[0], "size": old.shape[-1]}
+        missing = [name for name in _AS_BEFORE if getattr(self, name) in (None, "", ())]
+        filled = {name: before[name] for name in missing if name in before}
+        return dataclasses.replace(self, **filled)._make(old)
+
+    def _make(self, old: RosterFile | None) -> int:
         checked("address", self.address, Address)
         named = {name: getattr(self, name) for name in Terms.__struct_fields__}
         cards = tuple(map(read_card, self.cards))
-        _check_sites(cards, self.unit)
+        _check_sites(cards, named["unit"])
         if self.share_accuracy:
             _check_shared(cards)
         classes, size = _agreed_classes(cards, self.classes), _agreed_size(cards, self.size)
         shape = (_agreed_channels(cards, self.channels), size, size)
         checked("shape", shape, Shape)
         checked("terms", named, Terms)
-        pixels = proxies_in(self.proxies, size, shape[0])
+        pixels = proxies_in(proxies_of(self.proxies, self.out.resolve()), size, shape[0])
         named["image_set"] = self.image_set or own_name(shape, len(classes), len(pixels))
-        server = keys.NewServer(self.address.rpartition(":")[0])
-        roster = RosterFile(
-            name=self.out.stem,
-            address=self.address,
-            certificate=server.certificate,
-            classes=classes,
-            shape=shape,
-            proxies=proxy_commitment(pixels),
-            nonce=os.urandom(32),
-            hybrid=True,
-            identity=server.identity,
-            agreement=server.agreement,
-            terms=Terms(**named),
-            sites=tuple(card.entry for card in cards),
-        )
-        text = render(roster)
+        agreed: dict[str, Any] = {
+            "address": self.address,
+            "classes": classes,
+            "shape": shape,
+            "proxies": proxy_commitment(pixels),
+            "nonce": os.urandom(32),
+            "terms": Terms(**named),
+            "sites": tuple(card.entry for card in cards),
+        }
+        if old is None:
+            server = keys.NewServer(self.address.rpartition(":")[0])
+            public = {name: getattr(server, name) for name in _PUBLIC}
+            text = render(RosterFile(name=self.out.stem, hybrid=True, **public, **agreed))
+        else:
+            _check_unchanged(old, agreed)
+            roster = replace(old, previous=(old.digest, *old.previous), **agreed)
+            with closing(keys.open_state(self.home)) as file:
+                text = render(roster, keys.identity_in(file).sign)
         made = parse(text.encode())
         parts = _parts_that_run(made, pixels)
-        server.store(self.home)  # last, since a home that exists is refused to the next command
+        if old is None:
+            server.store(self.home)  # last, since a home that exists is refused to the next command
         self.out.write_text(text, encoding="utf-8")
         _print_terms(made, parts, cards)
         sent = "give roster and proxies to all sites by a way that they trust"
         print(f"{self.out}: Next: {sent}, and compare the digest by telephone")
         return 0
+
+
+def _check_unchanged(old: RosterFile, agreed: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError where networks or proxy samples would not fit any more."""
+    for name in ("address", "classes", "shape", "proxies"):
+        if getattr(old, name) != agreed[name]:
+            allowed = "use that of the previous roster, or make a new federation"
+            raise ConfigurationError(name, "another one", allowed)
 
 
 def _check_sites(cards: Sequence[SiteCard], unit: str) -> None:
@@ -245,6 +281,8 @@ def _print_terms(roster: RosterFile, parts: RunParts, cards: Sequence[SiteCard])
         "address": roster.address,
         "digest": roster.digest.hex()[:16],
     }
+    if roster.previous:
+        rows["takes the place of"] = roster.previous[0].hex()[:16]
     table = Table(show_header=False)
     for name, value in rows.items():
         table.add_row(name, Text(value))

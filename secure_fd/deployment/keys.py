@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from secure_fd.crypto.keys import AgreementKey, IdentityKey, SecretHolder
+from secure_fd.deployment.members import follows
 from secure_fd.deployment.roster import RosterFile
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.storage import Store
@@ -88,13 +89,13 @@ def certificate_of(roster: RosterFile, home: Path) -> Path:
 def check_home(home: Path, roster: RosterFile) -> None:
     """Raise ConfigurationError unless the roster names the keys of this home; nothing is written.
 
-    A home and its journal belong to one federation.
+    Also for one that does not follow the home's. A home and its journal belong to one federation.
     """
     with closing(open_state(home, ENDING)) as file:
-        identity = identity_in(file).public.raw
-    if identity != roster.identity:
-        allowed = f"use the home whose keys the roster {roster.name!r} names"
-        raise ConfigurationError("home", str(home), allowed)
+        if identity_in(file).public.raw != roster.identity:
+            allowed = f"use the home whose keys the roster {roster.name!r} names"
+            raise ConfigurationError("home", str(home), allowed)
+        follows(file, roster)
 
 
 def identity_in(file: Store) -> IdentityKey:

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from secure_fd.crypto.keys import SIGNATURE_BYTES
 from secure_fd.deployment import keys, screen
@@ -34,11 +35,13 @@ from secure_fd.deployment.envelope import (
     roster_hint,
     set_up_name,
 )
+from secure_fd.deployment.members import binding, move
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in
 from secure_fd.deployment.recovery import Recovery, StoredSums, digest_of
 from secure_fd.deployment.roster import RosterFile, read
 from secure_fd.deployment.shared_accuracy import AccuracyServer
 from secure_fd.errors import MissingClientError, PeerError, SecureFDError
+from secure_fd.methods.fedavg import fill, model_bytes, parameters_of, read_model
 from secure_fd.protocol.messages import ServerRole
 from secure_fd.protocol.server import Outbound, Server
 from secure_fd.simulation.build import RunParts
@@ -155,7 +158,7 @@ class Rounds:
         members = self._file.get("set up") if self._sums.enrolled else None
         if members is None:
             members = self._set_up()
-        parts, network = self._parts, self._parts.network(0)
+        parts, network = self._parts, self._first_network()
         seed = kept_seed(self._file, self._sums)
         setting = parts.setting(seed, CPU)
         parts.method.check(setting, [network])
@@ -176,6 +179,13 @@ class Rounds:
         self._wait(len(self._read), self._deadline)
         return begun
 
+    def _first_network(self) -> torch.nn.Module:
+        """Return a fresh network, or the global model that sites had before members changed."""
+        network, start = self._parts.network(0), self._file.get("start")
+        if start is not None and self._parts.method.shares_parameters:
+            fill(network, read_model(start, len(parameters_of(network))))
+        return network
+
     def _set_up(self) -> bytes:
         """Make the set-up, again for a site that joined and missed a message; its members."""
         least = max(self._sums.session.least_members, self._min_sites)
@@ -192,7 +202,7 @@ class Rounds:
             # With fewer sites no sum would ever come about, and none could join afterwards.
             if len(self._nodes) >= (least if attempt >= _SETUPS else len(joined)):
                 members = np.asarray(self._sums.group.members, "<u4").tobytes()
-                self._file.put({"set up": members})
+                self._file.put({"set up": members, **binding(self._roster)})
                 return members
         raise AssertionError  # the loop has no end
 
@@ -261,6 +271,8 @@ class Rounds:
             out = party.advance()
         self._owed = out
         self._recovery.note_ended(min(self._read.values()))
+        if (newest := party.role.parameters()) is not None:
+            self._file.put({"network": model_bytes(newest)})
         made.aborted, made.why, made.refused = party.aborted, party.why, dict(party.refused)
         made.kept = 0.0 if party.aborted else party.role.kept
         made.accuracy = getattr(party.role, "accuracy", None)
@@ -388,6 +400,7 @@ def serve_rounds(
         pixels = proxies_in(proxies, agreed.shape[-1], agreed.shape[0])
         parts = parts_of(agreed, agreed.check_proxies(pixels))
         with closing(keys.open_state(home)) as file:
+            move(file, agreed)
             count = agreed.terms.rounds or parts.recipe.rounds
             board = screen.Board(home, screen.Status.of([s.name for s in agreed.sites], count))
             board.write()

@@ -84,6 +84,7 @@ class SiteModel(nn.Module):
         head: PublicHead | None,
     ) -> None:
         super().__init__()
+        self.architecture = architecture
         if answers not in PREDICTORS or (head is None) is not (answers == "network"):
             raise damaged("it does not say what the site answers with")
         if not isinstance(head, PublicHead | None):

@@ -26,6 +26,7 @@ from secure_fd.data.own_images import colour_and_side
 from secure_fd.deployment import keys
 from secure_fd.deployment.enrol import card_name, read_card
 from secure_fd.deployment.envelope import Answer, Push, other_roster, roster_hint
+from secure_fd.deployment.members import follows
 from secure_fd.deployment.parties import check_folders, proxies_in, records_in
 from secure_fd.deployment.roster import RosterFile, proxies_of, read
 from secure_fd.errors import SecureFDError
@@ -143,7 +144,9 @@ def _number_of(agreed: RosterFile, home: Path) -> int:
         advice = "use secure-fd site init first, or name this site's --home"
         raise PreflightError("home", f"{home} has no keys of a site", advice)
     with closing(keys.open_state(home)) as file:
-        return agreed.number_of(keys.identity_in(file).public.raw)
+        number = agreed.number_of(keys.identity_in(file).public.raw)
+        follows(file, agreed)
+    return number
 
 
 def _check_disk(home: Path) -> None:

@@ -8,8 +8,9 @@ import hashlib
 import json
 import math
 import re
+from base64 import b64encode
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
@@ -19,9 +20,10 @@ import numpy as np
 from cryptography import x509
 from msgspec import Meta, Struct
 
+from secure_fd.crypto.keys import IdentityPublic, fields
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.image_sets import IMAGE_SETS, own_shape
-from secure_fd.errors import ConfigurationError
+from secure_fd.errors import ConfigurationError, PeerError
 from secure_fd.files import parse_toml, read_limited
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
 from secure_fd.privacy.ledger import SIMULATION
@@ -127,7 +129,9 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     address: host and port of the server. certificate: the server's, in PEM. classes: their names,
     in the order of labels. shape: channels, height, width of an image. proxies: commitment to the
     proxy samples. identity: Ed25519 public key that signs broadcasts. agreement: X25519 public key
-    to which inputs are authenticated. digest: SHA-256 of the file, which is not in the file.
+    to which inputs are authenticated. previous: digests of the rosters that it takes the place of,
+    the newest first. signature: of the identity, on the rest of the file, where there are such.
+    digest: SHA-256 of the file, which is not in the file.
     """
 
     format: Literal[2] = 2
@@ -141,8 +145,10 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     hybrid: bool
     identity: Key
     agreement: Key
+    previous: Annotated[tuple[Key, ...], Meta(max_length=1000)] = ()
     terms: Terms
     sites: Annotated[tuple[SiteEntry, ...], Meta(min_length=3, max_length=10_000)]
+    signature: bytes = b""
     digest: bytes = b""
 
     def __post_init__(self) -> None:
@@ -209,13 +215,32 @@ def proxies_of(proxies: Path | None, roster: Path) -> Path:
 
 
 def parse(data: bytes) -> RosterFile:
-    """Read a roster from bytes of TOML; ConfigurationError for anything else."""
+    """Read a roster from bytes of TOML; ConfigurationError for anything else.
+
+    Also for one that takes the place of another without a signature of its own server.
+    """
     found = parse_toml("roster", "this file", data, MOST_BYTES)
     for entry in found["sites"] if isinstance(found.get("sites"), list) else ():
         checked("sites", entry, SiteEntry)  # so that an error names the value
     digest = hashlib.sha256(data).digest()
     made: RosterFile = checked("roster", found | {"digest": digest}, RosterFile)
+    if made.previous or made.signature:
+        _check_signature(made, data)
     return made
+
+
+def _check_signature(roster: RosterFile, data: bytes) -> None:
+    """Check the signature on all lines but the first, which has nothing but the signature."""
+    try:
+        server = IdentityPublic(roster.identity)
+        server.verify(roster.signature, _signed_text(data.partition(b"\n")[2]), "the roster")
+    except PeerError as error:
+        allowed = "its server did not sign it as it is: ask the coordinator for the file"
+        raise ConfigurationError("signature", roster.name, allowed) from error
+
+
+def _signed_text(lines: bytes) -> bytes:
+    return fields(b"secure-fd roster", lines)
 
 
 def checked(what: str, value: object, kind: Any) -> Any:  # noqa: ANN401 - a type and its value
@@ -259,12 +284,20 @@ def _refuse_repeated(field: str, values: Sequence[Hashable]) -> None:
         raise ConfigurationError(field, value, "it is there twice: use each once")
 
 
-def render(roster: RosterFile) -> str:
-    """Write a roster as TOML; ConfigurationError for one that `parse` refuses."""
+def render(roster: RosterFile, sign: Callable[[bytes], bytes] | None = None) -> str:
+    """Write a roster as TOML; ConfigurationError for one that `parse` refuses.
+
+    sign: of its server's identity, for a roster that takes the place of another.
+    """
     top = msgspec.to_builtins(roster)
-    sites, terms, _ = top.pop("sites"), top.pop("terms"), top.pop("digest")
+    sites, terms, *_ = (top.pop(name) for name in ("sites", "terms", "digest", "signature"))
+    if not roster.previous:
+        del top["previous"]
     tables = [_lines(top), "[terms]\n" + _lines(terms)]
     text = "\n".join(tables + ["[[sites]]\n" + _lines(site) for site in sites])
+    if sign is not None:
+        signature = b64encode(sign(_signed_text(text.encode()))).decode()
+        text = _lines({"signature": signature}) + text
     parse(text.encode())
     return text
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import ClassVar, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secure_fd.data.images import Images
 from secure_fd.privacy.guarantee import Guarantee
@@ -69,6 +70,10 @@ class AccuracyServer(ServerRole):
     def unopened(self, index: int) -> None:
         """Take back what the method counts."""
         self.inner.unopened(index)
+
+    def parameters(self) -> NDArray[np.float32] | None:
+        """Return the method's global model."""
+        return self.inner.parameters()
 
 
 class AccuracyClient(ClientRole):

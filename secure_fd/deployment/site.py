@@ -32,6 +32,7 @@ from secure_fd.deployment.envelope import (
     roster_hint,
     set_up_name,
 )
+from secure_fd.deployment.members import binding, follows, move
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in, records_in
 from secure_fd.deployment.preflight import UnreachableError, connection_checks, site_checks
 from secure_fd.deployment.roster import RosterFile, proxies_of, read
@@ -41,7 +42,7 @@ from secure_fd.optional import extra
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.messages import ClientRole
 from secure_fd.secure_sum.masked import MaskedClient, masked_guarantee
-from secure_fd.simulation.build import RunParts
+from secure_fd.simulation.build import RunParts, fresh_network
 from secure_fd.storage import Store
 from secure_fd.training.trainer import TrainingMode, run_each, torch_settings_for
 
@@ -72,11 +73,12 @@ class Site:
         self._on_state = on_state
         self._identity, self._data, self._file = identity, data, file
         self._network_file, self._clock = folder / "network.pt", clock
+        self._architecture = parts.architectures[number]
         self._sums = MaskedClient(
             number,
             identity,
             roster.session,
-            keep=lambda memory: file.put({"memory": memory}),
+            keep=lambda memory: file.put({"memory": memory, **binding(roster)}),
             memory=file.get("memory"),
         )
         self._client: Client | None = None
@@ -197,7 +199,11 @@ class Site:
         Then take over the network that an earlier process saved.
         """
         roster, parts, number = self._roster, self._parts, self._number
-        own = parts.own(number, parts.network(number), self._data, CPU)
+        kept = model.load(self._network_file) if self.has_network else None
+        if kept is not None and not parts.method.shares_parameters:
+            self._architecture = kept.architecture  # its number may be another one since
+        network = fresh_network(self._architecture, len(roster.classes), parts.seed, number)
+        own = parts.own(number, network, self._data, CPU)
         setting = parts.setting(kept_seed(self._file, self._sums), CPU)
         parts.method.check(setting, [own.model])
         role: ClientRole = parts.method.client(setting, own)
@@ -209,8 +215,7 @@ class Site:
         client = Client(number, session, server, role, self._sums, noise, file=self._file)
         self._client = client
         self._go(client.start, [])
-        if self.has_network:
-            kept = model.load(self._network_file)
+        if kept is not None and kept.architecture == self._architecture:
             self._model.load_state_dict(kept.network.state_dict())
             self._changed = False  # the file is newer than what was trained alone just now
 
@@ -250,8 +255,8 @@ class Site:
     def _save(self) -> None:
         """Replace the saved network as a whole: a crash leaves the old one or the new one."""
         self._changed = False
-        roster, name = self._roster, self._parts.architectures[self._number]
-        model.write(self._network_file, self.role, name, roster.classes, roster.shape)
+        name, shape = self._architecture, self._roster.shape
+        model.write(self._network_file, self.role, name, self._roster.classes, shape)
 
     def export(self) -> None:
         """Write the trained network as a program for plain PyTorch, with its card, into model/."""
@@ -378,6 +383,8 @@ def site_of(
     records = records_in(data, agreed, number)
     ledger = budget.ledger(agreed, number, records, file)
     parts = parts_of(agreed, public, None if ledger is None else {number: ledger})
+    begun = file.get("place") is not None and not follows(file, agreed)
     if ledger is not None:
-        check_left(ledger, parts.protection, file)
+        check_left(ledger, parts.protection, begun=begun)
+    move(file, agreed)  # last, since a roster that is refused must not end a session
     return Site(agreed, parts, number, identity, records, file, home, on_state=on_state)
