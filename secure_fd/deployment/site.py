@@ -73,7 +73,7 @@ class Site:
         self._on_state = on_state
         self._identity, self._data, self._file = identity, data, file
         self._network_file, self._clock = folder / "network.pt", clock
-        self._architecture = parts.architectures[number]
+        self._kept: model.SiteModel | None = None  # network of an earlier process
         self._sums = MaskedClient(
             number,
             identity,
@@ -199,10 +199,10 @@ class Site:
         Then take over the network that an earlier process saved.
         """
         roster, parts, number = self._roster, self._parts, self._number
-        kept = model.load(self._network_file) if self.has_network else None
-        if kept is not None and not parts.method.shares_parameters:
-            self._architecture = kept.architecture  # its number may be another one since
-        network = fresh_network(self._architecture, len(roster.classes), parts.seed, number)
+        kept = self._kept = model.load(self._network_file) if self.has_network else None
+        network = parts.network(number)
+        if kept is not None:  # of the same form
+            network = fresh_network(self._architecture, len(roster.classes), parts.seed, number)
         own = parts.own(number, network, self._data, CPU)
         setting = parts.setting(kept_seed(self._file, self._sums), CPU)
         parts.method.check(setting, [own.model])
@@ -218,6 +218,13 @@ class Site:
         if kept is not None and kept.architecture == self._architecture:
             self._model.load_state_dict(kept.network.state_dict())
             self._changed = False  # the file is newer than what was trained alone just now
+
+    @property
+    def _architecture(self) -> str:
+        """Architecture of the network that it has, as its number may be another one since."""
+        if self._kept is None or self._parts.method.shares_parameters:
+            return self._parts.architectures[self._number]
+        return self._kept.architecture
 
     def _party(self) -> Client:
         if self._client is None:

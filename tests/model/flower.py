@@ -185,7 +185,7 @@ def roster_of(hybrid: bool) -> Any:
     return SimpleNamespace(
         session=Session(members, b"", b"", bytes(32), key, hybrid=hybrid, epoch=EPOCH),
         sites=[SimpleNamespace(name=f"site {k}") for k in SITES],
-        terms=SimpleNamespace(deadline=DEADLINE),
+        terms=SimpleNamespace(deadline=DEADLINE, share_accuracy=False),
         identity=identity(SERVER).public.raw,
         digest=b"",
     )
