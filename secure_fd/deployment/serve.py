@@ -29,8 +29,11 @@ from secure_fd.optional import extra
 
 _FREED: Final = 8.0
 """Seconds in which the SuperLink of a server that was killed leaves its port."""
+_FLOWER_LOG: Final = "flower.log"
 _START: Final = 300.0
 """Seconds in which the SuperLink, then the ServerApp, must have begun."""
+_LOG_BYTES: Final = 10_000_000
+"""Size beyond which a log is moved to another file."""
 _GROUP: Final = """trap : TERM
 { trap : TERM; "$@"; kill -KILL 0; } &
 read -r _
@@ -90,6 +93,7 @@ class ServeCommand:
         if _answers(port):
             allowed = "its port is taken on this machine"
             raise ConfigurationError("address", agreed.address, allowed)
+        _bound(home / JOURNAL)
         scratch = home / "flower"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(mode=0o700)
@@ -124,7 +128,7 @@ def _started(home: Path, *command: str) -> "subprocess.Popen[bytes]":
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
     }
-    with (home / "flower.log").open("ab") as log:
+    with (home / _FLOWER_LOG).open("ab") as log:
         return subprocess.Popen(  # noqa: S603 - Flower's program beside this Python
             command,
             env=os.environ | own,
@@ -134,6 +138,13 @@ def _started(home: Path, *command: str) -> "subprocess.Popen[bytes]":
             stderr=log,
             start_new_session=True,
         )
+
+
+def _bound(log: Path) -> None:
+    """Move a log that is too long to NAME.old, also while processes append to it."""
+    if log.exists() and log.stat().st_size > _LOG_BYTES:
+        shutil.copyfile(log, log.with_name(f"{log.name}.old"))
+        os.truncate(log, 0)
 
 
 @contextmanager
@@ -181,6 +192,7 @@ def _flwr_run(
     try:
         while lives and event not in ("ended", "failed"):
             time.sleep(0.2)
+            _bound(home / _FLOWER_LOG)
             lives = process.poll() is None and (event != "" or time.monotonic() < until)
             for line in lines_of(home)[seen:]:
                 say(line)
