@@ -176,6 +176,7 @@ class Rounds:
         self._read = dict.fromkeys(np.frombuffer(members, "<u4").tolist(), self.party.dropped)
         # Sites train alone before they answer again.
         self._name, self._nodes = set_up_name(seed), {}
+        self._state(self._read, screen.TRAINING)
         self._wait(len(self._read), self._deadline)
         return begun
 

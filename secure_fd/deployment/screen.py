@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
@@ -214,17 +214,23 @@ class OwnScreen:
 
 
 def _live(status: Callable[[], Status | None], console: Console) -> Live:
-    return Live(get_renderable=lambda: table(status()), console=console, refresh_per_second=2)
+    return Live(
+        get_renderable=lambda: table(status()),
+        console=console,
+        refresh_per_second=2,
+        transient=True,
+    )
 
 
-def table(status: Status | None) -> Table:
-    """Make a table of the sites, with the round and the time left above it."""
-    made = Table(box=None, show_header=False, pad_edge=False, title_justify="left")
+def table(status: Status | None) -> Group:
+    """Make a line with the round and the time left, and a table of the sites below it."""
     if status is None:
-        return made
-    left = "" if status.left is None else f"; about {duration(status.left)} left"
-    if status.rounds:
-        made.title = f"round {min(status.round + 1, status.rounds)} of {status.rounds}{left}"
+        return Group()
+    rows = Table(box=None, show_header=False, pad_edge=False)
     for name, state in status.lines():
-        made.add_row(name, state)
-    return made
+        rows.add_row(name, state)
+    if not status.rounds:
+        return Group(rows)
+    left = "" if status.left is None else f"; about {duration(status.left)} left"
+    number = min(status.round + 1, status.rounds)
+    return Group(f"round {number} of {status.rounds}{left}", rows)
