@@ -14,12 +14,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {
-    "secure_fd": 14_100,
-    "attacks": 4_770,
-    "experiments": 7_050,
-    "benchmarks": 590,
+    "secure_fd": 13_980,
+    "attacks": 4_490,
+    "experiments": 6_520,
+    "benchmarks": 570,
     "examples": 150,
-    "tests": 29_600,
+    "tests": 29_530,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
