@@ -38,7 +38,7 @@ def follows(file: Store, roster: RosterFile) -> bool:
         allowed = f"it is of another server, and {own}: use that, or another home"
         raise ConfigurationError("roster", roster.name, allowed)
     if digest not in roster.previous:
-        allowed = f"it does not follow that of this home, and {own}: ask the coordinator"
+        allowed = f"it was not made to replace this home's: {own}; ask the coordinator"
         raise ConfigurationError("roster", roster.name, allowed)
     return True
 
