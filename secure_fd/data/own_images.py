@@ -86,7 +86,7 @@ def images_in(
         raise ConfigurationError("channels", channels, "use 1 or 3")
     names = [path.name for path in _folders(root)] if classes is None else list(classes)
     pairs = [
-        (read_picture(path, channels, size), label)
+        (read_picture(path, channels, size, "folder"), label)
         for label, place in enumerate(folders or [root / name for name in names])
         for path in image_files(place)
     ]
@@ -95,12 +95,14 @@ def images_in(
     return images_of(pairs), names
 
 
-def read_picture(path: Path, channels: int, size: int | None = None) -> Tensor:
+def read_picture(
+    path: Path, channels: int, size: int | None = None, field: str = "images"
+) -> Tensor:
     """Read an image file: [channels, H, W] of 8 bits, scaled to so many pixels a side.
 
-    Raises ConfigurationError for a file that is missing, or no image.
+    Raises ConfigurationError about `field` for a file that is missing, or no image.
     """
-    with picture(path, "images") as image:
+    with picture(path, field) as image:
         colours = image.convert(_MODES[channels])
         made = np.array(colours if size is None else colours.resize((size, size)), dtype=np.uint8)
     return torch.from_numpy(made).view(*made.shape[:2], channels).permute(2, 0, 1)

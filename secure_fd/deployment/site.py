@@ -234,9 +234,10 @@ class Site:
     def _go(self, step: Callable[[], list[bytes]], sent: list[bytes]) -> None:
         """Run a step of the client, and the training that is due."""
         client, read = self._party(), self.position
-        shape, device = self._data.train.pixels.shape[1:], self.role.learner.device
-        threads = torch_settings_for([self._model], shape, device)
-        with self._training, threads:  # a method may have left its network in evaluation mode
+        with (
+            self._training,
+            self._threads(),
+        ):  # a method may have left its network in evaluation mode
             sent.extend(step())
             while client.work is not None:
                 run_each([client.work])
@@ -286,7 +287,13 @@ class Site:
     def accuracy(self) -> float | None:
         """Accuracy of what it answers with, on its own validation records; None without any."""
         held_out = self._data.validation
-        return self.role.accuracy(held_out) if len(held_out) else None
+        with self._threads():
+            return self.role.accuracy(held_out) if len(held_out) else None
+
+    def _threads(self) -> AbstractContextManager[None]:
+        """Return torch's settings for a network and records of this size."""
+        shape, device = self._data.train.pixels.shape[1:], self.role.learner.device
+        return torch_settings_for([self._model], shape, device)
 
     def _shown_mean(self) -> str:
         mean = self.mean_accuracy
