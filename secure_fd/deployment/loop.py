@@ -8,7 +8,6 @@ has read, and is sent the others. A site trains alone before it answers its firs
 The transport keeps the time as well, so that a simulated one runs the rounds in one process.
 """
 
-import itertools
 import json
 import logging
 import math
@@ -190,7 +189,9 @@ class Rounds:
     def _set_up(self) -> bytes:
         """Make the set-up, again for a site that joined and missed a message; its members."""
         least = max(self._sums.session.least_members, self._min_sites)
-        for attempt in itertools.count(1):
+        attempt = 0
+        while True:
+            attempt += 1
             self._wait(len(self._roster.sites), self._deadline)
             self._wait(least)  # hours, where need be
             joined = set(self._nodes)
@@ -205,7 +206,6 @@ class Rounds:
                 members = np.asarray(self._sums.group.members, "<u4").tobytes()
                 self._file.put({"set up": members, **binding(self._roster)})
                 return members
-        raise AssertionError  # the loop has no end
 
     def _one_set_up(self, attempt: int) -> None:
         self._sums.open_setup()
@@ -276,7 +276,8 @@ class Rounds:
             self._file.put({"network": model_bytes(newest)})
         made.aborted, made.why, made.refused = party.aborted, party.why, dict(party.refused)
         made.kept = 0.0 if party.aborted else party.role.kept
-        made.accuracy = getattr(party.role, "accuracy", None)
+        if isinstance(party.role, AccuracyServer):
+            made.accuracy = party.role.accuracy
         made.survivors = tuple(result.survivors for result in party.results)
         made.sums = tuple(map(digest_of, party.results))
         made.computing = round(made.computing, 3)

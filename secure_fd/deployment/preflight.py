@@ -101,17 +101,22 @@ def connection_checks(agreed: RosterFile) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckCommand:
-    """Check a site's files, machine and connection, up to the first check that fails."""
+class SiteFiles:
+    """Where a site has its files."""
 
     data: Path
-    """The records: one folder of images a class."""
+    """The records: one folder of images a class. They stay here."""
     roster: Path
     """The roster, the same file at all parties."""
     home: Path | None = None
     """This site's folder, which `secure-fd site init` made; by default home beside the records."""
     proxies: Path | None = None
     """The public images, by default the folder proxies beside the roster."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCommand(SiteFiles):
+    """Check a site's files, machine and connection, up to the first check that fails."""
 
     def __call__(self) -> int:
         """Print a line for each check, and return the exit status."""

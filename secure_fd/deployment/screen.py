@@ -32,7 +32,7 @@ _EVERY: Final = 0.2
 class Status:
     """What each site does now, since when (seconds of the epoch), and in which round of how many.
 
-    seconds: of the rounds so far, by which the time left is told.
+    seconds: of the rounds so far, which the time left is estimated from.
     """
 
     sites: dict[str, tuple[str, float]]
@@ -42,7 +42,7 @@ class Status:
 
     @classmethod
     def of(cls, names: Sequence[str], rounds: int) -> "Status":
-        """Start with sites that nobody has seen yet."""
+        """Start with sites that have not been seen yet."""
         return cls({name: (UNSEEN, time.time()) for name in names}, rounds)
 
     @property

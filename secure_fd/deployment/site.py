@@ -34,7 +34,12 @@ from secure_fd.deployment.envelope import (
 )
 from secure_fd.deployment.members import binding, follows, move
 from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in, records_in
-from secure_fd.deployment.preflight import UnreachableError, connection_checks, site_checks
+from secure_fd.deployment.preflight import (
+    SiteFiles,
+    UnreachableError,
+    connection_checks,
+    site_checks,
+)
 from secure_fd.deployment.roster import RosterFile, proxies_of, read
 from secure_fd.deployment.shared_accuracy import AccuracyClient
 from secure_fd.errors import LocalError, PeerError, SecureFDError
@@ -234,10 +239,8 @@ class Site:
     def _go(self, step: Callable[[], list[bytes]], sent: list[bytes]) -> None:
         """Run a step of the client, and the training that is due."""
         client, read = self._party(), self.position
-        with (
-            self._training,
-            self._threads(),
-        ):  # a method may have left its network in evaluation mode
+        # A method may have left its network in evaluation mode.
+        with self._training, self._threads():
             sent.extend(step())
             while client.work is not None:
                 run_each([client.work])
@@ -301,8 +304,10 @@ class Site:
 
     def _fingerprint(self) -> str:
         """Hash of its records under a key of this home, so that no other party can compare it."""
-        key = self._file.get("fingerprint") or os.urandom(32)
-        self._file.put({"fingerprint": key})
+        key = self._file.get("fingerprint")
+        if key is None:
+            key = os.urandom(32)
+            self._file.put({"fingerprint": key})
         whole = hashlib.blake2b(key=key, digest_size=8)
         for record in sorted(bytes_of(self._data)):
             whole.update(record)
@@ -317,21 +322,14 @@ class Site:
     @property
     def mean_accuracy(self) -> float | None:
         """The newest mean accuracy over sites, where they share it."""
-        return getattr(self._party().role, "mean", None)
+        role = self._party().role
+        return role.mean if isinstance(role, AccuracyClient) else None
 
 
 @dataclass(frozen=True, slots=True)
-class JoinCommand:
+class JoinCommand(SiteFiles):
     """Take part in the rounds of a roster; the trained model is in the folder model of the home."""
 
-    data: Path
-    """The records: one folder of images a class. They stay here."""
-    roster: Path
-    """The roster, the same file at all parties."""
-    home: Path | None = None
-    """This site's folder, which `secure-fd site init` made; by default home beside the records."""
-    proxies: Path | None = None
-    """The public images, by default the folder proxies beside the roster."""
     ledger: Path | None = None
     """File that counts the epsilon of these records over all federations; by default beside the
     records, by their folder's name."""

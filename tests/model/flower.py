@@ -30,7 +30,6 @@ from secure_fd.crypto.keys import AgreementKey, IdentityKey, fields
 from secure_fd.deployment.envelope import Answer, Push
 from secure_fd.deployment.loop import Rounds, Transport
 from secure_fd.deployment.site import Site
-from secure_fd.errors import MissingClientError
 from secure_fd.privacy.ledger import _ENTRIES, BudgetLedger, Total
 from secure_fd.privacy.record import NoisyClassSums, PooledPlan
 from secure_fd.protocol import messages
@@ -420,10 +419,10 @@ class World(Transport):
                 self._round(outcome.aborted, outcome.survivors)
                 if outcome.index >= HOSTILE - 1:
                     self._calms()
-        except (KilledError, MissingClientError) as ended:
-            self._note(f"the server ends: {ended}")
+        except KilledError as killed:
+            self._note(f"the server ends: {killed}")
             self._since = 0
-            self.pause(ended.args[0] if isinstance(ended, KilledError) else 60.0)
+            self.pause(killed.args[0])
             self._nodes.clear()
             for k in SITES:
                 self._later(1.0, partial(self._connects, k))

@@ -67,9 +67,9 @@ def _round(**changed):
     ],
 )
 def test_a_line_of_the_journal_names_the_sites(line, has, has_not):
-    said = sentence(line, NAMES, Status.of(NAMES, 8))
-    assert all(part in said for part in has)
-    assert has_not not in said.replace("3 of 8", "")
+    shown = sentence(line, NAMES, Status.of(NAMES, 8))
+    assert all(part in shown for part in has)
+    assert has_not not in shown.replace("3 of 8", "")
 
 
 @pytest.mark.parametrize("plain", [True, False])
