@@ -10,7 +10,7 @@ from secure_fd.secagg.client import MaskingClient
 from secure_fd.secagg.server import MaskingServer
 from secure_fd.secagg.session import MessageType, RoundTerms
 from secure_fd.votes.codec import IntArray, WordArray
-from tests.secagg_cohort import Cohort, random_values
+from tests.drivers.cohort import Cohort, random_values
 
 Fault = Callable[[str, str, int], bool]
 """Whether a message is lost: direction, type, client."""

@@ -30,8 +30,8 @@ from secure_fd.votes.codec import IntArray, WordArray
 from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import HEADER_BYTES as HEADER
 from secure_fd.wire import Place, frame
+from tests.drivers.cohort import verify_input
 from tests.fuzz.honest import PLAIN, Honest
-from tests.secagg_cohort import verify_input
 
 Value = TypeVar("Value")
 LENGTH = 9

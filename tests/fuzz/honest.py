@@ -12,7 +12,7 @@ from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import Group, MessageType, RoundScope, RoundTerms, Session
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from secure_fd.votes.codec import WordArray
-from tests.secagg_cohort import Cohort, Round, SetUp
+from tests.drivers.cohort import Cohort, Round, SetUp
 
 TERMS: Final = RoundTerms(index=3, length=40, bound=4)
 

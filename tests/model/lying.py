@@ -22,7 +22,7 @@ from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.messages import Relayed, Reveal, SignedJoin
 from secure_fd.secagg.session import Group, MessageType, RoundScope, RoundTerms
 from secure_fd.wire import HEADER_BYTES, Kind, Place, frame
-from tests import secagg_cohort as made
+from tests.drivers import cohort as made
 from tests.model import properties
 from tests.model.explorer import Choice
 from tests.model.roles import BOUND, LENGTH, Opening, broadcast, missed

@@ -24,11 +24,11 @@ from secure_fd.secagg.messages import Reveal
 from secure_fd.secagg.server import MaskingServer, ServerRound
 from secure_fd.secagg.session import Group, RoundCounter, RoundTerms
 from secure_fd.secagg.unmasking import Unmasking
+from tests.drivers.cohort import still
 from tests.model.explorer import BrokenError, replay, shortest
 from tests.model.lying import AGAIN, ROUND, SETUP, CorruptWorld, LyingWorld, StoryWorld
 from tests.model.run import POOLED, TOLD
 from tests.model.world import World
-from tests.secagg_cohort import still
 
 HONEST, THREE, TWO = partial(World, 4, 0), partial(World, 3, 1), partial(World, 3)
 LATE = partial(World, 3, 1, tail=0, survey=True, allowed=frozenset({"comes twice, late"}))

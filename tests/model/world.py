@@ -27,10 +27,10 @@ from secure_fd.secagg.machine import Digests, digest, snapshot
 from secure_fd.secagg.session import NO_NOISE, MessageType, NoiseTerms
 from secure_fd.secure_sum.masked import MaskedClient
 from secure_fd.wire import Kind
+from tests.drivers.cohort import Cohort
 from tests.model import properties
 from tests.model.explorer import BrokenError, Choice
 from tests.model.roles import KEY, Asker, Voter
-from tests.secagg_cohort import Cohort
 
 SERVER, START = -1, 0
 """Place of the server behind the clients; number of the event with which a client begins."""

@@ -7,7 +7,7 @@ from scipy.stats import chi2
 from secure_fd.crypto.public_draws import joint_seed
 from secure_fd.secagg import graph
 from secure_fd.secagg.graph import committee, neighbours
-from tests.secagg_cohort import Cohort
+from tests.drivers.cohort import Cohort
 
 SEEDS = [bytes([high, low]) * 16 for high in range(8) for low in range(250)]
 

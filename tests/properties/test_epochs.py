@@ -9,8 +9,8 @@ from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.votes.codec import WordArray
 from secure_fd.wire import Stage
-from tests.secagg_cohort import Cohort, open_round
-from tests.summing import Summed, summed
+from tests.drivers.cohort import Cohort, open_round
+from tests.drivers.summing import Summed, summed
 
 N, BOUND = 5, 4
 

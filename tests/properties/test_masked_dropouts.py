@@ -19,8 +19,8 @@ from secure_fd.secagg.server import MaskingServer
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.votes.codec import WordArray
 from secure_fd.wire import Stage
-from tests.secagg_cohort import Cohort
-from tests.summing import ORDER, summed, total_of
+from tests.drivers.cohort import Cohort
+from tests.drivers.summing import ORDER, summed, total_of
 
 Plan = Mapping[int, Stage]
 BOUND, LENGTH = 5, 7

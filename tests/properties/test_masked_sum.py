@@ -17,7 +17,7 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.votes.codec import KnowledgeCodec, Released, WordArray, one_hot
 from secure_fd.wire import Stage
-from tests.summing import summed
+from tests.drivers.summing import summed
 
 CODEC = KnowledgeCodec(n_classes=10, levels=4095)
 Vectors = dict[int, WordArray]

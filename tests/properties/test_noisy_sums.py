@@ -22,7 +22,7 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.votes.codec import UnitArray
 from secure_fd.wire import Stage
-from tests.summing import Summed, summed, total_of
+from tests.drivers.summing import Summed, summed, total_of
 
 Vectors = dict[int, UnitArray]
 

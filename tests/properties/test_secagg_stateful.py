@@ -45,7 +45,7 @@ from secure_fd.secagg.unmasking import Unmasking
 from secure_fd.votes.codec import WordArray
 from secure_fd.wire import HEADER_BYTES as HEADER
 from secure_fd.wire import Place
-from tests.secagg_cohort import Cohort, flip, random_values, sign_story
+from tests.drivers.cohort import Cohort, flip, random_values, sign_story
 
 N, THRESHOLD, CORRUPT, NOBODY = 7, 5, 2, 99
 UP, DOWN = 0, 1

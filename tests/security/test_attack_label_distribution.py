@@ -27,7 +27,7 @@ from secure_fd.votes.codec import FloatArray, KnowledgeCodec, Released, WordArra
 from secure_fd.votes.packing import LaneLayout
 from tests import attack_games as games
 from tests.attack_games import add_round
-from tests.summing import summed
+from tests.drivers.summing import summed
 
 C, M = 4, 12
 CODEC = KnowledgeCodec(C, 1)

@@ -40,9 +40,9 @@ from secure_fd.votes.codec import (
 from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import Stage
 from tests.attack_games import add_round, client_view
-from tests.secagg_cohort import Cohort
+from tests.drivers.cohort import Cohort
+from tests.drivers.summing import summed
 from tests.small_federation import BRIEF, faults, federation, run
-from tests.summing import summed
 
 K, C, M = 4, 4, 12
 

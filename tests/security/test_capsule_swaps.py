@@ -21,8 +21,8 @@ from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.session import Group, MessageType, encode_set
 from secure_fd.secagg.setup import ClientSetup
 from secure_fd.wire import frame
-from tests.secagg_cohort import ALL, Cohort, SetUp
-from tests.secagg_lying_server import LyingServer
+from tests.drivers.cohort import ALL, Cohort, SetUp
+from tests.drivers.lying_server import LyingServer
 
 VICTIM, OTHERS = 3, (0, 1, 2)
 SECRET = bytes(range(32))

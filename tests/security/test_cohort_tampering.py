@@ -18,7 +18,7 @@ from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import NO_SHARES, pair_stream
 from secure_fd.secagg.messages import Relayed
 from secure_fd.wire import Place
-from tests.secagg_cohort import (
+from tests.drivers.cohort import (
     LATER,
     SERVER_KEY,
     Clients,

@@ -7,8 +7,8 @@ import pytest
 from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.machine import PartyMemory
-from tests.secagg_cohort import ALL, TERMS, Cohort
-from tests.secagg_lying_server import LyingServer, Told
+from tests.drivers.cohort import ALL, TERMS, Cohort
+from tests.drivers.lying_server import LyingServer, Told
 
 VICTIM = 1
 LAST = TERMS.index + 1

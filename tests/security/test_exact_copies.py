@@ -12,8 +12,8 @@ import pytest
 from secure_fd.errors import PeerError, SecureFDError
 from secure_fd.secagg.machine import Accepted, ClientState, ServerState
 from secure_fd.secagg.session import RoundTerms
+from tests.drivers.cohort import Cohort, flip, reach, round_of
 from tests.lossy_network import World
-from tests.secagg_cohort import Cohort, flip, reach, round_of
 
 HYBRID = [False, True]
 

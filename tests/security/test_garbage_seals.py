@@ -18,7 +18,7 @@ from secure_fd.secagg.messages import SEALED_BYTES
 from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.wire import HEADER_BYTES
-from tests.secagg_cohort import Cohort, Round, read_input, write_input
+from tests.drivers.cohort import Cohort, Round, read_input, write_input
 
 SEALER = 1
 

@@ -12,7 +12,7 @@ from secure_fd.errors import GarbledSumError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.session import Group, RoundScope, encode_set
 from secure_fd.votes.codec import WordArray
-from tests.secagg_cohort import (
+from tests.drivers.cohort import (
     Cohort,
     Round,
     flip,

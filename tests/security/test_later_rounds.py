@@ -17,8 +17,8 @@ from secure_fd.secagg.masks import RoundSecrets, open_vault, round_key
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.votes.codec import WordArray
 from secure_fd.wire import Place
-from tests.secagg_cohort import ALL, LATER, Clients, Cohort, Stage, assert_dead, closed_in, still
-from tests.secagg_lying_server import LyingServer, Told
+from tests.drivers.cohort import ALL, LATER, Clients, Cohort, Stage, assert_dead, closed_in, still
+from tests.drivers.lying_server import LyingServer, Told
 
 VICTIM = 1
 
@@ -48,7 +48,7 @@ def with_later(first: LyingServer, second: LyingServer, taken: Collection[str]) 
     later = {"open_vault": secrets, "round_key": round_key(place, VICTIM, root)}
     with pytest.MonkeyPatch.context() as patch:
         for name in taken:
-            patch.setattr(f"tests.secagg_lying_server.{name}", lambda *_, name=name: later[name])
+            patch.setattr(f"tests.drivers.lying_server.{name}", lambda *_, name=name: later[name])
         return first.read([VICTIM])
 
 

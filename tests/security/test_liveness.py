@@ -13,8 +13,8 @@ from secure_fd.secagg.client import MAX_SETUPS, ClientRound, MaskingClient
 from secure_fd.secagg.messages import invitation
 from secure_fd.secagg.server import MaskingServer
 from secure_fd.secagg.session import RoundCounter, RoundTerms
+from tests.drivers.cohort import open_round, random_values
 from tests.lossy_network import DOWN, EPOCH, UP, World, kind_of, lose, nothing
-from tests.secagg_cohort import open_round, random_values
 
 AGAIN = 2
 """Rounds after a fault by which every client is in the sum."""

@@ -8,8 +8,8 @@ from secure_fd.crypto.keys import seal_capsule
 from secure_fd.secagg.machine import digest, snapshot
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.masked import MaskedClient, MaskedServer
+from tests.drivers.cohort import Cohort, random_values
 from tests.lossy_network import World
-from tests.secagg_cohort import Cohort, random_values
 
 TERMS = RoundTerms(0, 6, 4)
 ALL = (0, 1, 2, 3)

@@ -15,8 +15,8 @@ from secure_fd.crypto.keys import AgreementKey, Keystream, derive_key, insecure_
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg.masks import pair_stream, self_stream
 from secure_fd.secagg.session import NoiseTerms, RoundScope, RoundTerms
-from tests.secagg_cohort import TERMS, Cohort
-from tests.secagg_lying_server import LyingServer, Told
+from tests.drivers.cohort import TERMS, Cohort
+from tests.drivers.lying_server import LyingServer, Told
 
 
 @pytest.mark.parametrize("n", [3, 6])

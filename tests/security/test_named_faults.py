@@ -7,7 +7,7 @@ import pytest
 from secure_fd.errors import GarbledSumError, PeerError
 from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import RoundTerms
-from tests.secagg_cohort import (
+from tests.drivers.cohort import (
     Cohort,
     flip,
     read_input,

@@ -15,8 +15,8 @@ from secure_fd.secagg import client as client_round
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.session import NoiseTerms, RoundTerms
-from tests.secagg_cohort import TERMS, Cohort, assert_dead, random_values
-from tests.secagg_lying_server import LyingServer, Told
+from tests.drivers.cohort import TERMS, Cohort, assert_dead, random_values
+from tests.drivers.lying_server import LyingServer, Told
 from tests.security.test_split_views import stories_for
 
 EVERYONE, FIVE = (0, 1, 2, 3, 4, 5, 6), (0, 1, 2, 3, 6)

@@ -15,7 +15,7 @@ from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.session import MessageType, RoundTerms
 from secure_fd.wire import HEADER_BYTES
-from tests.secagg_cohort import (
+from tests.drivers.cohort import (
     ALL,
     Clients,
     Cohort,

@@ -32,7 +32,7 @@ from secure_fd.secure_sum.validated import Prio3Sum
 from secure_fd.votes.codec import IntArray, UnitArray
 from secure_fd.votes.packing import Limits
 from secure_fd.wire import Sum
-from tests.summing import summed
+from tests.drivers.summing import summed
 
 N, ROWS, CLASSES, BOUND, BUDGET = 5, 4, 3, 3, 8
 LIAR = 2

@@ -17,7 +17,7 @@ from secure_fd.secagg.masks import _label, open_shares
 from secure_fd.secagg.messages import Relayed
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.wire import Place
-from tests.secagg_cohort import Cohort, still
+from tests.drivers.cohort import Cohort, still
 
 ROUNDS = range(10)
 READER = 0

@@ -16,7 +16,7 @@ from secure_fd.secagg import messages
 from secure_fd.secagg.machine import ServerState
 from secure_fd.secagg.session import MessageType
 from secure_fd.wire import frame
-from tests.secagg_cohort import (
+from tests.drivers.cohort import (
     LATER,
     TERMS,
     Cohort,

@@ -8,7 +8,7 @@ import pytest
 from secure_fd.errors import PeerError
 from secure_fd.secagg.machine import ClientState, ServerState
 from secure_fd.secagg.session import MessageType
-from tests.secagg_cohort import (
+from tests.drivers.cohort import (
     LATER,
     ROUND_STATES,
     SETUP_STATES,

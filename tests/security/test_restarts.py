@@ -12,8 +12,8 @@ from secure_fd.secagg.machine import PartyMemory, ServerState
 from secure_fd.secagg.server import MaskingServer
 from secure_fd.secagg.session import Group, RoundTerms
 from secure_fd.votes.codec import IntArray, WordArray
+from tests.drivers.cohort import Cohort, Round, random_values
 from tests.lossy_network import UP, World, kind_of, lose, nothing
-from tests.secagg_cohort import Cohort, Round, random_values
 
 POINTS = 12
 """Messages to client 0 in set-up (2 to 3), in a round of all stages, and in the next."""

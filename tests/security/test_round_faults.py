@@ -17,7 +17,7 @@ from secure_fd.secagg import masks as round_secrets
 from secure_fd.secagg.machine import ServerState
 from secure_fd.secagg.server import ServerRound
 from secure_fd.wire import HEADER_BYTES, Place
-from tests.secagg_cohort import TERMS, Cohort, flip, random_values, round_of
+from tests.drivers.cohort import TERMS, Cohort, flip, random_values, round_of
 from tests.security.test_replays import STAGES, N, assert_goes_on, outbox
 
 BAD = 2

@@ -18,7 +18,7 @@ from secure_fd.secagg.masks import Prepared, prepare
 from secure_fd.secagg.server import MaskingServer
 from secure_fd.secagg.session import Group, PinnedRoster, RoundTerms, Session
 from secure_fd.wire import Place
-from tests.secagg_cohort import (
+from tests.drivers.cohort import (
     LATER,
     TERMS,
     Cohort,

@@ -22,7 +22,7 @@ from secure_fd.secagg.messages import Masked
 from secure_fd.secagg.session import Group, MessageType, RoundScope, RoundTerms, Session
 from secure_fd.votes.codec import WordArray
 from secure_fd.wire import HEADER_BYTES, frame
-from tests.secagg_cohort import (
+from tests.drivers.cohort import (
     ALL,
     ROUND_STATES,
     TERMS,
@@ -33,7 +33,7 @@ from tests.secagg_cohort import (
     random_values,
     reach,
 )
-from tests.secagg_lying_server import LyingServer, Told
+from tests.drivers.lying_server import LyingServer, Told
 
 # A message type outside the protocol. There it returns the update in plain text.
 

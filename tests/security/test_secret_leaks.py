@@ -24,7 +24,7 @@ from secure_fd.secagg.machine import PartyMemory
 from secure_fd.secagg.masks import RoundSecrets
 from secure_fd.secagg.setup import ClientSetup
 from secure_fd.secure_sum.masked import MaskedSum
-from tests.secagg_cohort import Cohort, Round, Stage, round_of
+from tests.drivers.cohort import Cohort, Round, Stage, round_of
 
 
 def forms(secret: bytes) -> list[str]:

@@ -17,7 +17,7 @@ from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.messages import SignedJoin
 from secure_fd.secagg.session import Group, RoundScope, RoundTerms
 from secure_fd.secagg.setup import ServerSetup
-from tests.secagg_cohort import (
+from tests.drivers.cohort import (
     Cohort,
     SetUp,
     cohort_message,

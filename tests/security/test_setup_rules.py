@@ -10,9 +10,8 @@ from secure_fd.secagg.client import MaskingClient
 from secure_fd.secagg.machine import PartyMemory, ServerState
 from secure_fd.secagg.session import PinnedRoster, RoundTerms, Session
 from secure_fd.secagg.setup import ServerSetup
-from tests.secagg_cohort import Cohort
-from tests.secagg_lying_server import LyingServer, Told
-from tests.sparse import SparseSession
+from tests.drivers.cohort import Cohort, SparseSession
+from tests.drivers.lying_server import LyingServer, Told
 
 
 def test_a_set_up_ends_with_one_group_and_equal_channels():

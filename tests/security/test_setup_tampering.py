@@ -21,7 +21,7 @@ from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.messages import Reveal
 from secure_fd.secagg.setup import ClientSetup, group_of
-from tests.secagg_cohort import (
+from tests.drivers.cohort import (
     SERVER_KEY,
     SERVER_NONCE,
     Cohort,

@@ -7,7 +7,7 @@ from secure_fd.errors import PeerError
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.session import RoundScope, RoundTerms
-from tests.secagg_cohort import (
+from tests.drivers.cohort import (
     ALL,
     LATER,
     TERMS,

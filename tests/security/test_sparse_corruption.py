@@ -5,8 +5,8 @@ missing, and the others that the client is; those that it has corrupted give bot
 """
 
 from secure_fd.secure_sum.masked import masked_guarantee
-from tests.secagg_cohort import Cohort
-from tests.secagg_lying_server import LyingServer, Told
+from tests.drivers.cohort import Cohort
+from tests.drivers.lying_server import LyingServer, Told
 
 VICTIM, CLIENTS, DEGREE = 4, 20, 8
 

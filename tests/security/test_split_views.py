@@ -16,8 +16,8 @@ import pytest
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.graph import threshold
 from secure_fd.secagg.session import RoundTerms
-from tests.secagg_cohort import Clients, Cohort
-from tests.secagg_lying_server import LyingServer, Told
+from tests.drivers.cohort import Clients, Cohort
+from tests.drivers.lying_server import LyingServer, Told
 
 LENGTH, BOUND = 8, 4
 Stories = Mapping[int, Told]

@@ -17,7 +17,7 @@ from secure_fd.secagg.machine import ServerState
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secagg.unmasking import Unmasking
 from secure_fd.wire import HEADER_BYTES
-from tests.secagg_cohort import Cohort, Round
+from tests.drivers.cohort import Cohort, Round
 
 SHARE = shamir.ELEMENT_BYTES
 

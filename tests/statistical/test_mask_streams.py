@@ -1,6 +1,6 @@
 """Every mask stream is uniform, and unrelated to every other; each claim beside a broken twin.
 
-The test and its error rates are in tests/uniform_words.py: about thirty views are accepted below,
+The test and its error rates are in drivers/uniform_words.py: about thirty views are accepted below,
 so over all seeds one of them would be rejected with probability 3e-5.
 """
 
@@ -11,8 +11,8 @@ from secure_fd.crypto.keys import BLOCK_WORDS, AgreementKey, Keystream, derive_k
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg.session import RoundScope, RoundTerms
 from secure_fd.votes.codec import WordArray
-from tests.secagg_cohort import Cohort
-from tests.uniform_words import drop_contexts, looks_uniform
+from tests.drivers.cohort import Cohort
+from tests.drivers.uniform_words import drop_contexts, looks_uniform
 
 LENGTH = 2**17
 

@@ -1,6 +1,6 @@
 """What the server sees of one client is uniform: every claim beside a twin that is broken.
 
-The test and its error rates are in tests/uniform_words.py: about fifty views are accepted below,
+The test and its error rates are in drivers/uniform_words.py: about fifty views are accepted below,
 so over all seeds one of them would be rejected with probability 5e-5.
 """
 
@@ -17,8 +17,8 @@ from secure_fd.secagg.masks import RoundSecrets, round_key
 from secure_fd.secagg.session import RoundScope, RoundTerms
 from secure_fd.votes.codec import WordArray
 from secure_fd.wire import HEADER_BYTES, Place
-from tests.secagg_cohort import Cohort
-from tests.uniform_words import (
+from tests.drivers.cohort import Cohort
+from tests.drivers.uniform_words import (
     copied_key,
     drop_contexts,
     leave_out,

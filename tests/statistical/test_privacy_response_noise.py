@@ -15,7 +15,7 @@ from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.votes.codec import Contribution, FloatArray, IntArray, KnowledgeCodec, Released
 from secure_fd.wire import Stage
-from tests.summing import Summed, summed
+from tests.drivers.summing import Summed, summed
 
 FALSE_ALARM = 1e-6
 SIX_SIGMA = 6.0  # 2e-9 for one normal value

@@ -2,7 +2,7 @@
 
 A share is a field element, so its first bit is never set; a pair secret stands in the vaults of
 two clients. Either shows in clear. The keystreams are looked at as well, what was sealed beside
-what came out. The test is in tests/uniform_words.py: eleven views are accepted, so over all seeds
+what came out. The test is in drivers/uniform_words.py: eleven views are accepted, so over all seeds
 one of them would be rejected with probability about 1e-5. Power: as many words as there are of
 vaults, of which every fifth has no first bit, are rejected.
 """
@@ -21,8 +21,8 @@ from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import RoundSecrets, prepare
 from secure_fd.votes.codec import WordArray
 from secure_fd.wire import Place
-from tests.secagg_cohort import Cohort
-from tests.uniform_words import looks_uniform
+from tests.drivers.cohort import Cohort
+from tests.drivers.uniform_words import looks_uniform
 
 N, ROUNDS = 16, 12
 SEAL = Sealer.seal

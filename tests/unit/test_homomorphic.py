@@ -10,7 +10,7 @@ from secure_fd.secure_sum import homomorphic as he
 from secure_fd.secure_sum.homomorphic import DEGREE, HomomorphicSum
 from secure_fd.votes.codec import WordArray
 from secure_fd.wire import Stage
-from tests.summing import Summed, summed
+from tests.drivers.summing import Summed, summed
 
 
 def values_of(n: int, length: int, bound: int) -> WordArray:

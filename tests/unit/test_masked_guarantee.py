@@ -8,7 +8,7 @@ import pytest
 from secure_fd.errors import GarbledSumError
 from secure_fd.secagg.session import Group, PinnedRoster, Session
 from secure_fd.secure_sum.masked import masked_guarantee
-from tests.secagg_cohort import TERMS, Cohort
+from tests.drivers.cohort import TERMS, Cohort
 
 SERVER = bytes([9]) + bytes(31)
 

@@ -34,7 +34,7 @@ from secure_fd.secagg.session import NoiseTerms, PinnedRoster, RoundScope, Round
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from secure_fd.votes.codec import IntArray, WordArray
 from secure_fd.wire import Place
-from tests.sparse import SparseSession
+from tests.drivers.cohort import SparseSession
 from tests.vectors.records import Delivery, Json, described, listed
 
 Keys = dict[bytes, tuple[bytes, bytes]]

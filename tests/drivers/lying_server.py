@@ -25,7 +25,7 @@ from secure_fd.secagg.masks import (
 )
 from secure_fd.secagg.session import Group, MessageType, RoundTerms
 from secure_fd.votes.codec import IntArray, WordArray
-from tests.secagg_cohort import (
+from tests.drivers.cohort import (
     TERMS,
     Clients,
     Cohort,

@@ -52,10 +52,20 @@ from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from secure_fd.secure_sum.masked import MaskedClient, MaskedServer, set_up
 from secure_fd.votes.codec import IntArray, WordArray
 from secure_fd.wire import frame
-from tests.sparse import SparseSession
 
 TERMS = RoundTerms(index=3, length=40, bound=4)
 Values = Mapping[int, WordArray | IntArray]
+
+
+@dataclass(frozen=True, slots=True)
+class SparseSession(Session):
+    """A session with this degree in place of the default; its id does not name it."""
+
+    degree: int = 0
+
+    def degree_of(self, members: int) -> int:
+        """An odd number of members has no regular graph of odd degree."""
+        return min(self.degree + (self.degree * members) % 2, members - 1)
 
 
 class Cohort:
