@@ -4,9 +4,9 @@ Beside it what a server makes up, from what clients sent it and from keys of its
 which client 0 can be told things in any state.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from secure_fd.errors import LocalError, PeerError
 from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import ClientRound, MaskingClient
-from secure_fd.secagg.machine import ClientState
+from secure_fd.secagg.machine import ClientState, ServerState
 from secure_fd.secagg.messages import (
     Body,
     Masked,
@@ -34,7 +34,6 @@ from secure_fd.secagg.messages import (
     Relayed,
     SignedJoin,
     commit,
-    encode_members,
 )
 from secure_fd.secagg.server import MaskingServer, ServerRound
 from secure_fd.secagg.session import (
@@ -55,6 +54,7 @@ from secure_fd.wire import frame
 
 TERMS = RoundTerms(index=3, length=40, bound=4)
 Values = Mapping[int, WordArray | IntArray]
+Carry = Callable[[Mapping[int, bytes], bool], Iterable[tuple[int, bytes]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +96,17 @@ class Cohort:
             self.enrol()
 
     def enrol(self, members: Collection[int] | None = None) -> None:
-        """A set-up of these clients, by default of all, or another one."""
-        chosen = self.clients if members is None else {k: self.clients[k] for k in members}
-        set_up(self.server, chosen)
+        """Set these clients up, by default all."""
+        set_up(self.server, {k: self.clients[k] for k in members or self.clients})
         self.group: Group = self.server.group
 
     def open(self, terms: RoundTerms, values: Values | None = None) -> "Round":
-        """A round with values loaded: zeros where none are given."""
+        """Open a round with these values, of the clients that have some; zeros by default."""
         given = dict.fromkeys(self.clients, zeros(terms)) if values is None else values
         return Round(self.server.open_round(terms), self.open_clients(terms, given), given)
 
     def draw(self, terms: RoundTerms, who: Collection[int] | None = None) -> "Round":
-        """A round of these clients, by default of all; values differ from round to round."""
+        """Open a round of these clients, by default of all; values differ from round to round."""
         values = random_values(self, terms, terms.index)
         given = values if who is None else {k: values[k] for k in who}
         return self.open(terms, given)
@@ -115,97 +114,121 @@ class Cohort:
     def open_clients(
         self, terms: RoundTerms, values: Values | None = None
     ) -> dict[int, ClientRound]:
-        """The clients' part of a round, of those that have values."""
+        """Open the round at the clients that have values."""
         given = dict.fromkeys(self.clients, zeros(terms)) if values is None else values
         return {k: self.clients[k].open_round(terms, given[k]) for k in given}
 
     def open_setup(self, members: Collection[int] | None = None) -> "SetUp":
-        """A set-up of these clients, by default of all, that nobody has begun."""
+        """Open a set-up of these clients, by default of all."""
         chosen = self.clients if members is None else members
         return SetUp(self.server.open_setup(), {k: self.clients[k].open_setup() for k in chosen})
 
 
+def unchanged(messages_: Mapping[int, bytes], _: bool) -> Iterable[tuple[int, bytes]]:
+    return messages_.items()
+
+
 @dataclass
-class SetUp:
-    """The machines of one set-up, driven one stage at a time."""
+class Stages:
+    """Machines of a set-up or a round, driven one stage at a time.
+
+    at: the party that acts in `run`, and whether it receives a message or closes a stage.
+    """
+
+    server: Any
+    clients: dict[int, Any]
+    at: tuple[int, str] = field(default=(SERVER, ""), init=False)
+
+    def start(self) -> dict[int, bytes]:
+        """Start every client; none of those whose last input carried its first message."""
+        started = {k: machine.start() for k, machine in self.clients.items()}
+        return {k: message for k, message in started.items() if message}
+
+    def deliver(
+        self, outbound: Mapping[int, bytes], without: Collection[int] = ()
+    ) -> dict[int, bytes]:
+        """Deliver a stage's messages, but for those of `without`, and close it."""
+        for k, message in outbound.items():
+            if k not in without:
+                self.server.receive(k, message)
+        return dict(self.server.advance())
+
+    def answer(self, inbound: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Return the answers of the clients that are there."""
+        there = {k: message for k, message in inbound.items() if k in self.clients}
+        answers = {k: self.clients[k].receive(message) for k, message in there.items()}
+        return {k: answer for k, answer in answers.items() if answer}
+
+    def go_on(self, inbound: Mapping[int, bytes]) -> None:
+        """Run to the end from what the server has just sent."""
+        while not self.server.finished:
+            inbound = self.deliver(self.answer(inbound))
+        self.answer(inbound)
+
+    def run(self, carry: Carry = unchanged) -> None:
+        """Run from start to end; carry: what arrives of the messages up (True) or down."""
+        up = self.start()
+        while self.server.running:
+            for sender, message in carry(up, True):
+                self.at = SERVER, "receive"
+                self.server.receive(sender, message)
+            self.at = SERVER, "close"
+            down, up = self.server.advance(), {}
+            for k, message in carry(down, False):
+                self.at = k, "receive"
+                if answer := self.clients[k].receive(message):
+                    up[k] = answer
+
+
+@dataclass
+class SetUp(Stages):
+    """Machines of one set-up."""
 
     server: ServerSetup
     clients: dict[int, ClientSetup]
 
-    def start(self) -> dict[int, bytes]:
-        """Every client's JOIN."""
-        return {k: machine.start() for k, machine in self.clients.items()}
-
-    def deliver(self, outbound: Mapping[int, bytes]) -> dict[int, bytes]:
-        """Give a stage's messages to the server; what it answers."""
-        for k, message in outbound.items():
-            self.server.receive(k, message)
-        return dict(self.server.advance())
-
-    def answer(self, inbound: Mapping[int, bytes]) -> dict[int, bytes]:
-        """What each client answers to what the server sent it."""
-        answers = {k: self.clients[k].receive(message) for k, message in inbound.items()}
-        return {k: answer for k, answer in answers.items() if answer}
-
     def finish(self, outbound: Mapping[int, bytes]) -> None:
-        """All that follows on these messages; those of clients that left get no answer."""
-        while outbound:
-            inbound = self.deliver(outbound)
-            outbound = self.answer({k: inbound[k] for k in inbound if k in self.clients})
+        """Run to the end from the clients' messages."""
+        self.go_on(self.deliver(outbound))
 
     def enrol(self, cohort: Cohort) -> None:
         """Take it as the set-up of the rounds to come."""
         cohort.server.enrol(self.server)
         for k, machine in self.clients.items():
             cohort.clients[k].enrol(machine)
+        cohort.group = self.server.group
 
     def until_agreed(self) -> dict[int, bytes]:
-        """Every client has revealed its nonce; the AGREED for each."""
+        """Run until every client has revealed its nonce; return the AGREED for each."""
         return self.deliver(self.answer(self.deliver(self.start())))
 
 
 @dataclass
-class Round:
-    """The machines of one round, driven one stage at a time."""
+class Round(Stages):
+    """Machines of one round."""
 
     server: ServerRound
     clients: dict[int, ClientRound]
     values: Values
 
-    def start(self) -> dict[int, bytes]:
-        """Every client opens the round; nothing of those whose last input said all."""
-        started = {k: machine.start() for k, machine in self.clients.items()}
-        return {k: message for k, message in started.items() if message}
-
     def prepare(self) -> dict[int, bytes]:
-        """What the server answers to each then."""
+        """Return what the server sends once every client has started."""
         return self.deliver(self.start())
 
     def masked(self) -> dict[int, bytes]:
-        """Every masked input, not yet given to the server."""
+        """Return every masked input; the server has none of them."""
         return self.answer(self.prepare())
 
-    def answer(self, inbound: Mapping[int, bytes]) -> dict[int, bytes]:
-        """What each client answers to what the server sent it."""
-        return {k: self.clients[k].receive(message) for k, message in inbound.items()}
-
-    def deliver(
-        self, outbound: Mapping[int, bytes], without: Collection[int] = ()
-    ) -> dict[int, bytes]:
-        """Give a stage's messages to the server, but for those of `without`; what it answers."""
-        for k, message in outbound.items():
-            if k not in without:
-                self.server.receive(k, message)
-        return dict(self.server.advance())
+    def shares(self, without: Collection[int] = ()) -> dict[int, bytes]:
+        """Return every client's shares; the inputs of `without` are lost."""
+        inbound = self.deliver(self.masked(), without)
+        while self.server.state is not ServerState.UNMASK:
+            inbound = self.deliver(self.answer(inbound))
+        return self.answer(inbound)
 
     def finish(self, without: Collection[int] = ()) -> WordArray | IntArray:
-        """The sum of all clients but those whose inputs get lost."""
-        return self.go_on(self.deliver(self.masked(), without))
-
-    def go_on(self, inbound: Mapping[int, bytes]) -> WordArray | IntArray:
-        """The sum, where all that are left answer to this and to the end."""
-        while not self.server.finished:
-            inbound = self.deliver(self.answer(inbound))
+        """Return the sum of all clients but those whose inputs get lost."""
+        self.go_on(self.deliver(self.masked(), without))
         return self.server.total
 
     def assert_exact(self, who: Collection[int] | None = None) -> None:
@@ -245,29 +268,12 @@ def round_of(cohort: Cohort | None = None, terms: RoundTerms = TERMS) -> Round:
     return cohort.open(terms, random_values(cohort, terms))
 
 
-def assert_setup_dead(machine: ClientSetup) -> None:
-    """No input brings it back, and it holds no key."""
-    assert machine.state is ClientState.ABORTED
-    assert machine._held is None
-    for attempt in (
-        machine.start,
-        lambda: machine.receive(encode_members({}, machine.session)),
-        lambda: machine.enrolment,
-    ):
-        with pytest.raises((LocalError, PeerError), match="ABORTED"):
-            attempt()
-    assert machine.state is ClientState.ABORTED
-
-
-def assert_dead(machine: ClientRound) -> None:
+def assert_dead(machine: ClientSetup | ClientRound) -> None:
     """No input brings it back, and it holds neither key nor words."""
     assert machine.state is ClientState.ABORTED
     assert machine._held is None
-    honest = frame(MessageType.COHORT, machine.scope.place, SERVER, b"\0")
-    for attempt in (
-        machine.start,
-        lambda: machine.receive(honest),
-    ):
+    honest = frame(MessageType.COHORT, machine.place, SERVER, b"\0")
+    for attempt in (machine.start, lambda: machine.receive(honest)):
         with pytest.raises((LocalError, PeerError), match="ABORTED"):
             attempt()
     assert machine.state is ClientState.ABORTED

@@ -41,6 +41,11 @@ class BrokenPropertyError(Exception):
     """A target's property does not hold."""
 
 
+def expect(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise BrokenPropertyError(otherwise)
+
+
 @dataclass(frozen=True)
 class Target:
     """run: bytes -> a word for what came of them; any exception is a finding. seeds: honest."""
@@ -68,8 +73,7 @@ def decoder(
             value = decode(data)
         except PeerError as error:
             return outcome_of(error)
-        if encode(value) != data:
-            raise BrokenPropertyError(f"{name} accepts what it would write otherwise")
+        expect(encode(value) == data, f"{name} accepts what it would write otherwise")
         return "accepted"
 
     return Target(name, run, seeds)
@@ -142,8 +146,8 @@ def capsules() -> list[Target]:
             secret = key.open(data, context, "a capsule")
         except PeerError as error:
             return outcome_of(error)
-        if data != sealed or secret != bytes(range(32)):
-            raise BrokenPropertyError("a capsule opens that nobody sealed")
+        honest = data == sealed and secret == bytes(range(32))
+        expect(honest, "a capsule opens that nobody sealed")
         return "accepted"
 
     def read(data: bytes) -> bytes:
@@ -176,7 +180,7 @@ def retagged(data: bytes, at: Honest) -> bytes:
 
 def tags_of(at: Honest) -> Sealer:
     """Of client 1, as new: a client itself tags one message a round."""
-    return Sealer(at.clients[1]._enrolment.authenticator.key)
+    return Sealer(at.machines.clients[1]._enrolment.authenticator.key)
 
 
 def verified(data: bytes, at: Honest) -> bytes:
@@ -184,13 +188,9 @@ def verified(data: bytes, at: Honest) -> bytes:
     everybody = encode_set(at.members, at.members)
     verify_input(data, at.scope, 1, at.group, everybody)
     words = data[: HEADER + 8 * at.scope.words]
-    expect_prefix(words, at.sent("MASKED", 1))
+    whole = at.sent("MASKED", 1)
+    expect(whole.startswith(words), "a signature convicts of words that were altered")
     return data
-
-
-def expect_prefix(words: bytes, whole: bytes) -> None:
-    if not whole.startswith(words):
-        raise BrokenPropertyError("a signature convicts of words that were altered")
 
 
 def round_decoders(at: Honest) -> list[Target]:

@@ -1,18 +1,15 @@
 """Honest runs that the targets start from: parties at any state, and what was sent till then."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from secure_fd.crypto.keys import SERVER
-from secure_fd.secagg.client import ClientRound
-from secure_fd.secagg.server import ServerRound
-from secure_fd.secagg.session import Group, MessageType, RoundScope, RoundTerms, Session
-from secure_fd.secagg.setup import ClientSetup, ServerSetup
+from secure_fd.secagg.session import MessageType, RoundScope, RoundTerms
 from secure_fd.votes.codec import WordArray
-from tests.drivers.cohort import Cohort, Round, SetUp
+from tests.drivers.cohort import Cohort
 
 TERMS: Final = RoundTerms(index=3, length=40, bound=4)
 
@@ -20,6 +17,10 @@ TERMS: Final = RoundTerms(index=3, length=40, bound=4)
 def kind_of(message: bytes) -> str:
     """The name of its type."""
     return MessageType(int.from_bytes(message[2:4], "big")).name
+
+
+class ReachedError(Exception):
+    """The message that a run was to stop at is due."""
 
 
 @dataclass
@@ -41,54 +42,33 @@ class Honest:
     def __post_init__(self) -> None:
         n, degree = (6, 4) if self.sparse else (4, None)
         self.cohort = Cohort(n, seed=11, degree=degree, hybrid=self.hybrid, enrolled=False)
-        self.session: Session = self.cohort.session
-        self.members = tuple(self.cohort.clients)
-        self.in_round = self._set_up()
-        if self.in_round:
-            self._round()
+        self.session, self.members = self.cohort.session, tuple(self.cohort.clients)
+        self.scope = RoundScope(self.session, TERMS)
+        opened = self.machines = self.cohort.open_setup()
+        try:
+            opened.run(self._carry)
+            opened.enrol(self.cohort)
+            self.group = opened.server.group
+            self.machines = self.cohort.open(TERMS, {k: values_of(k) for k in self.members})
+            self.machines.run(self._carry)
+        except ReachedError:
+            return
 
     def sent(self, kind: str, sender: int) -> bytes:
         """The message of a type that a client sent, or that the server sent to client 1."""
         found = [data for name, party, data in self.messages if (name, party) == (kind, sender)]
         return found[1 if sender == SERVER else 0]
 
-    def _pass(self, outbound: Mapping[int, bytes], sender: int | None = None) -> bool:
-        """Note one type of message, to be delivered; False where nobody is to get it."""
-        self.due, kind = outbound, ""
-        for k, data in outbound.items():
-            kind = kind_of(data)
-            self.messages.append((kind, k if sender is None else sender, data))
-        return self.stop not in (kind, f"{kind} {'up' if sender is None else 'down'}")
-
-    def _set_up(self) -> bool:
-        opened = self.cohort.open_setup()
-        self.server_setup: ServerSetup = opened.server
-        self.setups: dict[int, ClientSetup] = opened.clients
-        if not self._go(opened, opened.start()):
-            return False
-        opened.enrol(self.cohort)
-        self.group: Group = self.server_setup.group
-        return True
-
-    def _go(self, machines: SetUp | Round, up: dict[int, bytes]) -> bool:
-        """Deliver these and all that follows on them; False where the stop is reached."""
-        while up:
-            if self.without is not None and kind_of(up[0]) == "MASKED":
-                del up[self.without]
-            if not self._pass(up):
-                return False
-            down = machines.deliver(up)
-            if not self._pass(down, SERVER):
-                return False
-            up = machines.answer(down)
-        return True
-
-    def _round(self) -> None:
-        self.scope = RoundScope(self.session, TERMS)
-        opened = self.cohort.open(TERMS, {k: values_of(k) for k in self.members})
-        self.server: ServerRound = opened.server
-        self.clients: dict[int, ClientRound] = opened.clients
-        self._go(opened, opened.start())
+    def _carry(self, batch: Mapping[int, bytes], up: bool) -> Iterable[tuple[int, bytes]]:
+        """Note one type of message, and stop where it is not to be delivered."""
+        if not batch:
+            return ()
+        kind = kind_of(next(iter(batch.values())))
+        self.due = {k: m for k, m in batch.items() if (kind, k) != ("MASKED", self.without)}
+        self.messages += [(kind, k if up else SERVER, data) for k, data in self.due.items()]
+        if self.stop in (kind, f"{kind} {'up' if up else 'down'}"):
+            raise ReachedError
+        return self.due.items()
 
 
 def values_of(client: int) -> WordArray:

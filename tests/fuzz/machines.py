@@ -13,7 +13,7 @@ from secure_fd.secagg.machine import snapshot
 from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import MessageType
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
-from tests.fuzz.decoders import BrokenPropertyError, Target, outcome_of
+from tests.fuzz.decoders import Target, expect, outcome_of
 from tests.fuzz.honest import Honest, kind_of, values_of
 
 CLIENT = 1
@@ -74,11 +74,6 @@ def server_target(
     return Target(name, run, tuple(seeds))
 
 
-def expect(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise BrokenPropertyError(otherwise)
-
-
 @dataclass(frozen=True)
 class Stop:
     """Where to take a machine from: the message that is due, of an honest run."""
@@ -122,21 +117,19 @@ SERVER_STATES = [
 
 def client_state(stop: Stop) -> Target:
     run = stop.reach()
-    machine = run.clients[CLIENT] if run.in_round else run.setups[CLIENT]
-    return client_target(f"client {stop.name}", machine, others(run))
+    return client_target(f"client {stop.name}", run.machines.clients[CLIENT], others(run))
 
 
 def server_state(stop: Stop) -> Target:
     """Where shares are due, those of all others have come."""
     run, name = stop.reach(), f"server {stop.name}"
-    if not run.in_round:
-        return server_target(name, run.server_setup, others(run))
+    server = run.machines.server
     if stop.due != "UNMASK":
-        return server_target(name, run.server, others(run))
+        return server_target(name, server, others(run))
     for k, message in run.due.items():
         if k != CLIENT:
-            run.server.receive(k, message)
-    return server_target(name, run.server, others(run), closing(run))
+            server.receive(k, message)
+    return server_target(name, server, others(run), closing(server))
 
 
 def others(run: Honest) -> list[bytes]:
@@ -144,12 +137,11 @@ def others(run: Honest) -> list[bytes]:
     return [run.due[CLIENT], *{kind: data for kind, _, data in run.messages}.values()]
 
 
-def closing(run: Honest) -> Callable[[ServerSetup | ServerRound], None]:
+def closing(server: ServerRound) -> Callable[[ServerRound], None]:
     """Shares that were taken give the exact sum or no sum."""
-    exact = np.sum([values_of(k) for k in run.server.survivors], axis=0).tolist()
+    exact = np.sum([values_of(k) for k in server.survivors], axis=0).tolist()
 
-    def close(current: ServerSetup | ServerRound) -> None:
-        assert isinstance(current, ServerRound)
+    def close(current: ServerRound) -> None:
         current.advance()
         expect(current.total.tolist() == exact, "altered shares gave another sum")
 
@@ -157,10 +149,5 @@ def closing(run: Honest) -> Callable[[ServerSetup | ServerRound], None]:
 
 
 def machines() -> list[Target]:
-    """All of them; hybrid ones where the library has ML-KEM."""
-    reached = [
-        (make, stop)
-        for make, stops in ((client_state, CLIENT_STATES), (server_state, SERVER_STATES))
-        for stop in stops
-    ]
-    return [make(stop) for make, stop in reached]
+    """All of them."""
+    return [*map(client_state, CLIENT_STATES), *map(server_state, SERVER_STATES)]

@@ -1,7 +1,8 @@
 """Writes secagg.json once more: `python -m tests.vectors.generate`.
 
-The file holds what each case is given, and that is taken from it. Only sealing a capsule is random,
-so those on file are kept: empty a flow's list of them to have new ones sealed.
+The file holds the inputs of each case, from which the second implementation makes the rest. Sealing
+a capsule is random, so those on file are kept: empty a flow's list of them to have new ones sealed.
+What must be refused follows from the table in refused.py.
 """
 
 import json
@@ -11,7 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
-from tests.vectors import parts
+from tests.vectors import reader
 from tests.vectors.flow import Flow
 from tests.vectors.records import Json
 from tests.vectors.refused import refused
@@ -20,22 +21,10 @@ FILE: Final = Path(__file__).with_name("secagg.json")
 
 
 def vectors(content: Json) -> Json:
-    """All that follows from what the file gives."""
+    """All that follows from the inputs in the file."""
     flows = [with_capsules(flow) for flow in content["flows"]]
-    return {
-        "comment": content["comment"],
-        "version": 4,
-        "contexts": [parts.context_case(case) for case in content["contexts"]],
-        "lanes": [parts.lane_case(case) for case in content["lanes"]],
-        "sharing": parts.sharing(content["sharing"]),
-        "corrections": [parts.correction_case(case) for case in content["corrections"]],
-        "draws": [parts.draw_case(case) for case in content["draws"]],
-        "graphs": [parts.graph_case(case) for case in content["graphs"]],
-        "groups": [parts.group_case(case) for case in content["groups"]],
-        "ratchet": parts.ratchet(content["ratchet"]),
-        "flows": [Flow(flow).made for flow in flows],
-        "refused": refused(flows),
-    }
+    made = reader.made({**content, "flows": flows, "refused": []})
+    return {**made, "refused": refused(made["flows"])}
 
 
 def with_capsules(flow: Json) -> Json:

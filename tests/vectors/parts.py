@@ -1,6 +1,4 @@
-"""Vectors of single steps once more, by the package: of each case, only what is given is read."""
-
-from typing import Any
+"""Vectors of single steps, by the package: of each case, only the inputs are read."""
 
 import numpy as np
 
@@ -12,9 +10,9 @@ from secure_fd.secagg.graph import committee, neighbours
 from secure_fd.secagg.session import Group, PinnedRoster, Session
 from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import Place
-from tests.vectors.flow import session_of
+from tests.drivers.cohort import SparseSession
+from tests.vectors.records import Json
 
-Json = dict[str, Any]
 raw = bytes.fromhex
 
 
@@ -90,13 +88,9 @@ def group_case(case: Json) -> Json:
 
 
 def _session(roster: int, degree: int = 0, epoch: int = 16) -> Session:
-    return session_of(
-        degree,
-        PinnedRoster({k: (k + 1).to_bytes(32, "little") for k in range(roster)}),
-        *(b"configuration", b"proxies", b"nonce"),
-        server=bytes([9]) + bytes(31),
-        epoch=epoch,
-    )
+    pinned = PinnedRoster({k: (k + 1).to_bytes(32, "little") for k in range(roster)})
+    agreed = pinned, b"configuration", b"proxies", b"nonce", bytes([9]) + bytes(31), False, epoch
+    return SparseSession(*agreed, degree) if degree else Session(*agreed)
 
 
 def ratchet(case: Json) -> Json:
@@ -113,3 +107,16 @@ def ratchet(case: Json) -> Json:
         assert keys[64:] == pair
         rounds.append({"index": index, "state": state.hex(), "keys": keys.hex()})
     return {**case, "session": session.id.hex(), "rounds": rounds}
+
+
+PARTS = {
+    "contexts": context_case,
+    "lanes": lane_case,
+    "corrections": correction_case,
+    "draws": draw_case,
+    "graphs": graph_case,
+    "groups": group_case,
+    "sharing": sharing,
+    "ratchet": ratchet,
+}
+"""By name in the file, how the package makes one case of a part."""

@@ -104,6 +104,10 @@ def scene_of(name: str) -> Json:
     return next(scene for scene in _SCENES if scene["name"] == name)
 
 
+def steps(name: str) -> list[Json]:
+    return scene_of(name)["steps"]
+
+
 _SCENES: list[Json] = []
 
 
@@ -123,7 +127,7 @@ def retagged(client: int, change: Change, flow: str = "complete") -> Change:
     """A client alters its own input, and tags it again."""
 
     def made(data: bytes) -> bytes:
-        setup, altered = honest(flow).made["steps"][0], change(data[:-16])
+        setup, altered = steps(flow)[0], change(data[:-16])
         key = bytes.fromhex(setup["tag_keys"][setup["present"].index(client)])
         index = int.from_bytes(data[8:16], "big")
         return altered + plain.seal(key, index, b"", altered)
@@ -144,13 +148,13 @@ def add_to_word(amount: Callable[[], int]) -> Change:
 
 def up_to(total: int) -> Callable[[], int]:
     """What takes the first value of the honest sum of round 5 to this total."""
-    return lambda: total - honest("complete").made["steps"][1]["sum"][0]
+    return lambda: total - steps("complete")[1]["sum"][0]
 
 
 def other_nonce(data: bytes) -> bytes:
     """Client 6 reveals a nonce that it did not commit to, and signs it."""
     flow, nonce = honest("complete"), bytes(32)
-    view = bytes.fromhex(flow.made["steps"][0]["list_view"])
+    view = bytes.fromhex(steps("complete")[0]["list_view"])
     text = plain.reveal_text(session_of(data), 6, view, nonce)
     return data[:HEADER] + nonce + flow.identities[6].sign(text)
 
@@ -162,8 +166,8 @@ def session_of(data: bytes) -> plain.Session:
 
 def other_survivors(data: bytes) -> bytes:
     """Signatures of what nobody saw: the survivors of round 6, of a cohort without client 4."""
-    flow, step = honest("complete"), honest("complete").made["steps"][2]
-    view = bytes.fromhex(flow.made["steps"][0]["view"])
+    flow, step = honest("complete"), steps("complete")[2]
+    view = bytes.fromhex(steps("complete")[0]["view"])
     subject, left = bytes.fromhex(step["subject"]), step["survivors"]
     numbers = (step[name] for name in ("index", "length", "bound", "room", "least"))
     terms, there, signed = plain.Terms(*numbers, subject), plain.set_of(left, SEVEN), {}
@@ -176,7 +180,7 @@ def other_survivors(data: bytes) -> bytes:
 
 def wrong_share_of(owner: int) -> tuple[At, Change]:
     """In the sparse flow, where no share of a dropped client's root is to spare."""
-    step = honest("sparse").made["steps"][0]
+    step = steps("sparse")[0]
     near = dict(zip(step["members"], step["neighbours"], strict=True))
     holder = near[owner][0]
     place = sorted([holder, *near[holder]]).index(owner)
