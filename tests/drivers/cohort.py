@@ -441,7 +441,6 @@ def reach(state: ClientState, cohort: Cohort, terms: RoundTerms = TERMS) -> Clie
     for machine, _ in slow_round(cohort, terms):
         if machine.state is state:
             return machine
-    assert machine is not None
     assert machine.state is state
     return machine
 

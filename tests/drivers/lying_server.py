@@ -132,8 +132,6 @@ class LyingServer:
         """All secrets of a corrupt client, and the shares that it holds of others'."""
         machine = self.machines[client]
         held = machine._held
-        assert held is not None
-        assert held.prepared is not None
         secrets = held.prepared.secrets
         self.seeds.known[client], self.roots.known[client] = secrets.seed, secrets.root
         self._keep(client, client, held.prepared.own)

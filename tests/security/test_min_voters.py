@@ -32,7 +32,7 @@ from secure_fd.simulation.federation import Federation
 from secure_fd.storage import Store
 from secure_fd.votes.codec import KnowledgeCodec, contributors
 from secure_fd.wire import Stage, Sum
-from tests.security.test_party_restarts import kept, reborn
+from tests.protocol.test_party_restarts import kept, reborn
 from tests.small_federation import alike, ensembles, faults, federation, run, same_ensembles
 
 FOUR = tuple(range(4))

@@ -17,7 +17,7 @@ from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.session import NoiseTerms, RoundTerms
 from tests.drivers.cohort import TERMS, Cohort, assert_dead, random_values
 from tests.drivers.lying_server import LyingServer, Told
-from tests.security.test_split_views import stories_for
+from tests.secagg.test_split_views import stories_for
 
 EVERYONE, FIVE = (0, 1, 2, 3, 4, 5, 6), (0, 1, 2, 3, 6)
 NOISY = replace(TERMS, noise=NoiseTerms(room=70, survivors=6))

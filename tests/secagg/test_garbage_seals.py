@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-from secure_fd.crypto.keys import TAG_BYTES, Sealer
 from secure_fd.errors import MissingClientError, PeerError
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.machine import ClientState
@@ -164,17 +163,3 @@ def test_twin_that_believes_one_complaint_is_caught(monkeypatch):
     cohort = Cohort(10)
     complaining(cohort, [0], about=range(10)).server.advance()
     assert len(cohort.server.barred) == 9
-
-
-def test_a_complaint_about_nobody_costs_its_sender():
-    """Bits beyond the neighbours."""
-    cohort = Cohort(4)
-    current = cohort.draw(terms(1))
-    inputs = current.masked()
-    at = HEADER_BYTES + 8 * current.server.scope.words
-    told = inputs[0][:at] + b"\x08" + inputs[0][at + 1 : -TAG_BYTES]
-    key, index = current.clients[0]._enrolment.authenticator.key, current.server.scope.terms.index
-    tag = Sealer(key).seal(index, b"", told)
-    with pytest.raises(PeerError, match="names a member that does not exist"):
-        current.server.receive(0, told + tag)
-    assert set(current.server.refused) == {0}

@@ -169,7 +169,6 @@ def test_a_count_beside_the_masked_words_is_caught(monkeypatch):
         masked: Masked, scope: RoundScope, client: int, group: Group, tags: Sealer
     ) -> bytes:
         if client == 0:
-            assert masked.following is not None
             vault = counts[-1].to_bytes(8, "big") + masked.following.vault[8:]
             masked = replace(masked, following=replace(masked.following, vault=vault))
         return encode(masked, scope, client, group, tags)

@@ -123,7 +123,6 @@ SECRET_VALUE = 2**40 + 1
 def wrong_value(stage: Stage) -> None:
     """The same values again, each far above the bound."""
     held = stage.machines[0]._held
-    assert held is not None
     assert held.words is not None
     scope = stage.machines[0].scope
     values = scope.layout.unpack(held.words, scope.terms.length) + np.uint64(SECRET_VALUE)
@@ -164,9 +163,6 @@ def test_what_holds_secrets_cannot_be_pickled_or_copied(protocol):
     stage = Stage.opened(cohort)
     stage.tell(stage.relayed())
     machine, waiting = stage.machines[0], stage.machines[1]
-    assert machine._held is not None
-    assert waiting._held is not None
-    assert waiting._held.prepared is not None
     holders = [
         cohort.identities[0],
         cohort.clients[0],

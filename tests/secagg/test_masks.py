@@ -9,33 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from secure_fd.crypto.keys import AgreementKey, Keystream, derive_key, insecure_bytes
 from secure_fd.secagg import masks as masking
 from secure_fd.secagg.masks import pair_stream, self_stream
-from secure_fd.secagg.session import NoiseTerms, RoundScope, RoundTerms
+from secure_fd.secagg.session import NoiseTerms, RoundScope
 from tests.drivers.cohort import TERMS, Cohort
 from tests.drivers.lying_server import LyingServer, Told
-
-
-@pytest.mark.parametrize("n", [3, 6])
-def test_one_cipher_set_up_a_mask_and_side(n, monkeypatch):
-    made = []
-
-    def counted(algorithm: algorithms.AES256, mode: modes.CTR) -> Cipher[modes.CTR]:
-        if isinstance(mode, modes.CTR):  # a tag is under GCM
-            made.append(mode)
-        return Cipher(algorithm, mode)
-
-    cohort = Cohort(n)
-    monkeypatch.setattr("secure_fd.crypto.keys.Cipher", counted)
-    cohort.open(RoundTerms(0, 100_000, 2**55)).finish()
-    assert len(made) == n * (n - 1) + n + n  # pairs and selves of the clients, selves again
-    made.clear()
-    cohort.open(RoundTerms(2, 100_000, 2**55)).finish(without=(0,) if n == 6 else ())
-    assert len(made) == n * (n - 1) + n + (n - 1 + n - 1 if n == 6 else n)
-
 
 # Keys of full length. In Flower's SecAgg+ a mask's seed is folded to 32 bits: a colluding
 # neighbour and seconds of search recover an input. Here the twin's keys are folded to 16.

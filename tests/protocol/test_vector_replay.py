@@ -27,7 +27,7 @@ from secure_fd.storage import Store
 from secure_fd.training.recipes import Schedule
 from secure_fd.votes.codec import IntArray, UnitArray
 from secure_fd.wire import Stage
-from tests.security.test_party_restarts import put_back
+from tests.protocol.test_party_restarts import put_back
 from tests.small_federation import faults
 
 SMALL = ReferenceSettings(rank=5, n_features=20)

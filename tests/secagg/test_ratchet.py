@@ -116,7 +116,6 @@ def test_the_round_that_is_prepared_is_within_reach_and_no_other_claim_is_made()
     """Its channel has moved to round 10, whose input is still to come."""
     recorded = Recorded.run()
     enrolment = recorded.cohort.clients[READER]._enrolment
-    assert enrolment is not None
     assert {end._at for end in enrolment.channels.values()} == {len(ROUNDS)}
 
 

@@ -78,7 +78,7 @@ def test_a_digest_tells_every_state_of_a_set_up_and_a_round_apart():
         return noted
 
     asked = world.ask
-    world.ask = lambda k, what, *given: noting(what)(*given) if k == 1 else asked(k, what, *given)  # type: ignore[method-assign]
+    world.ask = lambda k, what, *given: noting(what)(*given) if k == 1 else asked(k, what, *given)
     world.set_up()
     assert world.round() == ALL
     assert len(seen) > 5

@@ -1,0 +1,359 @@
+"""A bad message costs its sender: a client that receives one leaves, a server drops the sender.
+
+The checks of single fields are in vectors/refused.py; an exact copy has no effect, see
+test_exact_copies.py.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from secure_fd.crypto.keys import AgreementKey
+from secure_fd.errors import GarbledSumError, LocalError, PeerError
+from secure_fd.secagg import client as client_module
+from secure_fd.secagg import masks as round_secrets
+from secure_fd.secagg.channel import Channel
+from secure_fd.secagg.machine import ClientState, ServerState
+from secure_fd.secagg.masks import NO_SHARES, pair_stream
+from secure_fd.secagg.messages import Relayed
+from secure_fd.secagg.server import ServerRound
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.wire import HEADER_BYTES, Place
+from tests.drivers.cohort import (
+    ROUND_STATES,
+    SERVER_KEY,
+    SETUP_STATES,
+    TERMS,
+    Clients,
+    Cohort,
+    SetUp,
+    Stage,
+    Stages,
+    assert_dead,
+    closed_in,
+    complete_survivors,
+    flip,
+    inbox,
+    reach,
+    read_input,
+    round_of,
+    write_input,
+)
+
+BAD, N = 2, 7
+"""Who sends it, and of how many clients."""
+STAGES = [
+    *("JOINS", "REVEALS", "CAPSULES"),
+    *("PREPARE", "INPUT", "CONSISTENCY", "UNMASK"),
+]
+
+
+def before(stage: str) -> tuple[Stages, dict[int, bytes]]:
+    """Machines before a stage, and what the clients are about to send; client 6 sends no input."""
+    state, cohort = ServerState[stage], Cohort(N, hybrid=True, enrolled=False)
+    machines = cohort.open_setup()
+    if STAGES.index(stage) > 2:
+        cohort = Cohort(N)
+        machines = round_of(cohort)
+    outbound = machines.start()
+    while machines.server.state is not state:
+        lost = (6,) if machines.server.state is ServerState.INPUT else ()
+        outbound = machines.answer(machines.deliver(outbound, without=lost))
+    return machines, outbound
+
+
+def assert_goes_on(machines: Stages, outbound: Mapping[int, bytes], out: set[int]) -> None:
+    """The rest of the stage and of all that follows, without these."""
+    assert machines.server.refused.keys() == out
+    for k in out:
+        machines.clients.pop(k)
+    there = {k: message for k, message in outbound.items() if machines.server.waits_for(k)}
+    machines.go_on(machines.deliver(there))
+    if isinstance(machines, SetUp):
+        assert machines.server.present == tuple(k for k in range(N) if k not in out)
+    else:
+        machines.assert_exact(machines.server.survivors)
+        assert set(machines.server.survivors) >= set(range(6)) - out
+
+
+FAULTS: dict[str, Callable[[bytes, bytes], bytes]] = {
+    "nothing": lambda _, __: b"",
+    "a header alone": lambda sent, _: sent[:HEADER_BYTES],
+    "noise": lambda sent, _: Random(len(sent)).randbytes(len(sent)),  # noqa: S311 - a test case
+    "noise behind a header": lambda sent, _: sent[:HEADER_BYTES] + bytes(range(17)),
+    "a byte too short": lambda sent, _: sent[:-1],
+    "a mebibyte too long": lambda sent, _: sent + bytes(1 << 20),
+    "itself twice over": lambda sent, _: sent * 2,
+    "another client's": lambda _, other: other,
+    "another version": lambda sent, _: b"\0\2" + sent[2:],
+    "a type of the server": lambda sent, _: sent[:3] + b"\7" + sent[4:],
+    "another stage's": lambda sent, _: sent[:3] + bytes([13 - sent[3]]) + sent[4:],
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_bad_message_costs_its_sender_and_the_others_go_on(stage):
+    for fault in FAULTS.values():
+        machines, outbound = before(stage)
+        with pytest.raises(PeerError):
+            machines.server.receive(BAD, fault(outbound[BAD], outbound[3]))
+        assert machines.server.state is ServerState[stage]
+        with pytest.raises(PeerError, match=f"client {BAD} was not asked"):
+            machines.server.receive(BAD, outbound[BAD])
+        if fault is FAULTS["nothing"]:
+            assert_goes_on(machines, outbound, {BAD})
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_message_twice_counts_once_and_a_strangers_not_at_all(stage):
+    machines, outbound = before(stage)
+    with pytest.raises(PeerError, match="client 9 was not asked"):
+        machines.server.receive(9, outbound[BAD])
+    machines.server.receive(BAD, outbound[BAD])
+    machines.server.receive(BAD, outbound[BAD])
+    for again in (flip(outbound[BAD]), bytes(100), b""):
+        with pytest.raises(PeerError, match=f"client {BAD} sent a second message"):
+            machines.server.receive(BAD, again)
+    assert_goes_on(machines, outbound, set())
+
+
+def test_who_was_dropped_comes_back_in_the_next_round():
+    """It is not barred: its connection may have been at fault."""
+    cohort = Cohort(N)
+    current = round_of(cohort)
+    inputs = current.masked()
+    with pytest.raises(PeerError):
+        current.server.receive(BAD, inputs[BAD][:-1])
+    current.go_on(current.deliver(inputs, without=(BAD,)))
+    following = cohort.draw(replace(TERMS, index=TERMS.index + 1))
+    following.finish()
+    following.assert_exact()
+
+
+def test_twin_that_takes_low_order_keys_loses_every_client(monkeypatch):
+    sound = round_secrets.round_key
+
+    def corrupt(place: Place, client: int, root: int) -> AgreementKey:
+        key = sound(place, client, root)
+        key.public = bytes(32) if client == BAD else key.public
+        return key
+
+    monkeypatch.setattr(round_secrets, "round_key", corrupt)
+    monkeypatch.setattr("secure_fd.secagg.messages.low_order", lambda _: False)
+    current = round_of(Cohort(N))
+    inbound = current.prepare()
+    for k in set(range(N)) - {BAD}:
+        with pytest.raises(PeerError, match="high-order"):
+            current.clients[k].receive(inbound[k])
+
+
+RECEIVE = ServerRound.receive
+
+
+def ends_the_round(server: ServerRound, sender: int, data: bytes) -> None:
+    """ServerRound.receive of version 2."""
+    try:
+        RECEIVE(server, sender, data)
+    except PeerError:
+        server._ended = ServerState.ABORTED
+        raise
+
+
+@pytest.mark.parametrize("stage", STAGES[3:])
+def test_twin_whose_round_ends_with_a_bad_message_is_caught(stage, monkeypatch):
+    monkeypatch.setattr(ServerRound, "receive", ends_the_round)
+    machines, outbound = before(stage)
+    with pytest.raises(PeerError):
+        machines.server.receive(BAD, b"")
+    with pytest.raises((LocalError, PeerError), match="ABORTED"):
+        assert_goes_on(machines, outbound, {BAD})
+
+
+def test_twin_that_keeps_half_of_a_bad_input_is_caught(monkeypatch):
+    """What the sender is out for must not be in the sum: words are added after every check."""
+    take = ServerRound._take
+
+    def hasty(server: ServerRound, sender: int, data: bytes) -> None:
+        take(server, sender, data)
+        if sender == BAD:
+            raise PeerError("too late")
+
+    machines, outbound = before("INPUT")
+    monkeypatch.setattr(ServerRound, "_take", hasty)
+    with pytest.raises(PeerError, match="too late"):
+        machines.server.receive(BAD, outbound[BAD])
+    with pytest.raises((AssertionError, PeerError)):
+        assert_goes_on(machines, outbound, {BAD})
+
+
+# A client takes every message in its turn, and once.
+
+DUE = {
+    ClientState.JOINED: {"MEMBERS"},
+    ClientState.REVEALED: {"AGREED"},
+    ClientState.SENT_CAPSULES: {"CAPSULES"},
+    ClientState.PREPARED: {"COHORT"},
+    ClientState.SENT: {"SURVIVORS", "COMPLETE SURVIVORS"},
+    ClientState.SIGNED: {"SIGNATURES"},
+}
+BEFORE = {
+    ClientState.SENT: {"COHORT"},
+    ClientState.SIGNED: {"COHORT", "SURVIVORS"},
+    ClientState.DONE: {"COHORT", "SURVIVORS", "SIGNATURES"},
+}
+"""What a client accepted before it came into a state of a round."""
+
+
+def takes_once(machine, message: bytes, *, due: bool, known: bool) -> None:
+    """It answers the message if it is due, has no answer to a copy, and leaves at another one."""
+    if due:
+        machine.receive(message)
+    if due or known:
+        state, held = machine.state, machine._held
+        assert machine.receive(message) == b""
+        assert (machine.state, machine._held) == (state, held)
+    with pytest.raises(PeerError, match="not allowed in state"):
+        machine.receive(flip(message))
+    assert_dead(machine)
+
+
+@pytest.mark.parametrize("state", ROUND_STATES)
+def test_a_client_takes_a_message_in_its_turn_and_once(state):
+    """Cohorts of one seed have the same rounds byte for byte, so these are the round's own."""
+    found = inbox(Cohort(4)) | {"COMPLETE SURVIVORS": complete_survivors(Cohort(4))}
+    for name, message in found.items():
+        due, known = name in DUE.get(state, ()), name in BEFORE.get(state, ())
+        takes_once(reach(state, Cohort(4)), message, due=due, known=known)
+
+
+def setup_in(state: ClientState) -> tuple[SetUp, dict[str, bytes]]:
+    """A set-up with client 0 in the state; every message to it so far and the next."""
+    setup, said = Cohort(3, hybrid=True, enrolled=False).open_setup(), dict[str, bytes]()
+    if state is ClientState.READY:
+        return setup, said
+    inbound = setup.deliver(setup.start())
+    for name in ("MEMBERS", "AGREED", "CAPSULES"):
+        said[name] = inbound[0]
+        if setup.clients[0].state is state:
+            break
+        outbound = setup.answer(inbound)
+        inbound = setup.deliver(outbound) if outbound else {}
+    return setup, said
+
+
+@pytest.mark.parametrize("state", SETUP_STATES)
+def test_a_set_up_takes_a_message_in_its_turn_and_once(state):
+    for name in ("MEMBERS", "AGREED", "CAPSULES"):
+        setup, said = setup_in(state)
+        assert setup.clients[0].state is state
+        message = (setup_in(ClientState.DONE)[1] | said)[name]
+        takes_once(setup.clients[0], message, due=name in DUE.get(state, ()), known=name in said)
+
+
+# What the server relays. A key or shares that a neighbour did not seal are named to the server:
+# the client holds no share of that neighbour, and only the ends of the channel know their mask.
+
+Relay = dict[int, Relayed]
+CHANGES: dict[str, Callable[[Stage, Relay], Relayed]] = {
+    "the server's key": lambda _, relayed: replace(relayed[1], key=SERVER_KEY.public),
+    "another client's key": lambda _, relayed: replace(relayed[1], key=relayed[2].key),
+    "shares altered": lambda _, relayed: replace(relayed[1], sealed=flip(relayed[1].sealed, 0)),
+    "shares for another": lambda stage, _: stage.relayed(client=2)[1],
+    "its own shares": lambda stage, _: stage.relayed(client=1)[0],
+    "another session": lambda _, __: Stage.opened(Cohort(4, nonce=b"other")).relayed()[1],
+    "another client's line": lambda _, relayed: relayed[2],
+}
+"""By name, what the server relays in the place of client 1's line."""
+
+
+def named(stage: Stage, change: str) -> Clients:
+    """Whom client 0 names."""
+    relayed = stage.relayed()
+    relayed[1] = CHANGES[change](stage, relayed)
+    return closed_in(stage.machines[0], stage.tell(relayed))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_client_names_the_neighbour_whose_seal_does_not_open(change):
+    stage = Stage.opened()
+    assert named(stage, change) == (1,)
+    shares = stage.machines[0]._held.shares
+    assert [k for k in range(4) if shares[k] == NO_SHARES] == [1]
+
+
+def test_a_seal_that_does_not_bind_the_round_key_lets_the_server_swap_it(monkeypatch):
+    bound = round_secrets._label
+    monkeypatch.setattr(round_secrets, "_label", lambda *place, **_: bound(*place[:3], b""))
+    assert named(Stage.opened(), "the server's key") == ()
+
+
+def mask_that_the_server_knows(stage: Stage) -> bool:
+    """Whether client 0 masks with client 1 under what follows from the server's key alone."""
+    machine, seen = stage.machines[0], []
+    public = machine._held.prepared.secrets.key.public
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            client_module,
+            "pair_stream",
+            lambda *given: seen.append(pair_stream(*given).read(32)) or pair_stream(*given),
+        )
+        named(stage, "the server's key")
+    guess = pair_stream(machine.scope, 0, 1, SERVER_KEY, public, bytes(32))
+    return guess.read(32) in seen
+
+
+def test_a_mask_under_a_key_of_the_server_still_needs_the_channel(monkeypatch):
+    """The twin's channels add nothing, and the server reads the mask."""
+    assert not mask_that_the_server_knows(Stage.opened())
+    monkeypatch.setattr(Channel, "pair_secret", lambda *_: bytes(32))
+    assert mask_that_the_server_knows(Stage.opened())
+
+
+# Faults that only the end of a round shows: who made them is in no later cohort.
+
+AGREED, NEXT = RoundTerms(1, 12, 4, b"told this"), RoundTerms(2, 12, 4, b"told that")
+
+
+def told_otherwise(cohort: Cohort, number: int) -> None:
+    """A round in which one client speaks of another subject."""
+    current, other = cohort.draw(AGREED), cohort.clients[number]
+    other._rounds._last -= 1
+    terms = replace(AGREED, subject=b"told something else")
+    current.clients[number] = other.open_round(terms, current.values[number])
+    inbound = current.deliver(current.masked())
+    answers = current.answer({k: data for k, data in inbound.items() if k != number})
+    with pytest.raises(GarbledSumError):
+        current.deliver(answers)
+
+
+def test_a_client_under_other_terms_voids_one_round_and_is_named():
+    cohort = Cohort(10)
+    told_otherwise(cohort, 4)
+    assert set(cohort.server.barred) == {4}
+    left = [k for k in range(10) if k != 4]
+    following = cohort.draw(NEXT, left)
+    following.finish()
+    following.assert_exact(left)
+
+
+def test_twin_that_looks_at_no_signature_names_nobody(monkeypatch):
+    monkeypatch.setattr(ServerRound, "_name_others", lambda _: None)
+    cohort = Cohort(10)
+    told_otherwise(cohort, 4)
+    assert not cohort.server.barred
+
+
+def test_a_vault_that_does_not_open_names_its_owner():
+    """Client 2 prepares it wrongly, with the input of round 1, and drops out of round 2."""
+    cohort = Cohort(10)
+    current = cohort.draw(AGREED)
+    inputs = current.masked()
+    masked = read_input(current.clients[2], inputs[2])
+    spoiled = replace(masked.following, vault=flip(masked.following.vault))
+    inputs[2] = write_input(current.clients[2], replace(masked, following=spoiled))
+    current.go_on(current.deliver(inputs))
+    with pytest.raises(GarbledSumError, match="vault"):
+        cohort.draw(NEXT).finish(without=[2])
+    assert set(cohort.server.barred) == {2}
