@@ -64,8 +64,7 @@ def test_twin_whose_channels_stay_after_the_last_round_is_read(monkeypatch):
 
 
 def test_a_channel_that_was_closed_gives_no_key_any_more():
-    cohort = Cohort(4, epoch=LAST)
-    channel = recorded(cohort).machines[VICTIM]._enrolment.channels[0]
+    channel = recorded(Cohort(4, epoch=LAST)).machines[VICTIM]._enrolment.channels[0]
     for use in (
         lambda: channel.pair_secret(TERMS.index),
         lambda: channel.seal(TERMS.index, b"", b""),

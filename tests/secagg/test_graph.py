@@ -9,19 +9,17 @@ well-known biased shuffles are refused by both.
 import hashlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from fractions import Fraction
 from itertools import combinations
-from math import comb
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chisquare, hypergeom
+from scipy.stats import chisquare
 
 from secure_fd.crypto.keys import Keystream
 from secure_fd.secagg import graph
-from secure_fd.secagg.graph import COMPLETE_UP_TO, default_degree, neighbours, threshold
+from secure_fd.secagg.graph import neighbours, threshold
 
 ALPHA = 1e-6
 SEED = bytes(range(32))
@@ -70,27 +68,6 @@ def test_it_is_regular_symmetric_connected_and_the_same_for_all(order, seed):
         assert all(member in edges[peer] for peer in peers)
     assert len(parts(edges, set(members))) == 1
     assert neighbours(sorted(members, reverse=True), degree, seed) == edges
-
-
-def test_a_seed_gives_one_graph_for_good():
-    # Parties of two releases must agree: this ring changes only with the protocol's version.
-    assert neighbours(range(8), 2, SEED) == {
-        4: (5, 7),
-        5: (4, 6),
-        6: (1, 5),
-        1: (0, 6),
-        0: (1, 3),
-        3: (0, 2),
-        2: (3, 7),
-        7: (2, 4),
-    }
-
-
-def test_another_seed_gives_another_graph():
-    graphs = {tuple(neighbours(range(40), 12, seed_of(i)).items()) for i in range(100)}
-    flipped = bytes([SEED[0] ^ 1, *SEED[1:]])
-    assert len(graphs) == 100
-    assert neighbours(range(40), 12, flipped) != neighbours(range(40), 12, SEED)
 
 
 # The shuffle
@@ -161,79 +138,6 @@ def test_a_place_is_exactly_uniform(last):
     assert len(set(drawn.values())) == 1
     remainders = Counter(low % (last + 1) for low in range(256))
     assert (len(set(remainders.values())) > 1) == (256 % (last + 1) != 0)
-
-
-# The degree
-
-
-def exact_tail(population: int, marked: int, drawn: int, least: int) -> Fraction:
-    hits = range(max(least, 0), min(drawn, marked) + 1)
-    ways = sum(comb(marked, i) * comb(population - marked, drawn - i) for i in hits)
-    return Fraction(ways, comb(population, drawn))
-
-
-def bounds(n: int, degree: int) -> tuple[Fraction, Fraction]:
-    """(security, correctness) failure bounds, in exact fractions."""
-    bad, holders, half = (n + 9) // 10, degree + 1, degree // 2
-    t = 2 * holders // 3 + 1
-    spare = holders - t
-    both = n * exact_tail(n - 1, bad, degree, 2 * t - holders)
-    cut = (n * exact_tail(n, bad, half, half - spare)) ** 2 / 2
-    split = exact_tail(n, bad, holders, 2 * t - holders)
-    silent = exact_tail(n, bad, holders, spare + 1)
-    return both + split + cut, n * exact_tail(n - 1, bad, degree, spare) + silent
-
-
-@pytest.mark.parametrize("n", [301, 302, 500])
-def test_the_degree_is_the_smallest_that_meets_both_bounds(n):
-    meets = [
-        degree
-        for degree in range(2, default_degree(n) + 1)
-        if degree * n % 2 == 0
-        and bounds(n, degree)[0] <= Fraction(1, 2**104)  # 2^-40 for each of 2^64 seeds
-        and bounds(n, degree)[1] <= Fraction(1, 2**30)
-    ]
-    assert meets == [default_degree(n)]
-
-
-@pytest.mark.parametrize(
-    ("n", "degree"), [(40, 10), (100, 20), (101, 32), (1000, 110), (1000, 302)]
-)
-def test_failures_are_the_exact_bounds(n, degree):
-    expected = [float(bound) for bound in bounds(n, degree)]
-    assert graph._failures(n, degree) == pytest.approx(expected, rel=1e-6)
-    assert min(expected) > 0
-
-
-@pytest.mark.parametrize(
-    ("population", "marked", "drawn", "least"),
-    [(99, 10, 33, 5), (999, 100, 116, 41), (10**5, 10**4, 218, 70), (20, 20, 5, 3), (20, 18, 5, 0)],
-)
-def test_tails_are_scipys(population, marked, drawn, least):
-    expected = hypergeom(population, marked, drawn).sf(least - 1)
-    assert graph._tail(population, marked, drawn, least) == pytest.approx(expected, rel=1e-6)
-
-
-def test_degrees_are_those_of_the_docstring_and_grow_like_a_logarithm():
-    sizes = (301, 1_000, 10_000, 100_000)
-    degrees = [default_degree(n) for n in sizes]
-    assert degrees == [188, 302, 404, 434]
-    assert all(f"{degree}" in str(default_degree.__doc__) for degree in degrees)
-    steps = np.diff(degrees)
-    assert (np.diff(steps) < 0).all()
-
-
-@pytest.mark.parametrize(
-    "n", [1, 2, 3, 40, 100, *(COMPLETE_UP_TO + more for more in range(3)), 1000]
-)
-def test_the_default_degree_gives_a_graph_which_is_complete_for_few(n):
-    degree = default_degree(n)
-    assert (degree == n - 1) is (n <= COMPLETE_UP_TO)
-    assert {len(peers) for peers in neighbours(range(n), degree, SEED).values()} == {degree}
-
-
-def test_thresholds():
-    assert [threshold(h) for h in (1, 2, 3, 4, 10, 63)] == [1, 2, 3, 3, 7, 43]
 
 
 @pytest.mark.parametrize("holders", range(1, 40))

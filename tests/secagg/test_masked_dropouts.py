@@ -137,14 +137,6 @@ def test_seven_clients_over_rounds_in_a_row(rounds):
     check_round(method, len(rounds) + 1, {}, ready, 5)
 
 
-@given(st.integers(3, 12), st.data())
-@settings(max_examples=40, deadline=None, derandomize=True)
-def test_any_cohort_and_any_schedule(n, data):
-    few = st.integers(0, n - 1)
-    plan = data.draw(st.dictionaries(few, st.sampled_from(ORDER), max_size=max(1, n // 3)))
-    check_round(fresh(n), 1, plan, set(), quorum=2 * n // 3 + 1)
-
-
 @dataclass(frozen=True)
 class Sparse:
     """The halves of a sum whose clients accept fewer neighbours than they should."""

@@ -112,13 +112,6 @@ def test_twin_whose_chain_does_not_move_opens_all_of_them(monkeypatch):
     assert Recorded.run().opened() == set(ROUNDS)
 
 
-def test_the_round_that_is_prepared_is_within_reach_and_no_other_claim_is_made():
-    """Its channel has moved to round 10, whose input is still to come."""
-    recorded = Recorded.run()
-    enrolment = recorded.cohort.clients[READER]._enrolment
-    assert {end._at for end in enrolment.channels.values()} == {len(ROUNDS)}
-
-
 # A channel moves forward, within its epoch.
 
 

@@ -60,7 +60,7 @@ def test_a_roster_holds_three_clients_each_identity_once_and_numbers_in_range():
     with refused("roster"):
         PinnedRoster({0: key, 1: key, 2: bytes(32)})
     for number in (-1, 2**32 - 2, 2**32 - 1):
-        with refused("roster"):
+        with refused("client"):
             PinnedRoster({number: key})
 
 

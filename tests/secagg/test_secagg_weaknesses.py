@@ -2,7 +2,7 @@
 
 Found in Flower's SecAgg+ (flwr 1.41), and told beside each test. Three more have files of
 their own: masks from short seeds in test_masks, both shares of one client in test_one_share, and a
-round that ends with a client which shares no key in properties/test_masked_dropouts.
+round that ends with a client which shares no key in test_masked_dropouts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,6 @@ from tests.drivers.cohort import (
     TERMS,
     Cohort,
     assert_dead,
-    assert_setup_dead,
     inbox,
     random_values,
     reach,
@@ -83,21 +82,6 @@ def test_a_client_that_answers_types_it_does_not_know_is_caught(monkeypatch):
     layout = RoundScope(cohort.session, TERMS).layout
     plain = layout.pack(random_values(cohort)[0]).tobytes()
     assert set(told) == {plain}
-
-
-def test_no_other_type_of_message_makes_a_set_up_speak():
-    for kind in KINDS:
-        setup = Cohort(4, enrolled=False).open_setup()
-        inbound = setup.deliver(setup.start())[0]
-        data = inbound[:2] + kind.to_bytes(2, "big") + inbound[4:]
-        machine = setup.clients[0]
-        if kind == MessageType.MEMBERS:
-            assert machine.receive(data)
-            assert machine.state is ClientState.REVEALED
-            continue
-        with pytest.raises(PeerError, match=r"not allowed in state JOINED|does not exist"):
-            machine.receive(data)
-        assert_setup_dead(machine)
 
 
 # Parameters that the server chooses. There a threshold of 1 and a modulus of 2 are accepted; here
@@ -181,14 +165,13 @@ def test_a_count_beside_the_masked_words_is_caught(monkeypatch):
 # Overflow. There a value above the range wraps silently.
 
 
-@pytest.mark.parametrize("value", [5, 15, 16, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("value", [5, 16, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("at", [0, 39])
 def test_a_value_above_the_bound_is_refused_before_anything_is_sent(value, at):
-    client = Cohort().clients[0]
-    values = np.zeros(40, np.uint64)
+    """And the refusal does not show the value."""
+    client, values = Cohort().clients[0], np.zeros(40, np.uint64)
     values[at] = value
-    with pytest.raises(LocalError, match="exceeds the agreed bound of 4") as refused:
+    with pytest.raises(LocalError, match=r"^a value exceeds the agreed bound of 4$"):
         client.open_round(TERMS, values)
-    assert str(refused.value) == "a value exceeds the agreed bound of 4"
     with pytest.raises(LocalError, match="is spent"):
         client.open_round(TERMS, np.zeros(40, np.uint64))

@@ -98,12 +98,6 @@ def test_secrets_are_in_no_text_no_log_and_on_no_wire(caplog):
     assert caplog.records == []
 
 
-def test_a_secret_in_a_text_or_on_the_wire_would_be_found():
-    secret = shamir.encode(2**200 + 12345)
-    for form in (secret.hex(), repr(secret), str(2**200 + 12345), f"share={list(secret)}"):
-        assert any(found in f"before {form} after" for found in forms(secret))
-
-
 def test_a_planted_share_in_a_repr_is_found(monkeypatch):
     monkeypatch.setattr(RoundSecrets, "__repr__", lambda self: f"RoundSecrets(root={self.root})")
     current = round_of(Cohort(4))
