@@ -66,9 +66,7 @@ def test_the_round_goes_on_while_enough_shares_are_left(n, count):
 def test_else_it_is_void_and_the_next_goes_on_without_the_sealer(n, count):
     cohort = Cohort(n)
     current = attacked(cohort, others(n)[-count:])
-    with pytest.raises(
-        MissingClientError, match=rf"shares of clients \[{SEALER}\] opened at fewer"
-    ):
+    with pytest.raises(MissingClientError, match="opened at fewer"):
         current.server.advance()
     assert set(cohort.server.barred) == {SEALER}
     assert {machine.state for machine in current.clients.values()} == {ClientState.SENT}

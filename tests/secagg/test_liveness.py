@@ -6,6 +6,8 @@ is in the sum. No client masks two inputs of one round or gives its shares twice
 exact, restarts included.
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from secure_fd.errors import LocalError
@@ -14,7 +16,7 @@ from secure_fd.secagg.messages import invitation
 from secure_fd.secagg.server import MaskingServer
 from secure_fd.secagg.session import RoundCounter, RoundTerms
 from tests.drivers.cohort import open_round, random_values
-from tests.lossy_network import DOWN, EPOCH, UP, World, kind_of, lose, nothing
+from tests.lossy_network import DOWN, EPOCH, UP, Fault, World, kind_of, lose, nothing
 
 AGAIN = 2
 """Rounds after a fault by which every client is in the sum."""
@@ -39,32 +41,33 @@ KINDS = [(UP, "JOIN"), (DOWN, "MEMBERS"), (UP, "REVEAL"), (DOWN, "AGREED")]
 HYBRID = [(UP, "CAPSULES"), (DOWN, "CAPSULES")]
 
 
-def before_the_first_round(world: World) -> None:
-    world.set_up()
+def before_the_first_round(world: World) -> Callable[[], object]:
+    return world.set_up
 
 
-def at_an_epoch(world: World) -> None:
+def at_an_epoch(world: World) -> Callable[[], object]:
     """The set-up of the second epoch is the one that is disturbed."""
-    fault, dies_after = world.fault, world.dies_after
-    world.fault, world.dies_after = nothing, -1
     world.set_up()
     while world.index < EPOCH - 1:
         assert world.round() == world.all
-    world.fault, world.dies_after = fault, dies_after
-    world.round()
+    return world.round
 
 
-def in_a_repair(world: World) -> None:
+def in_a_repair(world: World) -> Callable[[], object]:
     """Client 3 loses an AGREED; the set-up that repairs this is disturbed as well."""
-    fault, dies_after = world.fault, world.dies_after
-    world.dies_after = -1
     set_up_without(world, 3)
     assert world.round() == (0, 1, 2)
+    return world.round
+
+
+def disturbed(
+    world: World, when: Callable[[World], Callable], fault: Fault = nothing, dies_after: int = -1
+) -> None:
+    """One set-up meets a fault; two rounds later every client is in the sum."""
+    step = when(world)
     world.fault, world.dies_after = fault, dies_after
-    world.round()
-
-
-WHEN = [before_the_first_round, at_an_epoch, in_a_repair]
+    step()
+    heals(world)
 
 
 LOST = [
@@ -73,26 +76,22 @@ LOST = [
     for clients in ((1,), (0, 1), (0, 1, 2, 3))
 ]
 LOST += [(*message, (2,)) for message in HYBRID]
-in_every_set_up = pytest.mark.parametrize("when", WHEN, ids=lambda when: when.__name__)
+in_every_set_up = pytest.mark.parametrize(
+    "when", [before_the_first_round, at_an_epoch, in_a_repair], ids=lambda when: when.__name__
+)
 
 
 @in_every_set_up
 @pytest.mark.parametrize(("direction", "kind", "clients"), LOST)
 def test_a_lost_message_of_a_set_up_costs_two_rounds(when, direction, kind, clients):
-    world = World(hybrid=kind == "CAPSULES")
-    world.fault = lose(direction, kind, *clients)
-    when(world)
-    heals(world)
+    disturbed(World(hybrid=kind == "CAPSULES"), when, lose(direction, kind, *clients))
 
 
 @in_every_set_up
 @pytest.mark.parametrize("answers", range(3))
 def test_a_server_that_ends_within_a_set_up_costs_two_rounds(when, answers):
     """At its last answer it has written that it is enrolled, and no client knows it."""
-    world = World()
-    world.dies_after = answers
-    when(world)
-    heals(world)
+    disturbed(World(), when, dies_after=answers)
 
 
 @in_every_set_up
@@ -106,9 +105,7 @@ def test_a_client_that_restarts_within_a_set_up_costs_two_rounds(when, kind):
             return True
         return False
 
-    world.fault = dies
-    when(world)
-    heals(world)
+    disturbed(world, when, dies)
 
 
 def test_a_client_that_is_late_for_hours_joins_the_federation():

@@ -97,7 +97,7 @@ def test_the_callers_randomness_is_a_caveat_and_no_constant():
     assert MaskedSum(3, random=insecure_bytes(7)).caveats
     with refused("roster"):
         MaskedSum(3, random=bytes)
-    with pytest.raises(LocalError, match="gave 1 bytes where 32"):
+    with pytest.raises(LocalError, match="gave 1 bytes"):
         MaskedSum(3, random=lambda _: b"a")
     with refused("n_clients"):
         MaskedSum(2)

@@ -141,7 +141,7 @@ def test_a_channel_goes_back_to_no_round(index):
         lambda: one.seal(index, b"", b""),
         lambda: one.open(index, bytes(16), b"", "it"),
     ):
-        with pytest.raises(LocalError, match=f"round {index}: the channel has moved on to round 5"):
+        with pytest.raises(LocalError, match="moved on"):
             attempt()
 
 
@@ -149,7 +149,7 @@ def test_a_channel_goes_back_to_no_round(index):
 def test_a_channel_serves_one_epoch(index):
     one, _ = ends()
     one.pair_secret(5)
-    with pytest.raises(LocalError, match=f"round {index} is of another epoch"):
+    with pytest.raises(LocalError, match="another epoch"):
         one.pair_secret(index)
     assert one.pair_secret(7)
 
@@ -163,11 +163,11 @@ def test_two_epochs_of_one_secret_have_nothing_in_common():
 def test_a_channel_seals_once_a_round_before_a_restart_and_after_it():
     one, other = ends()
     sealed = one.seal(5, b"shares", b"")
-    with pytest.raises(LocalError, match="counter: 5 after 5"):
+    with pytest.raises(LocalError, match="counter"):
         one.seal(5, b"other shares", b"")
     back = Channel.restored(one._session, 0, 1, one.state())
     assert len(one.state()) == STATE_BYTES
-    with pytest.raises(LocalError, match="may have been sealed before the restart"):
+    with pytest.raises(LocalError, match="before the restart"):
         back.seal(5, b"other shares", b"")
     assert back.pair_secret(5) == other.pair_secret(5)
     assert other.open(5, sealed, b"", "it") == b"shares"

@@ -6,6 +6,7 @@ import pickle
 import traceback
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -116,9 +117,7 @@ SECRET_VALUE = 2**40 + 1
 
 def wrong_value(stage: Stage) -> None:
     """The same values again, each far above the bound."""
-    held = stage.machines[0]._held
-    assert held.words is not None
-    scope = stage.machines[0].scope
+    held, scope = stage.machines[0]._held, stage.machines[0].scope
     values = scope.layout.unpack(held.words, scope.terms.length) + np.uint64(SECRET_VALUE)
     Cohort(4).clients[0].open_round(scope.terms, values)
 
@@ -132,11 +131,7 @@ def bad_cohort(stage: Stage) -> None:
     stage.tell(stage.relayed(cohort=(0, 1)), (0, 1))
 
 
-def started_again(stage: Stage) -> None:
-    stage.machines[0].start()
-
-
-@pytest.mark.parametrize("misuse", [wrong_value, bad_key, bad_cohort, started_again])
+@pytest.mark.parametrize("misuse", [wrong_value, bad_key, bad_cohort])
 def test_no_error_tells_a_secret_or_a_value(misuse):
     stage = Stage.opened()
     secrets = secrets_of([], stage.machines.values())
@@ -150,7 +145,7 @@ def test_no_error_tells_a_secret_or_a_value(misuse):
 # Pickles and copies.
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("protocol", [0, pickle.HIGHEST_PROTOCOL])
 def test_what_holds_secrets_cannot_be_pickled_or_copied(protocol):
     cohort = Cohort(4)
     setup = Cohort(4, enrolled=False).open_setup()
@@ -179,10 +174,8 @@ def test_what_holds_secrets_cannot_be_pickled_or_copied(protocol):
         MaskedSum(3, random=insecure_bytes(0), hybrid=False),
     ]
     for holder in holders:
-        with pytest.raises(LocalError, match="cannot be pickled or copied"):
-            pickle.dumps(holder, protocol)
-        for copied in (copy.copy, copy.deepcopy):
-            with pytest.raises(LocalError, match="cannot be pickled or copied"):
+        for copied in (partial(pickle.dumps, protocol=protocol), copy.copy, copy.deepcopy):
+            with pytest.raises(LocalError, match="pickled or copied"):
                 copied(holder)
         assert not hasattr(holder, "__dict__")
 
