@@ -18,7 +18,7 @@ from secure_fd.privacy.samplers import FloatGaussian, Random, SeededRandom
 from secure_fd.training.dp_sgd import PrivateGradient, PrivateTrainer
 from secure_fd.training.models import flatten
 from secure_fd.training.trainer import accuracy
-from tests.unit.toy import network, toy
+from tests.toy import network, toy
 
 CPU = torch.device("cpu")
 SETTINGS = PrivateSGD(epsilon=4.0, delta=1e-5, steps=30, batch=16)

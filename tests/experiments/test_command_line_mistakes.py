@@ -1,0 +1,148 @@
+"""Mistakes on the command line: one sentence that names the option, before any work."""
+
+import shlex
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments.core import study
+from secure_fd import cli
+from secure_fd.cli import USAGE_ERROR
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path, monkeypatch):
+    """A folder with a few files, where nothing may be run."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SECURE_FD_DATA", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(study, "claim_folder", _never)  # the last step before work
+    for name, content in (
+        ("file", "no folder"),
+        ("broken.toml", "rounds ="),
+        ("typo.toml", "roundz = 3\n"),
+        ("nested.toml", "[compare]\nrounds = 3\n"),
+        ("wrong.toml", 'dataset = "mnits"\n'),
+        ("bad_data.py", "def make():\n    return 1\n\ndef seed(n):\n    return n\n"),
+        ("torn/ill/1.png", "torn"),
+        ("used/privacy_compare.json", "{}"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    for name in ("few/a/ill/0", "few/b/ill/0", *(f"one/ill/{index}" for index in range(25))):
+        path = tmp_path / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng([*name.encode()]).integers(0, 256, (20, 20))
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+
+
+def _never(*_: object, **__: object) -> NoReturn:
+    pytest.fail("work began")
+
+
+MISTAKES = (
+    ("--dataset", "compare --dataset mnits"),
+    ("--dataset", "compare --images one --dataset mnist"),
+    ("--dataset", "compare --config wrong.toml"),
+    ("--dataset", "suite --dataset mnits"),
+    ("--data-dir", "compare --data-dir nowhere"),
+    ("--data-dir", "compare --dataset mnist --data-dir . --dp-eps 4"),  # delta needs the records
+    ("--data-dir", "suite --data-dir missing"),
+    ("--data-dir", "study accuracy --image-sets mnist --splits weak --data-dir ."),
+    ("--images", "compare --images nowhere"),
+    ("--images", "compare --images few"),
+    ("--image-size", "compare --images one --image-size 4"),
+    ("folder", "compare --images torn --split iid --clients 2"),
+    ("--proxies", "compare --images one --proxies nowhere"),
+    ("--federation", "compare --images one --federation a:b"),
+    ("--federation", "compare --federation nowhere:make"),
+    ("--federation", "compare --federation bad_data:make"),
+    ("--federation", "compare --federation bad_data:seed"),
+    ("--clients", "compare --clients 1"),
+    ("--clients", "compare --clients 2 --secure-agg"),
+    ("--clients", "compare --dp-unit client --dp-eps 4 --secure-agg"),
+    ("--split", "compare --split strng"),
+    ("--split", "compare --split dirichlet:-1"),
+    ("--rounds", "compare --rounds 1000000000000"),
+    ("--rounds", "study thresholds --rounds 0"),
+    ("--seeds", "compare --seeds 0"),
+    ("--seeds", "study accuracy --seeds 1,x"),
+    ("--seed", "compare --seed=-1"),
+    ("--workers", "compare --workers 0"),
+    ("--proxies-per-round", "compare --proxies-per-round 1001"),
+    ("--dp-eps", "compare --dp-eps=-1"),
+    ("--dp-eps", "compare --dp-eps=nan"),
+    ("--dp-delta", "compare --dp-eps 4 --dp-delta 1"),
+    ("--dp-delta", "compare --dataset digits --clients 3 --dp-eps 1 --dp-delta .5"),
+    ("--dp-unit", "compare --dp-eps 4 --dp-unit person"),
+    ("--dp-unit", "compare --dp-eps 4 --dp-unit client"),
+    ("--images-per-person", "compare --images-per-person 0"),
+    ("--drop", "compare --drop nan"),
+    ("--releases", "compare --releases 8"),
+    ("--aggregation", "compare --aggregation he"),
+    ("--vote-budget", "compare --vote-budget 1.5"),
+    ("budget", "compare --secure-agg --aggregation prio3 --vote-budget .5"),
+    ("--min-voters", "compare --min-voters 11"),
+    ("--min-voters", "compare --min-voters 2 --secure-agg --aggregation prio3"),
+    ("--liars", "compare --liars"),
+    ("--show-private", "compare --show-private"),
+    ("--rows", "compare --rows fedavgg"),
+    ("--methods", "compare --methods no.such:X"),
+    ("--attacks", "compare --attacks member"),
+    ("--out", "compare --out file/below"),
+    ("--out", "compare --out used"),
+    ("--config", "compare --config broken.toml"),
+    ("--config", "compare --config nested.toml"),
+    ("--config", "compare --config"),
+    ("--epsilon", "audit --epsilon 99"),
+    ("--delta", "audit --delta .5"),
+    ("--unit", "audit --unit person"),
+    ("--scenes", "suite --scenes selektor"),
+    ("--splits", "study accuracy --splits dirichlet:1"),
+    ("--fail-if", "check --fail-if members<2"),
+    ("--method", "check --fail-if members>0.6 --method foo"),
+    ("--factory", "check --fail-if members>0.6 --factory foo"),
+    ("--runs", "check --fail-if members>0.6 --runs 3"),
+)
+"""(option or setting, command line): the sentence is about this option."""
+PARSED = (
+    ("--labels", "compare --labels fuzzy"),
+    ("--clinets", "compare --clinets 3"),
+    ("--clients", "compare --clients three"),
+    ("--rounds", "compare --rounds"),
+    ("digits", "compare digits"),
+    ("--roundz", "compare --config typo.toml"),
+    ("--fail-if", "check"),
+    ("comprae", "comprae"),
+    ("alpah", "study alpah"),
+)
+"""Refused by the parser or the list of commands, in more than one line."""
+
+
+def refusal(line, capsys) -> str:
+    """Errors of a command line that ends with the status of a wrong use."""
+    try:
+        status = cli.main(shlex.split(line))
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    found = capsys.readouterr()
+    assert (status, found.out) == (USAGE_ERROR, "")
+    assert "Traceback" not in found.err
+    assert not Path("runs").exists()
+    return found.err
+
+
+@pytest.mark.parametrize(("option", "line"), MISTAKES)
+def test_a_mistake_gets_one_sentence(capsys, option, line):
+    *before, sentence = refusal(line, capsys).splitlines()
+    assert sentence.startswith(f"error: {option}: ")
+    assert " is not allowed; " in sentence
+    assert all("cells, into" in other for other in before)
+
+
+@pytest.mark.parametrize(("option", "line"), PARSED)
+def test_a_word_that_cannot_be_parsed_is_named(capsys, option, line):
+    assert option in refusal(line, capsys)

@@ -1,0 +1,62 @@
+"""FedED: the server's network learns from the mean, and its predictions are distilled."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from secure_fd.methods.base import Labels, Setting
+from secure_fd.methods.feded import FedED, FedEDServer
+from secure_fd.privacy.base import NoProtection
+from secure_fd.training.models import flatten
+from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.training.trainer import Trainer, predict
+from secure_fd.votes.codec import Sums
+from tests.small_federation import CPU
+from tests.toy import network, toy
+
+LABELS: tuple[Labels, Labels] = ("soft", "hard")
+EARLIER, LATER = (0.3, 0.7), (0.9, 0.1)
+
+
+def central(labels: Labels = "soft", *, remember: bool = True, warmup: int = 0) -> FedEDServer:
+    steps = Schedule(proxy_steps=3, proxies_per_round=6, remember=remember, sgd=SGD(0.5, 4, 4))
+    proxies, shape = toy(6).pixels, (1, 4, 4)
+    terms = Setting(2, 2, shape, proxies, steps, (3, 4), bytes(32), None, NoProtection())
+    return FedED(labels, network(1), warmup, seed=5).server(terms, network(1))
+
+
+def votes(*means: tuple[float, float]) -> Sums:
+    """Sums of two clients."""
+    return Sums(np.full(len(means), 2.0), 2 * np.array(means))
+
+
+def trained(*lessons: tuple[list[int], list[tuple[float, float]]], warmup: int = 0) -> nn.Module:
+    """A copy of the central network, trained step by step; warmup: steps more on the first."""
+    copy = network(1)
+    trainer = Trainer(copy, toy(2), SGD(0.5, 4, 4), 5, CPU)
+    for index, (where, means) in enumerate(lessons):
+        steps = 3 + (warmup if index == 0 else 0)
+        trainer.take_steps(steps, toy(6).pixels[where], torch.tensor(means))
+    return copy
+
+
+@pytest.mark.parametrize(("remember", "warmup"), [(True, 0), (False, 0), (True, 4)])
+def test_the_central_network_answers_after_it_learnt_from_the_means(remember, warmup):
+    made = central(remember=remember, warmup=warmup)
+    made.apply(np.array([2]), votes(EARLIER))
+    answer = made.apply(np.array([4]), votes(LATER))
+    last = ([2, 4], [EARLIER, LATER]) if remember else ([4], [LATER])
+    copy = trained(([2], [EARLIER]), last, warmup=warmup)
+    assert np.array_equal(answer.predictions, predict(copy, toy(6).pixels[[4]]))
+    assert answer.indices.tolist() == [4]
+    assert np.abs(answer.predictions - [LATER]).max() > 0.01  # not the mean itself
+    assert not torch.equal(flatten(copy), flatten(trained(([2], [EARLIER]))))
+
+
+def test_hard_answers_are_the_class_that_the_central_network_names():
+    where = np.arange(6)
+    soft, hard = (central(labels).apply(where, votes(*[(1.0, 0.0)] * 6)) for labels in LABELS)
+    assert np.array_equal(hard.predictions, np.eye(2)[soft.predictions.argmax(axis=1)])
+    silent = Sums(np.zeros(6), np.zeros((6, 2)))
+    assert not central().apply(where, silent).kept.any()

@@ -1,0 +1,192 @@
+"""What every method of the table keeps: masks, seeds, rounds, bytes, absent clients."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from experiments.rivals.afl import AFL
+from experiments.rivals.edgefd import EdgeFD
+from secure_fd.data.federated import FederatedData
+from secure_fd.data.images import pixel_bytes, proxy_pixels
+from secure_fd.methods.base import Method
+from secure_fd.methods.dafkd import DaFKD, FedDF
+from secure_fd.methods.ds_fl import DSFL
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.feded import FedED
+from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.fkd import FKD
+from secure_fd.methods.generator import AdversarialSettings
+from secure_fd.methods.independent import Independent
+from secure_fd.methods.pls import PLS
+from secure_fd.methods.pooled_heads import PooledHeads
+from secure_fd.methods.registry import METHODS
+from secure_fd.methods.selective_fd import SelectiveFD, SelectiveFDAsPublished
+from secure_fd.protocol.client import Client
+from secure_fd.protocol.server import Server
+from secure_fd.secagg.setup import ServerSetup
+from secure_fd.secure_sum.base import SecureSum
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.secure_sum.plain import PlainSum
+from secure_fd.simulation.federation import Federation
+from secure_fd.simulation.simulate import simulate
+from secure_fd.votes.codec import FloatArray
+from secure_fd.wire import Stage
+from tests.small_federation import SMALL, Faults, faults, federation, networks, parameters
+
+RIVALS = AdversarialSettings(hidden=16, discriminator=16, sums=2, steps=2)
+CASES: Mapping[str, Callable[[FederatedData], Method]] = {
+    "fedavg": lambda _: FedAvg(),
+    "independent": lambda _: Independent(),
+    "fedmd": lambda _: FedMD("soft"),
+    "fedmd hard": lambda _: FedMD("hard"),
+    "ds-fl": lambda _: DSFL(),
+    "ds-fl hard": lambda _: DSFL("hard"),
+    "feded": lambda _: FedED("soft", networks(1, 9)[0]),
+    "heads": lambda _: PooledHeads(2, features=SMALL),
+    "afl": lambda _: AFL(features=SMALL),
+    "dafkd": lambda _: DaFKD(generated=32, steps=3, adversarial=RIVALS),
+    "feddf": lambda _: FedDF(generated=32, steps=3, adversarial=RIVALS),
+    "fkd": lambda _: FKD(),
+    "pls": lambda _: PLS("hard"),
+    "edgefd": lambda _: EdgeFD("hard"),
+    "selective-fd-published": lambda _: SelectiveFDAsPublished("hard"),
+    "selective-fd": lambda _: SelectiveFD("hard"),
+    "selective-fd soft": lambda _: SelectiveFD("soft"),
+}
+SILENT = Independent().name
+every_method = pytest.mark.parametrize("name", CASES)
+masked_or_not = pytest.mark.parametrize("masked", [False, True], ids=["clear", "masked"])
+ABSENT = faults({r: {r % 4: stage} for r, stage in enumerate(Stage)})
+"""One of four clients is lost in each of the first rounds, at every stage; then all are there."""
+EARLY = faults({0: {0: Stage.PREPARE}, 1: {1: Stage.INPUT}})
+"""Without late faults: who falls silent late in the first of many sums misses the masked others."""
+
+
+def made_of(
+    data: FederatedData, name: str, masked: bool = False, plan: Faults | None = None, seed: int = 0
+) -> Federation:
+    sums: SecureSum = MaskedSum(4, public_seed=0) if masked else PlainSum(4)
+    method = CASES[name](data)
+    return federation(data, method, aggregation=sums, dropouts=plan, seed=seed)
+
+
+def ends(made: Federation) -> tuple[FloatArray, list[bytes]]:
+    """Networks, and what clients remember beside them."""
+    kept = [getattr(client.role, "memory", bytes)() for client in made.clients]
+    return parameters(made), kept
+
+
+def same(one: Federation, other: Federation) -> bool:
+    (networks_of, kept), (theirs, remembered) = ends(one), ends(other)
+    return np.array_equal(networks_of, theirs) and kept == remembered
+
+
+def test_every_method_of_the_table_is_here_and_is_made_by_its_name(digits):
+    assert set(METHODS) <= set(CASES)
+    for name, known in METHODS.items():
+        assert simulate(digits, method=name).federation.method.name.startswith(known.title)
+
+
+@every_method
+def test_masks_change_no_bit_whoever_is_missing(digits, name):
+    plan = EARLY if isinstance(CASES[name](digits), DaFKD | PooledHeads | AFL) else ABSENT
+    clear, masked = (made_of(digits, name, masked, plan) for masked in (False, True))
+    reports = [made.fit(len(Stage) + 1) for made in (clear, masked)]
+    assert [r.survivors for r in reports[0]] == [r.survivors for r in reports[1]]
+    assert same(clear, masked)
+    if clear.global_parameters is not None:  # also at who was away before
+        assert all(np.array_equal(own, clear.global_parameters) for own in parameters(clear))
+    read = []
+    for where in ("distillation", "parameters", "generated", "heads"):
+        seen, hidden = (getattr(made.transcript, where) for made in (clear, masked))
+        assert len(seen) == len(hidden)
+        assert all(one.uploads is None for one in hidden)
+        read += [one.uploads for one in seen if one.uploads]
+    assert bool(read) == (clear.method.name != SILENT)
+    if clear.transcript.survey is not None and masked.transcript.survey is not None:
+        assert np.array_equal(clear.transcript.survey.total, masked.transcript.survey.total)
+        bits = list(clear.transcript.survey.uploads.values())
+        assert np.array_equal(np.sum(bits, axis=0), clear.transcript.survey.total)
+        assert masked.transcript.survey.uploads is None
+    if clear.method.name != SILENT:
+        assert [len(r.survivors) for r in reports[0]] == [3, 3, 4, 4, 4]
+
+
+@every_method
+def test_a_run_follows_from_its_seed_and_goes_on_where_it_ended(digits, name):
+    whole, pieces, other = (
+        made_of(digits, name),
+        made_of(digits, name),
+        made_of(digits, name, seed=1),
+    )
+    for made in (whole, other):
+        made.fit(2)
+    assert [r.index for count in (1, 1) for r in pieces.rounds(count)] == [0, 1]
+    assert same(whole, pieces)
+    assert whole.transcript.down.tolist() == pieces.transcript.down.tolist()
+    assert not np.array_equal(parameters(whole), parameters(other))
+
+
+@every_method
+@masked_or_not
+def test_bytes_are_those_of_the_messages(digits, name, masked, monkeypatch):
+    """Counted a second time where messages enter the parties; a client comes back in the second."""
+    up, down = np.zeros(4, dtype=int), np.zeros(4, dtype=int)
+
+    def tap(owner: type, method: str, note: Callable[..., object]) -> None:
+        real = getattr(owner, method)
+
+        def tapped(self: object, *given: object) -> object:
+            found = real(self, *given)
+            note(self, found, *given)
+            return found
+
+        monkeypatch.setattr(owner, method, tapped)
+
+    def sent(_: object, __: object, client: int, message: bytes) -> None:
+        up[client] += len(message)
+
+    def received(client: Client, _: object, message: bytes) -> None:
+        down[client.number] += len(message)
+
+    def set_up(_: object, messages: Mapping[int, bytes]) -> None:
+        down[list(messages)] += [len(message) for message in messages.values()]
+
+    tap(Server, "receive", sent)
+    tap(ServerSetup, "receive", sent)
+    tap(Client, "receive", received)
+    tap(ServerSetup, "advance", set_up)
+    made = made_of(digits, name, masked, EARLY)
+    made.fit(0)
+    begun = made.transcript.up.copy(), made.transcript.down.copy()
+    handed = pixel_bytes(proxy_pixels(digits.proxies.pixels)) if made.method.needs_proxies else 0
+    assert begun[0].tolist() == up.tolist()
+    assert begun[1].tolist() == (down + handed).tolist()
+    up[:] = down[:] = 0
+    reports = made.fit(2)
+    assert (made.transcript.up - begun[0]).tolist() == up.tolist()
+    assert (made.transcript.down - begun[1]).tolist() == down.tolist()
+    assert reports[-1].bytes_up == made.transcript.up.mean()
+    assert {bool(sent) for sent in up} == {made.method.name != SILENT}
+
+
+@every_method
+@masked_or_not
+def test_a_round_without_clients_changes_nothing_and_the_next_goes_on(digits, name, masked):
+    plan = faults({1: dict.fromkeys(range(4), Stage.PREPARE)})
+    made = made_of(digits, name, masked, plan)
+    made.fit(1)
+    before, kept = ends(made)
+    sent, heard = made.transcript.up.copy(), made.transcript.down.copy()
+    [away] = made.fit(1)
+    if made.method.name == SILENT:
+        return
+    assert (away.aborted, away.survivors, away.kept) == (True, (), 0.0)
+    assert np.array_equal(parameters(made), before)
+    assert ends(made)[1] == kept
+    assert np.array_equal(made.transcript.up, sent)
+    assert np.array_equal(made.transcript.down, heard)
+    [after] = made.fit(1)
+    assert after.survivors == (0, 1, 2, 3)
+    assert made.transcript.aborted_rounds == 1

@@ -1,0 +1,193 @@
+"""Selectors of clients on real images, against Bayes, and their thresholds."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import cho_factor
+from scipy.stats import norm
+from sklearn.metrics import roc_auc_score
+
+from secure_fd.data.federated import ClientData, FederatedData, federate
+from secure_fd.data.images import Images
+from secure_fd.data.partition import Split
+from secure_fd.data.sources import load
+from secure_fd.selection.density_ratio import (
+    FourierFeatures,
+    ProxyReference,
+    RatioSolver,
+    ReferenceSettings,
+    class_means,
+    class_shares,
+    posterior,
+)
+from secure_fd.selection.selectors import (
+    ClientSelector,
+    KulsifSelector,
+    ProxyRatioSelector,
+    Selection,
+    otsu_thresholds,
+    quantile_thresholds,
+)
+from secure_fd.votes.codec import FloatArray
+
+
+@cache
+def mnist5k() -> FederatedData:
+    return federate(load("mnist5k"), Split("strong"), 10, 0)
+
+
+def selections(selector: ClientSelector) -> list[Selection]:
+    return [selector.select(c, mnist5k().proxies.pixels) for c in mnist5k().clients]
+
+
+def own(client: int) -> np.ndarray:
+    """[P] whether a proxy is of the client's one class."""
+    return np.asarray(mnist5k().proxies.labels == client)
+
+
+def auroc(found: list[Selection]) -> float:
+    return float(np.mean([roc_auc_score(own(k), s.scores) for k, s in enumerate(found)]))
+
+
+def test_the_ratio_to_proxies_finds_a_clients_own_class_better_than_kulsif():
+    """On 1,000 real proxies; KuLSIF against uniform noise must be of use, or it is no rival."""
+    ratio, kulsif = auroc(selections(ProxyRatioSelector())), auroc(selections(KulsifSelector()))
+    assert ratio > 0.98
+    assert 0.85 < kulsif < ratio - 0.05
+
+
+def test_otsu_accepts_most_of_the_own_class_and_little_else():
+    found = selections(ProxyRatioSelector())
+    hits = np.mean([s.accepted[own(k)].mean() for k, s in enumerate(found)])
+    false = np.mean([s.accepted[~own(k)].mean() for k, s in enumerate(found)])
+    assert hits > 0.8
+    assert false < 0.05
+
+
+def test_a_few_records_give_a_class_a_small_posterior():
+    """Ten records of a class of which the proxies have a hundred count a tenth; ratios stay."""
+    client, proxies = mnist5k().clients[3], mnist5k().proxies.pixels
+    few = ClientData(client.train[torch.arange(10)], client.validation, 10)
+    selector = ProxyRatioSelector()
+    found = selector.select(few, proxies)
+    assert 0.05 < found.posterior.max() <= 0.1
+    assert selector.select(client, proxies).posterior.max() > 0.9
+    assert found.scores.max() > 0.5  # what thresholds see
+
+
+def test_the_quantile_is_the_share_of_its_own_class_that_a_client_gives_up():
+    """30 held-back records a client set each line: the mean over ten clients varies by 0.03.
+
+    Ratios at the proxies that H was fitted on are smaller than at other records: without the
+    leave-one-out correction a client accepts far fewer of its own than it asked for.
+    """
+    in_sample = selections(ProxyRatioSelector())
+    for quantile in (0.1, 0.25, 0.5):
+        found = selections(ProxyRatioSelector(quantile))
+        hits = np.mean([s.accepted[own(k)].mean() for k, s in enumerate(found)])
+        assert abs(hits - (1 - quantile)) < 0.08
+        pairs = enumerate(zip(in_sample, found, strict=True))
+        mutant = [(plain.ratios >= s.thresholds)[own(k)].mean() for k, (plain, s) in pairs]
+        assert np.mean(mutant) < hits - 0.02
+
+
+def test_leverage_is_leave_one_out():
+    """Against a second moment refitted without the proxy, with the same weight on the others."""
+    rng = np.random.default_rng(0)
+    features, means = rng.normal(size=(30, 8)) / 3, rng.normal(size=(2, 8))
+    moment, ridge = features.T @ features / 30, 0.05 * np.eye(8)
+    solver = RatioSolver(cho_factor(moment + ridge))
+    ratios = features @ solver.solve(means.T)
+    left_out = ratios / (1 - solver.leverage(features))[:, None]
+    for i in (0, 17, 29):
+        without = moment - np.outer(features[i], features[i]) / 30 + ridge
+        assert left_out[i] == pytest.approx(features[i] @ np.linalg.solve(without, means.T))
+
+
+def gaussian_client(seed: int, n: int = 4000) -> tuple[FloatArray, np.ndarray, FloatArray]:
+    """Local [n, 1] of classes 0 (70 %) and 1, labels, and 6,000 balanced proxies of 3 classes."""
+    rng = np.random.default_rng(seed)
+    labels = (rng.random(n) > 0.7).astype(np.int64)
+    local = rng.normal(2.0 * labels, 0.7)[:, None]
+    proxies = rng.normal(2.0 * np.repeat([0, 1, 2], 2000), 0.7)[:, None]
+    return local, labels, proxies
+
+
+def densities(x: FloatArray) -> FloatArray:
+    return norm.pdf(x, 2.0 * np.arange(3), 0.7)
+
+
+def test_the_posterior_of_fitted_ratios_is_near_bayes():
+    """From samples alone; reading the ratios without dividing by the shares must fall short."""
+    local, labels, proxies = gaussian_client(1)
+    fourier = FourierFeatures.draw(proxies, 400)
+    at_proxies = fourier(proxies)
+    moment = at_proxies.T @ at_proxies / len(proxies)
+    solver = RatioSolver(cho_factor(moment + np.eye(400) / len(proxies)))
+    head = solver.solve(class_means(fourier(local), labels, (0, 1)).T)
+    ratios = at_proxies @ head
+    bayes = densities(proxies)[:, :2] / densities(proxies).sum(axis=1, keepdims=True)
+    assert np.abs(posterior(ratios, 3, class_shares(ratios)) - bayes).mean() < 0.05
+    assert np.abs(np.clip(ratios / 3, 0, 1) - bayes).mean() > 0.1
+    # The mean ratio at the proxies estimates the share of a class.
+    assert ratios.mean(axis=0) == pytest.approx([0.7, 0.3], abs=0.03)
+    # Between neighbours the larger ratio names the class: 0.7 p(x|0) and 0.3 p(x|1) meet at 1.21.
+    assert (fourier(np.array([[0.0], [2.2]])) @ head).argmax(axis=1).tolist() == [0, 1]
+
+
+def test_each_class_is_judged_by_its_own_held_back_records():
+    ratios = np.array([[1.0, 9.0], [2.0, 9.0], [9.0, 5.0], [9.0, 6.0]])
+    labels = np.array([3, 3, 7, 7])
+    assert quantile_thresholds(ratios, labels, (3, 7), 0.0).tolist() == [1.0, 5.0]
+    # A class with no held-back record accepts nothing.
+    assert quantile_thresholds(ratios, labels, (3, 8), 0.0).tolist() == [1.0, np.inf]
+
+
+def test_otsu_is_within_a_bin_of_the_best_split():
+    """Against every split of the sorted sample, by within-class variance."""
+    rng = np.random.default_rng(1)
+    values = np.sort(np.concatenate([rng.normal(0, 1, 300), rng.normal(3, 0.5, 60)]))
+
+    def within(line: float) -> float:
+        low, high = values[values < line], values[values >= line]
+        return float(low.var() * len(low) + high.var() * len(high))
+
+    best = min(within(line) for line in (values[1:] + values[:-1]) / 2)
+    found, scaled = otsu_thresholds(np.stack([values, 50 * values - 7], axis=1))
+    assert scaled == pytest.approx(50 * found - 7)  # columns are judged apart
+    assert within(found) <= 1.005 * best
+    assert within(float(np.median(values))) > 1.05 * best
+    same = np.full((10, 1), 3.0)
+    assert (same >= otsu_thresholds(same)).all()
+
+
+def test_a_selection_accepts_where_any_class_does():
+    selection = Selection(
+        classes=(1, 3),
+        ratios=np.array([[0.5, 0.1], [0.2, 2.0], [0.1, 0.9], [0.6, 1.0]]),
+        thresholds=np.array([0.5, 1.0]),
+        posterior=np.array([[0.5, 0.1], [0.2, 1.0], [0.1, 0.9], [0.6, 1.0]]),
+    )
+    assert selection.evidence(4)[1].tolist() == [0.0, 0.2, 0.0, 1.0]
+    assert selection.scores == pytest.approx([0.0, 1.0, -0.1, 0.1])
+    assert selection.accepted.tolist() == [True, True, False, True]
+    assert np.argwhere(selection.allowed(4)).tolist() == [[0, 1], [1, 3], [3, 1], [3, 3]]
+
+
+def test_the_public_part_is_made_once_for_all_clients(monkeypatch):
+    """And again for another tensor of equal proxies."""
+    made, fit = [], ProxyReference.fit
+    monkeypatch.setattr(ProxyReference, "fit", lambda *given: made.append(given) or fit(*given))
+    pixels = torch.rand(60, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(20) % 2
+    held = Images(pixels[:2], labels[:2])
+    clients = [ClientData(Images(pixels[i : i + 20], labels), held, 3) for i in (0, 20)]
+    selector = ProxyRatioSelector(reference=ReferenceSettings(15, 50))
+    first, second, again = (selector.select(clients[k], pixels).ratios for k in (0, 1, 0))
+    assert len(made) == 1
+    assert np.array_equal(first, again)
+    assert not np.allclose(first, second)
+    assert np.allclose(selector.select(clients[0], pixels.clone()).ratios, first)
+    assert len(made) == 2
