@@ -1,0 +1,137 @@
+"""Every attack answers by name on a finished run: with a figure, or with what is missing."""
+
+import pickle
+from dataclasses import replace
+from typing import NoReturn
+
+import pytest
+import torch
+
+from attacks import load, registry
+from attacks.core.base import AttackResult
+from attacks.core.fit import QUICK, fit, label_function, on_device
+from attacks.inversion.prior import PriorSettings, train_prior
+from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import Sizes
+from secure_fd.data.images import Images
+from secure_fd.data.partition import parse_split
+from secure_fd.data.sources import load as load_images
+from secure_fd.errors import MissingCapabilityError
+from secure_fd.simulation.simulate import simulate
+from secure_fd.training import models
+from secure_fd.training.recipes import Recipe, Schedule
+from secure_fd.training.trainer import default_device, network_device
+from tests.refusals import refused
+
+
+@pytest.fixture(scope="module")
+def data() -> FederatedData:
+    sizes = Sizes(proxies=40, test=10, held_out=4, local=100)
+    return federate(load_images("digits"), parse_split("iid"), 3, seed=0, sizes=sizes)
+
+
+def coloured(data: FederatedData) -> FederatedData:
+    """The same records, in three colours of 16 x 16 pixels."""
+
+    def shown(grey: Images) -> Images:
+        pixels = grey.pixels[:, :, 6:22, 6:22].repeat(1, 3, 1, 1) * torch.rand(3, 1, 1)
+        return Images(pixels, grey.labels)
+
+    clients = [
+        replace(own, train=shown(own.train), validation=shown(own.validation))
+        for own in data.clients
+    ]
+    parts = {name: shown(getattr(data, name)) for name in ("proxies", "test", "held_out")}
+    return replace(data, name="own-3x16x16-10-40", clients=tuple(clients), **parts)
+
+
+@pytest.fixture(scope="module")
+def unseen(data):
+    """A run before its first round: the server has seen nothing."""
+    return simulate(data, method="independent")
+
+
+@pytest.mark.parametrize("name", sorted(registry().keys() - {"label-only", "label-only-gap"}))
+def test_an_attack_says_in_one_sentence_what_a_run_lacks(unseen, name, monkeypatch):
+    assert load(name).name == name
+    # The preparations of attacks, which take half a minute.
+    for slow in ("update_inversion.one_update", "prior.train_prior"):
+        monkeypatch.setattr(f"attacks.inversion.{slow}", _unseen)
+    with pytest.raises(MissingCapabilityError):
+        unseen.attack(name)
+
+
+def _unseen(*_: object, **__: object) -> NoReturn:
+    raise MissingCapabilityError("missing all of it")
+
+
+ON_VOTES = ("label-distribution", "differencing", "participation")
+WITH_UPLOADS = ("label-distribution", "update-inversion-8", "update-of-run", "label-only")
+
+
+@pytest.mark.parametrize(
+    ("method", "names"), [("selective-fd", ON_VOTES), ("fedavg", WITH_UPLOADS)]
+)
+def test_a_run_is_attacked_by_name(data, method, names):
+    short = Schedule(warmup_steps=5, local_steps=5, proxy_steps=5)
+    run = simulate(
+        coloured(data) if method == "fedavg" else data, method=method, recipe=Recipe(2, short)
+    )
+    run.transcript.keep_uploads = True
+    run.fit(2)
+    found = [run.attack(name) for name in names]
+    assert [result.name for result in found] == list(names)
+    assert all(isinstance(result, AttackResult) for result in found)
+
+
+def test_a_prior_paints_in_colour_and_refuses_vectors():
+    small = PriorSettings(latent=4, channels=2, steps=2, batch=8)
+    trained = train_prior(torch.rand(40, 3, 16, 16), small, 0)
+    assert trained.generator(torch.zeros(2, 4)).shape == (2, 3, 16, 16)
+    with pytest.raises(MissingCapabilityError):
+        train_prior(torch.rand(40, 24), small, 0)
+
+
+def test_an_attack_of_ones_own_needs_every_part():
+    assert load("attacks.server.differencing:Differencing") is load("differencing")
+    places = ("no.such.module:Mine", "attacks.core.base:NoSuchClass", "attacks.core.base:Labelled")
+    for place in (*places, "attacks.core.run:Attack"):
+        with refused("attack"):
+            load(place)
+
+
+def test_the_evaluator_of_a_prepared_attack_travels_between_processes():
+    """The comparison prepares an attack in one worker, and attacks rows with it in others."""
+    images = torch.rand(3, 1, 28, 28)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+    kept = pickle.loads(pickle.dumps(label_function(model)))  # noqa: S301 - of this test
+    assert torch.equal(kept(images), model(images).argmax(dim=1))
+
+
+def test_attackers_compute_where_the_model_is(monkeypatch):
+    """On the meta device, which has shapes and no numbers, and refuses tensors of another one.
+
+    What must come back to the CPU gets as far as the copy, whose NotImplementedError is not the
+    RuntimeError of mixed devices.
+    """
+    meta, images = torch.device("meta"), torch.rand(4, 1, 28, 28)
+
+    def shared(seed: int = 0) -> torch.nn.Module:
+        return models.build(models.SHARED, 10, seed)
+
+    with pytest.raises(RuntimeError) as mixed:
+        shared().to(meta)(images)
+    assert not isinstance(mixed.value, NotImplementedError)
+    model = shared()
+    with pytest.raises(ZeroDivisionError), on_device(model) as on:
+        assert on == default_device() == network_device(model)
+        raise ZeroDivisionError
+    assert network_device(model) == torch.device("cpu")
+    monkeypatch.setattr("attacks.core.fit.default_device", lambda: meta)
+    labels = torch.zeros(4, dtype=torch.int64)
+    for asked in (
+        lambda: fit(shared, images, labels, QUICK, 0),
+        lambda: label_function(shared().to(meta))(images),
+    ):
+        with pytest.raises(NotImplementedError):
+            asked()
