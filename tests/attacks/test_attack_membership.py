@@ -11,7 +11,15 @@ from torch import Tensor
 
 from attacks.core.base import AttackResult, FloatArray, Labelled, Scores
 from attacks.core.scoring import score_scores
-from attacks.core.view import Capability, LabelOracle, Oracle, Public, View, outsider_view
+from attacks.core.view import (
+    Capability,
+    LabelOracle,
+    Oracle,
+    Public,
+    View,
+    outsider_view,
+    server_view,
+)
 from attacks.membership.label_shadows import ProbeSettings, ShadowedLabels
 from attacks.membership.shadows import (
     RMIA,
@@ -19,11 +27,14 @@ from attacks.membership.shadows import (
     LiRA,
     LossThreshold,
     ShadowAttack,
-    Shadows,
+    mean_votes,
     play_all,
 )
-from secure_fd.errors import MissingCapabilityError
+from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.protocol.transcript import Transcript
+from secure_fd.votes.codec import Ensemble
 from tests import attack_games as games
+from tests.attack_games import add_round, client_view
 
 CLIENTS, RUNS, PROXIES = 3, 10, 150
 SETTINGS = ProbeSettings(rotation=2, samples=1, starts=60)
@@ -129,17 +140,13 @@ def candidates() -> Labelled:
 
 
 @pytest.mark.parametrize("kind", [LiRA, RMIA, LossThreshold])
-def test_a_memorising_target_is_caught_by_its_canaries(kind):
-    result = scored(kind(candidates(), 0), queried(own_records), canaries=True)
-    assert result.figure > 0.9
-    assert result.interval[0] > 0.8
-
-
-@pytest.mark.parametrize("kind", [LiRA, RMIA, LossThreshold])
-def test_a_target_that_saw_other_records_is_a_coin(kind):
-    result = scored(kind(candidates(), 0), queried(strangers))
-    # 400 scores, if independent, have an area of deviation .029; the seeds are fixed.
-    assert result.figure == pytest.approx(0.5, abs=0.12)
+def test_a_memorising_target_is_caught_and_one_that_saw_other_records_is_a_coin(kind):
+    """400 scores, if independent, have an area of deviation .029; the seeds are fixed."""
+    caught = scored(kind(candidates(), 0), queried(own_records), canaries=True)
+    coin = scored(kind(candidates(), 0), queried(strangers))
+    assert caught.figure > 0.9
+    assert caught.interval[0] > 0.8
+    assert coin.figure == pytest.approx(0.5, abs=0.12)
 
 
 def test_a_memoriser_is_caught_by_labels_alone_and_one_that_saw_others_is_not():
@@ -148,7 +155,7 @@ def test_a_memoriser_is_caught_by_labels_alone_and_one_that_saw_others_is_not():
     assert caught.figure > 0.75
     assert caught.interval[0] > 0.5
     assert caught.queries > 0
-    assert coin.figure == pytest.approx(0.5, abs=0.12)  # four deviations of 400 scores
+    assert coin.figure == pytest.approx(0.5, abs=0.12)
 
 
 def test_membership_of_another_run_is_a_coin():
@@ -156,19 +163,11 @@ def test_membership_of_another_run_is_a_coin():
     assert result.figure == pytest.approx(0.5, abs=0.12)
 
 
-def test_a_run_is_judged_by_shadows_alone():
-    """One target scores as in the round of all; a run without shadows has no score."""
-    views, attack = queried(own_records), LiRA(candidates(), 0)
-    everyone = play_all(attack, views, game(), 0)
-    shadows = game().shadows(3)
-    inside = game().inside[:, game().owned(0)]
-    seen = np.stack([attack.observe(views[s], 0) for s in shadows])
-    found = attack.judge(attack.observe(views[3], 0), Shadows(seen, inside[shadows]))
-    assert found == pytest.approx(everyone.values[3])
+def test_a_run_without_shadows_has_no_score():
     with pytest.raises(MissingCapabilityError):
-        attack.estimate(views[3], 0)
+        LiRA(candidates(), 0).estimate(queried(own_records)[3], 0)
     with pytest.raises(MissingCapabilityError):
-        attack.observe(outsider_view(public()), 0)
+        LiRA(candidates(), 0).observe(outsider_view(public()), 0)
 
 
 @pytest.mark.parametrize("kind", [LiRA, RMIA, LossThreshold])
@@ -198,3 +197,56 @@ def test_shadows_that_keep_the_targets_partner_betray_it():
 
     assert area(told(lambda t: [r for r in game().runs if r != t])) == 1.0
     assert area(told(lambda t: list(game().shadows(t)))) == pytest.approx(0.5, abs=0.1)
+
+
+# The game, and what votes show of a client.
+
+
+def test_runs_hold_half_of_each_label_pairs_are_complements_and_shadows_are_balanced():
+    made = game()
+    assert (made.inside[::2] ^ made.inside[1::2]).all()
+    assert not np.array_equal(made.inside[0], made.inside[2])
+    labels = made.candidates_of(0).labels
+    for run in made.runs:
+        held = made.records(run, 0).labels
+        assert torch.equal(torch.bincount(held, minlength=10) * 2, torch.bincount(labels))
+        assert set(made.shadows(run)) == set(made.runs) - {run, run ^ 1}
+        assert (made.inside[made.shadows(run)].sum(axis=0) == RUNS / 2 - 1).all()
+
+
+def test_a_game_that_would_tell_is_refused():
+    own = game().candidates_of(0)
+    for inside in (np.ones((4, 120), dtype=np.bool_), game().inside[:3]):
+        with pytest.raises((LocalError, ConfigurationError)):
+            replace(game(), inside=inside)
+    for clients in ([own, own], [own.take(torch.arange(39))]):
+        with pytest.raises(LocalError):
+            Game.of(clients, 4, 0)
+
+
+def voted(masked: bool) -> Transcript:
+    """Two clients that answer two proxies a round, with three units a vote; client 1 once."""
+    made = Transcript(2)
+    for index, proxies in enumerate((np.array([0, 1]), np.array([1, 2]))):
+        present = (0, 1) if index == 0 else (0,)
+        uploads = {k: np.zeros(20, dtype=np.uint64) for k in present}
+        uploads[0][[0, 11]] = 3  # class 0 for the first proxy, class 1 for the second
+        if 1 in uploads:
+            uploads[1][[2, 12]] = 3
+        answer = Ensemble(proxies, np.full((2, 10), 0.1), np.array([True, False]))
+        seen = {"uploads": None if masked else uploads, "answer": answer, "survivors": present}
+        total = np.stack(list(uploads.values())).sum(axis=0)
+        add_round(made, total, 10, proxies=proxies, levels=3, **seen)
+    return made
+
+
+def test_votes_are_the_most_telling_ones_in_view():
+    known = Public(torch.rand(6, 1, 4, 4), 2, 10, lambda _: torch.nn.Identity())
+    clear = mean_votes(server_view(voted(masked=False), known), 1)
+    assert clear[:3, 2].tolist() == [1.0, 0.5, 0.0]  # away in the second round
+    assert clear[:, :2].sum() == 0
+    summed = mean_votes(server_view(voted(masked=True), known), 1)
+    assert summed[:3, :3].tolist() == [[1.0, 0.0, 1.0], [0.5, 0.5, 0.5], [0.0, 1.0, 0.0]]
+    received = mean_votes(client_view(voted(masked=False), known), 1)
+    assert received[:3, 0] == pytest.approx([0.1, 0.05, 0.0])  # only what was kept is sent on
+    assert not clear[3:].any()

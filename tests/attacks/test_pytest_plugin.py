@@ -28,24 +28,23 @@ class Remembers(nn.Module):
         logits = torch.randn(len(images), 10, generator=noise)
         return logits.abs() * (1 + self.surer * near[:, None])
 
+ran = []
 def leaks(records, seed):
     return Remembers(records, seed, 2.0)
 
 def tells_nothing(records, seed):
+    ran.append(seed)
     return Remembers(records, seed, 0.0)
 '''
-BELOW = "from toy import *\ndef test_below(leakage_budget):\n"
-BELOW += "    assert 0.45 < leakage_budget(tells_nothing, members=0.55).figure < 0.55\n"
-ABOVE = "from toy import *\ndef test_above(leakage_budget):\n"
-ABOVE += "    leakage_budget(leaks, members=0.55, row='my hospitals')\n"
-TWICE = """
-from toy import *
-ran = []
-def counted(records, seed):
-    ran.append(seed)
-    return tells_nothing(records, seed)
-def test_one(leakage_budget): leakage_budget(counted, members=0.55)
-def test_two(leakage_budget): leakage_budget(counted, members=0.60); assert len(ran) == 8
+DEFAULT = """
+from toy import leaks, ran, tells_nothing
+def test_below(leakage_budget):
+    assert 0.45 < leakage_budget(tells_nothing, members=0.55).figure < 0.55
+def test_plays_once(leakage_budget):
+    leakage_budget(tells_nothing, members=0.60)
+    assert len(ran) == 8
+def test_above(leakage_budget):
+    leakage_budget(leaks, members=0.55, row='my hospitals')
 """
 OWN_GAME = """
 import pytest, torch
@@ -55,6 +54,13 @@ from attacks.membership.budgets import LeakageGame
 @pytest.fixture(scope="session")
 def leakage_game():
     return LeakageGame.of([Labelled(torch.rand(200, 3, 4, 4), torch.arange(200) % 2)], runs=6)
+"""
+OWN = """
+from toy import tells_nothing
+def test_own(leakage_budget):  # six deviations
+    assert 0.40 < leakage_budget(tells_nothing, members=0.60).figure < 0.60
+def test_low(leakage_budget):  # below what 200 candidates can tell from nothing
+    leakage_budget(tells_nothing, members=0.51)
 """
 IDLE = """
 import sys
@@ -66,13 +72,12 @@ def test_idle():
 
 def run_pytest(folder: Path, **files: str) -> tuple[int, str]:
     """Exit status and output of pytest in a folder that holds nothing but these files."""
-    for name, text in {"toy": TOY, **files}.items():
+    for name, text in files.items():
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "secure_fd.pytest_leakage"],
         cwd=folder,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=300,
@@ -81,36 +86,31 @@ def run_pytest(folder: Path, **files: str) -> tuple[int, str]:
     return ran.returncode, ran.stdout + ran.stderr
 
 
-def test_a_federation_below_its_limit_passes(tmp_path):
-    status, said = run_pytest(tmp_path, test_below=BELOW)
-    assert status == pytest.ExitCode.OK, said
-
-
-def test_a_federation_above_its_limit_fails_with_one_sentence(tmp_path):
-    status, said = run_pytest(tmp_path, test_above=ABOVE)
+@pytest.mark.parametrize(
+    ("files", "ends", "words"),
+    [
+        ({"test_it": DEFAULT}, "1 failed, 2 passed", ("my hospitals", "0.550")),
+        (
+            {"conftest": OWN_GAME, "test_it": OWN},
+            "1 failed, 1 passed",
+            ("200 candidates and 6 runs",),
+        ),
+    ],
+    ids=["default", "own"],
+)
+def test_a_budget_passes_below_its_limit_and_fails_above_it_with_one_sentence(
+    tmp_path, files, ends, words
+):
+    """A factory plays once however many tests bound it; conftest.py may bring its own game."""
+    status, shown = run_pytest(tmp_path, toy=TOY, **files)
     assert status == pytest.ExitCode.TESTS_FAILED
-    assert "my hospitals" in said
-    assert "0.550" in said
-    assert "Traceback" not in said
-
-
-def test_a_factory_plays_once_however_many_tests_bound_it(tmp_path):
-    status, said = run_pytest(tmp_path, test_twice=TWICE)
-    assert status == pytest.ExitCode.OK, said
-
-
-def test_the_game_is_ones_own_where_conftest_says_so(tmp_path):
-    wide = BELOW.replace("0.55", "0.60").replace("0.45", "0.40")  # six deviations
-    low = ABOVE.replace("0.55", "0.51")  # below what 200 candidates can tell from nothing
-    status, said = run_pytest(tmp_path, conftest=OWN_GAME, test_own=wide, test_low=low)
-    assert status == pytest.ExitCode.TESTS_FAILED
-    assert "200 candidates and 6 runs" in said
-    assert "1 failed, 1 passed" in said
+    assert all(word in shown for word in (*words, ends))
+    assert "Traceback" not in shown
 
 
 def test_it_imports_nothing_heavy_until_it_is_used(tmp_path):
-    status, said = run_pytest(tmp_path, test_idle=IDLE)
-    assert status == pytest.ExitCode.OK, said
+    status, shown = run_pytest(tmp_path, test_idle=IDLE)
+    assert status == pytest.ExitCode.OK, shown
 
 
 def test_the_wheel_names_the_plugin():

@@ -1,0 +1,158 @@
+"""Members by what a server reads: found in clear, not under masks or noise, nor where none are.
+
+The federations are those of the positive control: 120 members of four clients and as many digits
+of nobody, whose area has a deviation of .037 if there is nothing to tell. Four of it are passed
+once in 15,000, two-sided. All is seeded but DP-SGD's noise, which has its bound.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from attacks.core.base import POSITIVE, AttackResult, Challenge, Labelled
+from attacks.core.run import Run, attack_view
+from attacks.core.statistics import auc_bound
+from attacks.core.view import Public, View
+from attacks.membership import overfitted
+from attacks.membership.label_only import FinalLabels
+from attacks.membership.server_members import (
+    SUMMED_UPDATES,
+    SUMMED_VOTES,
+    UPDATES,
+    VOTES,
+    ServerMembers,
+)
+from attacks.membership.tracing import Tracing
+from secure_fd.errors import MissingCapabilityError
+from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.fedmd import FedMD
+from secure_fd.methods.independent import Independent
+from secure_fd.methods.pooled_heads import PooledHeads
+from secure_fd.privacy.dp_sgd import PrivateSGD
+from secure_fd.privacy.label import LabelUnit
+from secure_fd.simulation.build import fresh_networks
+from secure_fd.simulation.federation import Federation
+from secure_fd.training.recipes import Schedule
+from tests.attack_games import digits, perceptron
+from tests.small_federation import alike
+
+CHANCE = 4 * 0.037
+EPSILON, DELTA = 0.1, 1e-5
+AVERAGED, DISTILLED = FedAvg(), FedMD("soft")
+
+
+def part(start: int, stop: int) -> Labelled:
+    return digits(8).take(torch.arange(start, stop))
+
+
+@cache
+def public() -> Public:
+    shared = part(0, 300)
+    return Public(shared.images, 4, 10, lambda seed: perceptron(64, 64, 10, seed), shared.labels)
+
+
+@cache
+def posed(of_a_class: int = 3) -> dict[int, Challenge]:
+    return overfitted.posed(part(300, 700), part(800, 1200), 0, of_a_class)
+
+
+@cache
+def trained(method: object, *, masks: bool = False) -> View:
+    return overfitted.trained(public(), posed(), method, 0, masks=masks)[0]
+
+
+def asked(view: View, challenges: Mapping[int, Challenge] | None = None) -> AttackResult:
+    return attack_view(ServerMembers.prepare(public(), challenges or posed()), view, 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "in_clear", "of_sums"),
+    [(AVERAGED, UPDATES, SUMMED_UPDATES), (DISTILLED, VOTES, SUMMED_VOTES)],
+    ids=["updates", "votes"],
+)
+def test_members_are_found_in_clear_and_less_under_masks(method, in_clear, of_sums):
+    """Of few clients the sum of updates tells something; that of votes is a coin.
+
+    So are candidates that nobody trained on, and the same scores with the members shuffled.
+    """
+    caught, hidden = asked(trained(method)), asked(trained(method, masks=True))
+    assert in_clear in caught.title
+    assert of_sums in hidden.title
+    assert caught.figure > 0.65
+    assert caught.interval[0] > 0.5
+    assert hidden.figure < caught.figure - 0.1
+    strangers = overfitted.posed(part(1200, 1500), part(1497, 1797), 0)
+    order = np.random.default_rng(0)
+    shuffled = {
+        k: replace(each, is_member=order.permutation(each.is_member)) for k, each in posed().items()
+    }
+    coins = [asked(trained(method), others) for others in (strangers, shuffled)]
+    for coin in [*coins, *([hidden] if method is DISTILLED else [])]:
+        assert coin.figure == pytest.approx(0.5, abs=CHANCE)
+
+
+@pytest.mark.parametrize(
+    ("method", "prepare"),
+    [
+        (AVERAGED, lambda known, asked, _: ServerMembers.prepare(known, asked)),
+        (DISTILLED, lambda known, asked, _: ServerMembers.prepare(known, asked)),
+        (PooledHeads(0), Tracing.among),
+        (Independent(), FinalLabels.of_networks),
+    ],
+    ids=["updates", "votes", "class sums", "final labels"],
+)
+def test_every_attack_finds_the_members_of_an_over_trained_federation(method, prepare):
+    """One record of each class a client, all in clear: the positive control."""
+    view, networks = overfitted.trained(public(), posed(1), method, 0)
+    attack = prepare(public(), posed(1), networks)
+    assert attack_view(attack, attack.view or view, 0).figure >= 0.8
+
+
+def test_noise_hides_members():
+    """The label unit at epsilon .01, whose votes are all but uniform, and DP-SGD to its bound."""
+    unit = LabelUnit(0.01, DELTA, random=np.random.default_rng(0).bytes)
+    votes, _ = overfitted.trained(public(), posed(), DISTILLED, 0, protection=unit)
+    assert asked(votes).figure == pytest.approx(0.5, abs=CHANCE)
+    steps = overfitted.STEPS * overfitted.ROUNDS
+    private = PrivateSGD(EPSILON, DELTA, steps, learning_rate=0.1, batch=16)
+    updates, _ = overfitted.trained(public(), posed(), FedAvg(private=private), 0)
+    assert asked(updates).figure < auc_bound(EPSILON, DELTA) + CHANCE
+
+
+@pytest.mark.parametrize(
+    ("method", "rounds", "title"),
+    [
+        (AVERAGED, 3, f"{ServerMembers.title} ({UPDATES})"),
+        (DISTILLED, 1, f"{ServerMembers.title} ({VOTES})"),
+        (PooledHeads(0), 1, Tracing.title),
+    ],
+    ids=["updates", "votes", "class sums"],
+)
+def test_a_run_is_asked_as_its_server_can(method, rounds, title):
+    """Beside what the same attack finds among clients that know their records by heart."""
+    data = alike(4, proxies=60, local=20)
+    brief = Schedule(warmup_steps=5, local_steps=1, proxy_steps=1, proxies_per_round=60)
+    made = Federation(
+        fresh_networks(data, 0, shared=isinstance(method, FedAvg)),
+        data.clients,
+        data.proxies.pixels,
+        method,
+        schedule=brief,
+    )
+    made.transcript.keep_uploads = True
+    made.fit(rounds)
+    found = Run.of(data, made, 0).attack("server-members")
+    assert found.title == title
+    assert found.control == 0.5
+    assert found.details[POSITIVE] > 0.6
+
+
+@pytest.mark.parametrize("masks", [False, True])
+def test_what_shares_nothing_tells_nothing(masks):
+    view = trained(AVERAGED, masks=masks)
+    with pytest.raises(MissingCapabilityError):
+        asked(replace(view, models=view.models[:1]))
