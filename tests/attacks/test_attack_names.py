@@ -9,7 +9,7 @@ import torch
 
 from attacks import load, registry
 from attacks.core.base import AttackResult
-from attacks.core.fit import QUICK, fit, label_function, on_device
+from attacks.core.fit import label_function
 from attacks.inversion.prior import PriorSettings, train_prior
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
@@ -18,9 +18,7 @@ from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load as load_images
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.simulation.simulate import simulate
-from secure_fd.training import models
 from secure_fd.training.recipes import Recipe, Schedule
-from secure_fd.training.trainer import default_device, network_device
 from tests.refusals import refused
 
 
@@ -106,32 +104,3 @@ def test_the_evaluator_of_a_prepared_attack_travels_between_processes():
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
     kept = pickle.loads(pickle.dumps(label_function(model)))  # noqa: S301 - of this test
     assert torch.equal(kept(images), model(images).argmax(dim=1))
-
-
-def test_attackers_compute_where_the_model_is(monkeypatch):
-    """On the meta device, which has shapes and no numbers, and refuses tensors of another one.
-
-    What must come back to the CPU gets as far as the copy, whose NotImplementedError is not the
-    RuntimeError of mixed devices.
-    """
-    meta, images = torch.device("meta"), torch.rand(4, 1, 28, 28)
-
-    def shared(seed: int = 0) -> torch.nn.Module:
-        return models.build(models.SHARED, 10, seed)
-
-    with pytest.raises(RuntimeError) as mixed:
-        shared().to(meta)(images)
-    assert not isinstance(mixed.value, NotImplementedError)
-    model = shared()
-    with pytest.raises(ZeroDivisionError), on_device(model) as on:
-        assert on == default_device() == network_device(model)
-        raise ZeroDivisionError
-    assert network_device(model) == torch.device("cpu")
-    monkeypatch.setattr("attacks.core.fit.default_device", lambda: meta)
-    labels = torch.zeros(4, dtype=torch.int64)
-    for asked in (
-        lambda: fit(shared, images, labels, QUICK, 0),
-        lambda: label_function(shared().to(meta))(images),
-    ):
-        with pytest.raises(NotImplementedError):
-            asked()

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binom, norm
-from torch import nn
 
 from attacks.core.base import AttackResult, Labelled, match_classes
 from attacks.core.run import SumNoise, attack_view, histograms, labelled, public_of
@@ -24,7 +23,6 @@ from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
-from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit, pooled_sums
@@ -34,7 +32,6 @@ from secure_fd.selection.density_ratio import ReferenceSettings, shared_referenc
 from secure_fd.simulation.build import fresh_networks
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import Schedule
-from tests.attack_games import client_view
 
 SIZE = 400
 SMALL = ReferenceSettings(rank=40, n_features=SIZE)
@@ -67,14 +64,6 @@ def unit_for(data: FederatedData, budget: float, sums: int) -> PooledRecordUnit:
     )
 
 
-def networks(data: FederatedData) -> list[nn.Module]:
-    """Of the image set, or linear ones of feature vectors: nobody trains them."""
-    _, channels, *size = data.proxies.pixels.shape
-    if size != [1, 1]:
-        return list(fresh_networks(data, 0))
-    return [nn.Sequential(nn.Flatten(), nn.Linear(channels, 10)) for _ in data.clients]
-
-
 def summed(
     data: FederatedData, *, sums: int = 2, masks: bool = False, budget: float = math.inf
 ) -> Federation:
@@ -82,7 +71,7 @@ def summed(
     features = SMALL if unit is None else unit.features
     method = PooledHeads(sums - 1, features=features)
     made = Federation(
-        networks(data),
+        list(fresh_networks(data, 0)),
         data.clients,
         data.proxies.pixels,
         method,
@@ -194,25 +183,6 @@ def test_records_that_were_in_no_sum_score_a_half():
     made = Tracing(outside)
     estimate = made.estimate(seen(made_once("strong"), data), 0)
     assert (estimate.values >= norm.isf(0.05)).mean() <= 0.12
-
-
-def test_a_client_reads_the_first_sum_off_the_head():
-    """Without noise every party can undo the solver; noisy heads were cut off."""
-    data, made = divided(), made_once("strong", masks=True)
-    server, client = seen(made, data), client_view(made.transcript, public_of(data))
-    attack_on = Tracing(halves(data)[0])
-    one, other = (
-        attack_on.estimate(view, 0) for view in (replace(server, heads=server.heads[:1]), client)
-    )
-    assert np.allclose(one.values, other.values, atol=0.02)
-    noisy = made_once("strong", masks=True, budget=4.0)
-    with pytest.raises(MissingCapabilityError):
-        replace(attack_on, noise=noise_of(noisy)).estimate(
-            client_view(noisy.transcript, public_of(data)), 0
-        )
-
-
-# On a run, by name.
 
 
 # A class of one record in the whole federation.
