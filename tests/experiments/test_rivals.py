@@ -1,4 +1,4 @@
-"""Rivals of the pooled heads: what a record moves, what a plan costs, and what no noise leaves."""
+"""Rivals of the pooled heads and the fleet: sensitivity, the cost of plans, and their noise."""
 
 import math
 from dataclasses import replace
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import softmax
 from scipy.stats import chi2
 
 from experiments.core.measures import ACCURACY
@@ -25,11 +24,19 @@ from experiments.privacy.rival_heads import (
     pooled,
     steps_of,
 )
+from experiments.rivals.fleet import (
+    ABSTAIN,
+    released_sums,
+)
+from experiments.rivals.fleet import (
+    planned as fleet_planned,
+)
 from secure_fd.data.partition import parse_split
+from secure_fd.privacy.base import IN_CLEAR
 from secure_fd.privacy.calibration import epsilon
+from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.record import FEATURE_UNITS, UNITS
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.votes.codec import FloatArray, one_hot
 
 MANY = 400
 RANDOM = SeededRandom(1)
@@ -126,28 +133,6 @@ def test_noise_reaches_the_head_in_the_planned_measure():
 # Without noise each is the method that it is named after.
 
 
-def accelerated(features: FloatArray, labels: FloatArray, rate: float, steps: int) -> FloatArray:
-    """Nesterov's gradient descent on the mean logistic loss, in floating point."""
-    newest = ahead = np.zeros((features.shape[1], labels.shape[1]))
-    for step in range(steps):
-        wrong = labels - softmax(features @ ahead, axis=1)
-        before, newest = newest, ahead + rate * features.T @ wrong / len(features)
-        ahead = newest + step / (step + 3) * (newest - before)
-    return newest
-
-
-def test_full_batches_without_noise_are_gradient_descent():
-    """But for the rounding of residuals to 1/256, which adds up over many steps."""
-    rate, seen = records()
-    for steps, apart in ((5, 0.005), (40, 0.05)):
-        found = descend(seen, planned(math.inf, seen.shape, 10, 7)(steps), rate, RANDOM)
-        plain = accelerated(seen.units / FEATURE_UNITS, one_hot(seen.labels, 3), rate, steps)
-        scores, wanted = (seen.units / FEATURE_UNITS @ head for head in (found, plain))
-        assert np.abs(scores - wanted).max() < apart * np.abs(wanted).max()
-    plan = steps_of(planned(math.inf, seen.shape, 10, 7), len(seen), 0.1)
-    assert (plan.noise, plan.sums) == (0, 40)  # without noise none stops early
-
-
 # The study.
 
 
@@ -165,3 +150,68 @@ def test_every_row_spends_its_budget_and_learns_on_digits(digits):
         assert figures[SPENT] <= 4.0
     assert found["gd"][ACCURACY] > 0.85
     assert found["heads"][NUMBERS] == 20_000
+
+
+# The fleet.
+
+
+# Votes.
+
+
+def fleet_of(clients: int, absent: int, corrupt: int = 0) -> ClientPlan:
+    """Four classes; the number of proxies is still to be planned."""
+    return ClientPlan(
+        clients=clients, proxies=1, rounds=1, classes=4, absent=absent, corrupt=corrupt
+    )
+
+
+def some_votes(clients: int = 400, proxies: int = 40) -> np.ndarray:
+    """Everybody is right about class index mod 4, but for one in four, who abstains."""
+    rng = np.random.default_rng(3)
+    labels = np.tile(np.arange(proxies) % 4, (clients, 1))
+    labels[rng.random(labels.shape) < 0.25] = ABSTAIN
+    return labels.astype(np.int8)
+
+
+def tallied(cast: np.ndarray, present: np.ndarray) -> np.ndarray:
+    return np.stack([(cast[present] == c).sum(axis=0) for c in range(4)], axis=1)
+
+
+def noises(unit: ClientUnit, cast: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """What the released sums add to the tally, before anything is clipped, in votes."""
+    kept: list[np.ndarray] = []
+    whole = unit.debias
+    unit.debias = lambda sums, who: kept.append(sums.total) or whole(sums, who)
+    released_sums(cast, unit.plan, unit, present)
+    return kept[0] - tallied(cast, present)
+
+
+@pytest.mark.parametrize("absent", [0, 40])
+def test_every_present_client_adds_its_share_and_no_other_does(absent):
+    """Two-sided 4-sigma test of the variance of 16,000 noises: false alarm 6e-5.
+
+    The same test must reject the variance of 40 shares more or fewer.
+    """
+    cast = some_votes(400, 4000)
+    plan = fleet_planned(fleet_of(400, 40, corrupt=40), 1.0, 4.0, DELTA, 4000)
+    plan = replace(plan, proxies=4000)
+    unit = ClientUnit(4.0, DELTA, plan, random=SeededRandom(absent))
+    present = np.arange(400 - absent)
+    share = unit.plan.share_variance / unit.plan.scale**2
+    found = noises(unit, cast, present).var()
+    tolerance = 4 * math.sqrt(2 / 16_000)
+    assert abs(found / (share * len(present)) - 1) < tolerance
+    for other in (len(present) - 40, len(present) + 40):
+        assert abs(found / (share * other) - 1) > tolerance
+
+
+def test_a_sum_of_too_few_voids_the_guarantee():
+    """A simulation adds up in clear, and says so."""
+    plan = fleet_planned(fleet_of(400, 40), 1.0, 4.0, DELTA, 40)
+    for present, why in ((360, IN_CLEAR), (359, "a sum of 359 inputs was opened")):
+        unit = ClientUnit(4.0, DELTA, plan)
+        released_sums(some_votes(), unit.plan, unit, np.arange(present))
+        assert any(why in reason for reason in unit.guarantee().unmet)
+
+
+# The rule.

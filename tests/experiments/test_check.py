@@ -3,8 +3,6 @@
 import pytest
 
 from experiments import check
-from experiments.compare.games import asked
-from experiments.core.run_config import Privacy
 from tests.refusals import refused
 
 TOY = """
@@ -49,7 +47,7 @@ def test_a_federation_that_tells_nothing_ends_with_0(toy, capsys):
 
 
 def test_a_federation_that_tells_members_ends_with_1(capsys):
-    given = ["--method", "pooled-heads", "--runs", "6", "--fail-if", "members>0.6"]
+    given = ["--method", "selective-fd-soft", "--runs", "6", "--fail-if", "members>0.6"]
     assert check.main(given) == check.EXCEEDED
     assert "0.600 is allowed" in capsys.readouterr().out
 
@@ -67,11 +65,3 @@ def test_a_federation_that_tells_members_ends_with_1(capsys):
 def test_what_makes_no_sense_ends_with_2(given, capsys):
     assert check.main(given) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_row_is_the_one_that_is_asked_for():
-    row = asked("fedavg", masks=True, epsilon=4.0)
-    assert row.secure == "masks"
-    assert row.privacy == Privacy("record", 4.0)
-    with refused("epsilon"):
-        asked("pooled-heads", masks=False, epsilon=4.0)

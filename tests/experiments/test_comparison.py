@@ -22,14 +22,11 @@ ROWS = [
     "selective-fd-hard",
     "selective-fd-hard-masks",
     "selective-fd-hard-masks-dp-label",
-    "fedmd-hard",
     "fedavg-dp-sgd",
     "heads-masks-dp-record",
     "independent",
 ]
-ATTACKS = [
-    *("label-distribution", "update-inversion", "update-inversion-8"),
-]
+ATTACKS = ["label-distribution", "update-inversion"]
 """Inversion and games take longest: test_compare_run.py and test_games.py have them."""
 COMMAND = [
     *("--dataset", "digits", "--quick", "--rounds", "2", "--clients", "3", "--workers", "1"),
@@ -45,7 +42,7 @@ def folder(tmp_path_factory):
     made = ended(SCRIPT, *COMMAND, f"--out={place / 'results'}", cwd=place, timeout=600)
     assert made.returncode == 0, made.stderr
     assert "Traceback" not in made.stderr
-    assert all(row in made.stdout for row in ("FedMD hard", "Pooled heads + masks"))
+    assert all(row in made.stdout for row in ("FedAvg + DP-SGD", "Pooled heads + masks"))
     assert [path.name for path in place.iterdir()] == ["results"]
     return place / "results"
 
@@ -102,15 +99,6 @@ def test_updates_tell_labels_and_pictures(rows):
     assert "mean of 3" in masked.title
     for key in set(ROWS) - {"fedavg", "fedavg-masks", "fedavg-dp-sgd"}:
         assert "no parameters cross" in str(rows[key].attacks["update-inversion"])
-    assert "hides more of many" in str(rows["fedavg-dp-sgd"].attacks["update-inversion-8"])
-
-
-def test_a_protected_row_says_what_the_attack_reaches_without_its_protection(rows):
-    clear = figure(rows["fedavg"], "update-inversion")
-    for key in ("fedavg-masks", "fedavg-dp-sgd"):
-        assert figure(rows[key], "update-inversion").details["positive_control"] == clear.figure
-    votes = figure(rows["selective-fd-hard-masks"], "label-distribution")
-    assert votes.details["positive_control"] < 0.05 < votes.figure
 
 
 def test_every_private_row_says_what_its_epsilon_means(rows):
@@ -132,13 +120,6 @@ def test_every_private_row_says_what_its_epsilon_means(rows):
         assert f"The {unit} unit has epsilon {epsilon:g} at delta {delta:g}" in guarantee
         for words in ("neighbours differ in", "it does not cover", "the accounting is"):
             assert words in guarantee
-
-
-def test_an_attack_that_cannot_be_made_says_why(rows):
-    record = rows["heads-masks-dp-record"].attacks["update-inversion"]
-    assert str(record).startswith("not applicable: missing an update")
-    alone = rows["independent"].attacks["label-distribution"]
-    assert str(alone).startswith("not applicable: missing ")
 
 
 def test_the_run_leaves_its_page_and_names_nothing_of_this_machine(folder):

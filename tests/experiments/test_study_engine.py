@@ -214,21 +214,23 @@ def test_a_folder_resumes_with_the_same_code_only(tmp_path):
             check_held(tmp_path, ACCURACY, "", other)
 
 
-def test_a_results_file_names_what_made_it():
-    made, code = gathered(ACCURACY, map(some_result, [CELL, *others()])), provenance.code()
-    assert (made.commit, made.dirty) == (code.commit, code.dirty)
-    assert made.seeds == (10, 11)
-    assert made.cpu_seconds == pytest.approx(1.5 * len(made.cells))
-
-
 # The command line.
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_the_script_of_a_study_runs_it(module):
-    script = ROOT / "experiments" / load(module).script
-    assert load(module).module == module
-    assert f'main("{module}")' in script.read_text(encoding="utf-8")
+def test_a_study_has_a_script_and_unique_cells_and_few_in_a_quick_run(module):
+    study = load(module)
+    assert f'main("{module}")' in (ROOT / "experiments" / study.script).read_text(encoding="utf-8")
+    asked = [study.settings()]
+    if study.name == "equal_terms":
+        asked = [study.settings(image_sets="mnist", splits="strong")]
+    if hasattr(study.settings, "quick"):
+        asked.append(study.settings(quick=True))
+    for settings in asked:
+        made = study.cells(settings)
+        assert len(set(made)) == len(made) == len({key_of(cell) for cell in made})
+        assert len({cell.label for cell in made}) == len(made)
+    assert len(made) <= 180
 
 
 def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path, capsys, monkeypatch):

@@ -1,16 +1,11 @@
 """The comparison's command line as a user meets it, in a process of its own, from anywhere."""
 
-import gzip
-import math
 import os
 import re
 import signal
-import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,25 +15,6 @@ from tests.programs import ROOT, ended, environment
 
 SCRIPT = ROOT / "experiments" / "privacy_compare.py"
 HEAVY = {"torch", "matplotlib", "sklearn", "scipy", "opacus", "pandas"}
-
-
-def test_a_truncated_image_file_is_named(tmp_path):
-    folder = tmp_path / "mnist"
-    folder.mkdir()
-    for kind, cut in (("train", 12), ("t10k", 0)):
-        for name, shape in (("images-idx3", (20, 28, 28)), ("labels-idx1", (20,))):
-            header = struct.pack(f">I{len(shape)}I", 0x800 + len(shape), *shape)
-            whole = gzip.compress(header + bytes(math.prod(shape)))
-            (folder / f"{kind}-{name}-ubyte.gz").write_bytes(whole[: len(whole) - cut])
-    asked = ("--dataset", "mnist", "--data-dir", ".", "--out", "results")
-    made = ended(SCRIPT, *asked, cwd=tmp_path)
-    assert made.returncode == 2
-    sentence = made.stderr.splitlines()[-1]
-    assert sentence.startswith(
-        "error: --data-dir: 'mnist/train-images-idx3-ubyte.gz' is not allowed"
-    )
-    assert "truncated" in sentence
-    assert not (tmp_path / "results").exists()
 
 
 FULL = (
@@ -99,16 +75,6 @@ def alive(group: int) -> list[int]:
     return found
 
 
-def reached(moment: str, group: int, log: str) -> bool:
-    """Whether the run is where Ctrl-C is to be pressed."""
-    if moment == "cells are planned":
-        return " cells, into" in log
-    if moment == "workers work":
-        return sum(seconds_of(child) > 5 for child in alive(group) if is_worker(child)) == 2
-    # The run, the tracker of its resources, and two workers.
-    return len(alive(group)) >= 4
-
-
 def seconds_of(process: int) -> float:
     """CPU seconds of a process; its imports take about three."""
     try:
@@ -146,15 +112,23 @@ def wait_until_gone(group: int, seconds: float) -> list[int]:
     return left
 
 
-@contextmanager
-def run_until(moment: str, folder: Path) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
-    """A run with two workers that has come so far, and its log; nothing of it is left behind."""
+CLAIMED = ["log", "results/code.json", "results/run.toml"]
+"""Files of a run that was ended before its first cell: none is half-written."""
+
+
+def kept(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def working(tmp_path):
+    """A run with two workers that work, and its log; nothing of it is left behind."""
     command = [sys.executable, str(SCRIPT), "--dataset", "digits", "--attacks", "none"]
-    log = folder / "log"
+    log = tmp_path / "log"
     with log.open("w") as stream:
         started = subprocess.Popen(  # noqa: S603 - our own script
             [*command, "--workers", "2", "--out", "results"],
-            cwd=folder,
+            cwd=tmp_path,
             env=environment(),
             stdout=stream,
             stderr=stream,
@@ -162,7 +136,7 @@ def run_until(moment: str, folder: Path) -> Iterator[tuple["subprocess.Popen[byt
         )
     try:
         end = time.monotonic() + 240
-        while not reached(moment, started.pid, log.read_text()):
+        while sum(seconds_of(one) > 4 for one in alive(started.pid) if is_worker(one)) < 2:
             assert time.monotonic() < end, log.read_text()
             assert started.poll() is None, log.read_text()
             time.sleep(0.1)
@@ -173,47 +147,26 @@ def run_until(moment: str, folder: Path) -> Iterator[tuple["subprocess.Popen[byt
         started.wait(timeout=30)
 
 
-CLAIMED = ["log", "results/code.json", "results/run.toml"]
-
-
-def kept(folder: Path) -> list[str]:
-    """Files of a run that was ended, and whether any is half-written."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
-in_proc = pytest.mark.skipif(
-    not Path("/proc/self/stat").exists(), reason="it looks processes up in /proc"
-)
-
-
-@in_proc
-@pytest.mark.parametrize("moment", ["cells are planned", "workers import", "workers work"])
-def test_ctrl_c_leaves_neither_results_nor_workers(tmp_path, moment):
-    with run_until(moment, tmp_path) as (started, log):
-        children = [pid for pid in alive(started.pid) if pid != started.pid]
-        planned = moment == "cells are planned"
-        assert planned or sum(map(is_worker, children)) >= 3
-        assert [pid for pid in children if hears_interrupts(pid)] == []
-        os.killpg(started.pid, signal.SIGINT)
-        assert started.wait(timeout=120) == 130
-        assert wait_until_gone(started.pid, 60) == []
-    said = log.read_text()
-    assert "interrupted: finished cells are kept" in said
-    assert "Traceback" not in said
-    assert kept(tmp_path) in (["log"], CLAIMED) if planned else kept(tmp_path) == CLAIMED
-
-
-@in_proc
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks processes up in /proc")
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+    ("number", "status", "word"),
+    [
+        (signal.SIGINT, 130, "interrupted: finished cells are kept"),
+        (signal.SIGTERM, 143, "terminated: finished cells are kept"),
+        (signal.SIGKILL, -signal.SIGKILL, ""),
+    ],
+    ids=["Ctrl-C", "SIGTERM", "SIGKILL"],
 )
-def test_a_run_that_is_ended_from_outside_leaves_no_process(tmp_path, number, status):
-    """The signal reaches the parent alone, as that of a service manager does."""
-    with run_until("workers work", tmp_path) as (started, log):
-        os.kill(started.pid, number)
-        assert started.wait(timeout=60) == status
-        assert wait_until_gone(started.pid, 60) == []
-    said = log.read_text()
-    assert ("terminated: finished cells are kept" in said) == (number == signal.SIGTERM)
-    assert "Traceback" not in said
-    assert kept(tmp_path) == CLAIMED
+def test_a_run_that_is_ended_leaves_neither_results_nor_processes(working, number, status, word):
+    """Ctrl-C reaches the group; other signals the parent alone, as those of a service manager."""
+    started, log = working
+    children = [pid for pid in alive(started.pid) if pid != started.pid]
+    assert sum(map(is_worker, children)) >= 3  # the tracker of resources, and two workers
+    assert [pid for pid in children if hears_interrupts(pid)] == []
+    (os.killpg if number == signal.SIGINT else os.kill)(started.pid, number)
+    assert started.wait(timeout=120) == status
+    assert wait_until_gone(started.pid, 60) == []
+    shown = log.read_text()
+    assert word in shown
+    assert "Traceback" not in shown
+    assert kept(log.parent) == CLAIMED
