@@ -10,10 +10,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import binom, norm
 
-from attacks.core.base import AttackResult, Labelled, match_classes
+from attacks.core.base import AttackResult, Labelled, joined, match_classes
 from attacks.core.run import SumNoise, attack_view, histograms, labelled, public_of
 from attacks.core.statistics import Claim, gaussian_auc
 from attacks.core.view import View, server_view
@@ -31,11 +30,10 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings, shared_reference
 from secure_fd.simulation.build import fresh_networks
 from secure_fd.simulation.federation import Federation
-from secure_fd.training.recipes import Schedule
+from tests.small_federation import STILL, record_unit
 
 SIZE = 400
 SMALL = ReferenceSettings(rank=40, n_features=SIZE)
-ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
 PARTS = Sizes(proxies=60, test=0, held_out=30, local=33)
 DELTA = 1e-5
 
@@ -51,40 +49,31 @@ def first_only(data: FederatedData, kept: int) -> FederatedData:
     return replace(data, clients=tuple(few))
 
 
-def unit_for(data: FederatedData, budget: float, sums: int) -> PooledRecordUnit:
-    return PooledRecordUnit(
-        budget,
-        DELTA,
-        records=[len(client.train) for client in data.clients],
-        n_proxies=len(data.proxies),
-        n_classes=data.n_classes,
-        sums=sums,
-        features=SMALL,
-        random=SeededRandom(3),
-    )
-
-
 def summed(
     data: FederatedData, *, sums: int = 2, masks: bool = False, budget: float = math.inf
 ) -> Federation:
-    unit = None if math.isinf(budget) else unit_for(data, budget, sums)
-    features = SMALL if unit is None else unit.features
-    method = PooledHeads(sums - 1, features=features)
+    protected = not math.isinf(budget)
     made = Federation(
         list(fresh_networks(data, 0)),
         data.clients,
         data.proxies.pixels,
-        method,
+        PooledHeads(sums - 1, features=SMALL),
         aggregation=MaskedSum(len(data.clients), public_seed=0, hybrid=False) if masks else None,
-        protection=unit,
-        schedule=ALONE,
+        protection=unit_for(data, budget, sums) if protected else None,
+        schedule=STILL,
     )
     made.fit(sums)
     return made
 
 
+def unit_for(data: FederatedData, budget: float, sums: int) -> PooledRecordUnit:
+    return record_unit(data, budget, sums=sums, features=SMALL, random=SeededRandom(3))
+
+
 @cache
-def made_once(split: str, *, masks: bool = False, budget: float = math.inf) -> Federation:
+def made_once(
+    split: str = "strong", *, masks: bool = False, budget: float = math.inf
+) -> Federation:
     """Two sums."""
     return summed(divided(split), masks=masks, budget=budget)
 
@@ -99,20 +88,6 @@ def halves(data: FederatedData) -> tuple[Labelled, Labelled]:
     return match_classes(members, labelled(data.held_out), 0)
 
 
-@cache
-def traced(split: str = "strong", *, masks: bool = False, budget: float = math.inf) -> AttackResult:
-    """Members of all clients against as many others, after two sums."""
-    data, made = divided(split), made_once(split, masks=masks, budget=budget)
-    noise = None if math.isinf(budget) else noise_of(made)
-    return judged(seen(made, data), data, *halves(data), noise)
-
-
-def noise_of(made: Federation) -> SumNoise | None:
-    unit = made.protection
-    assert isinstance(unit, PooledRecordUnit)
-    return SumNoise.of(unit)
-
-
 def judged(
     view: View,
     data: FederatedData,
@@ -120,12 +95,16 @@ def judged(
     outside: Labelled,
     noise: SumNoise | None = None,
 ) -> AttackResult:
-    both = Labelled(
-        torch.cat([inside.images, outside.images]), torch.cat([inside.labels, outside.labels])
-    )
-    truth = Blocks(np.arange(len(both)) < len(inside), histograms(data))
-    made = Tracing(both, noise)
-    return attack_view(made.with_truth(truth), view, 0)
+    truth = Blocks(np.arange(2 * len(inside)) < len(inside), histograms(data))
+    return attack_view(Tracing(joined([inside, outside]), noise).with_truth(truth), view, 0)
+
+
+@cache
+def traced(split="strong", *, masks=False, budget=math.inf) -> AttackResult:
+    """Members of all clients against as many others, after two sums."""
+    data, made = divided(split), made_once(split, masks=masks, budget=budget)
+    noise = None if math.isinf(budget) else SumNoise.of(made.protection)
+    return judged(seen(made, data), data, *halves(data), noise)
 
 
 # Tracing.
@@ -135,19 +114,17 @@ def test_blocks_of_thirty_give_their_records_away_without_noise():
     result = traced()
     assert result.figure > 0.8
     assert result.details["records_of_a_block"] == 30
-    assert result.details["auc_of_sum_1"] > 0.75
     # Residuals are about more than features alone.
-    assert result.details["auc_of_sum_2"] > result.details["auc_of_sum_1"]
+    assert result.details["auc_of_sum_2"] > result.details["auc_of_sum_1"] > 0.75
     assert "auc_bound" not in result.details
 
 
 def test_under_noise_tracing_stays_within_what_the_unit_allows():
     """The twin without noise is above the bound: it would be caught here."""
     result = traced(masks=True, budget=4.0)
-    unit = made_once("strong", masks=True, budget=4.0).protection
-    assert isinstance(unit, PooledRecordUnit)
+    plan = made_once(masks=True, budget=4.0).protection.plan
     bound = result.details["auc_bound_of_the_noise"]
-    assert bound == pytest.approx(gaussian_auc(unit.plan.noise / math.sqrt(2)))
+    assert bound == pytest.approx(gaussian_auc(plan.noise / math.sqrt(2)))
     assert result.figure <= bound < 0.75
     assert traced(masks=True).figure > bound + 0.05
 
@@ -156,12 +133,10 @@ def test_masks_hide_nothing_of_a_block_of_one_holder():
     """The first sum is the same in clear and masked; where ten hold a class, masks do hide."""
     clear, masked = traced(), traced(masks=True)
     assert masked.details["auc_of_sum_1"] == pytest.approx(clear.details["auc_of_sum_1"], abs=0.01)
-    assert ONE_HOLDER in masked.caveats
-    assert ONE_HOLDER not in clear.caveats
     one, other = traced("iid"), traced("iid", masks=True)
     assert one.figure > other.figure + 0.05
     assert other.details["holders_of_a_block"] == 10
-    assert ONE_HOLDER not in other.caveats
+    assert [ONE_HOLDER in made.caveats for made in (clear, masked, other)] == [False, True, False]
 
 
 def test_a_block_of_one_record_is_that_record():
@@ -181,7 +156,7 @@ def test_records_that_were_in_no_sum_score_a_half():
     assert abs(result.figure - 0.5) < 4 * 0.034
     # Scores are in deviations: 1 in 20 lies above norm.isf(.05). 300 pass .12 with chance 1e-6.
     made = Tracing(outside)
-    estimate = made.estimate(seen(made_once("strong"), data), 0)
+    estimate = made.estimate(seen(made_once(), data), 0)
     assert (estimate.values >= norm.isf(0.05)).mean() <= 0.12
 
 
@@ -231,7 +206,6 @@ def test_the_one_record_of_a_class_is_told_no_better_than_claimed():
 def test_the_bound_is_of_the_noise_that_honest_clients_keep():
     unit = unit_for(divided(), 4.0, 2)
     noise = SumNoise.of(unit)
-    assert noise is not None
     assert noise.deviation == pytest.approx(unit.plan.noise * math.sqrt(10 / unit.plan.honest))
     assert noise.claim == Claim(noise.claim.epsilon, DELTA, unit.plan.noise / math.sqrt(2))
     assert SumNoise.of(unit_for(divided(), math.inf, 2)) is None

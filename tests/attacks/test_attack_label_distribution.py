@@ -1,7 +1,7 @@
 """Votes in clear tell each client's labels exactly; masks leave one guess for all."""
 
+from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from attacks.core.base import AttackResult, Distributions
+from attacks.core.run import histograms
 from attacks.core.view import Public, View, server_view
 from attacks.server.label_distribution import UNREADABLE, LabelDistribution
-from secure_fd.data.federated import ClientData
-from secure_fd.data.images import Images
+from secure_fd.data.federated import FederatedData
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.privacy.label import RandomizedResponse
 from secure_fd.protocol.transcript import Transcript
@@ -24,9 +24,9 @@ from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.votes.codec import KnowledgeCodec, Released, WordArray, one_hot
 from secure_fd.votes.packing import LaneLayout
-from tests import attack_games as games
 from tests.attack_games import add_round
 from tests.drivers.summing import summed
+from tests.small_federation import networks
 
 C, M = 4, 12
 CODEC = KnowledgeCodec(C, 1)
@@ -158,65 +158,42 @@ def test_the_noise_of_survivors_alone_is_undone():
     assert np.abs(twin - true).max() > 0.05
 
 
-# Parameters.
-
-SIDE, BATCH = 6, 16
-TRAINED = ((0,), (1, 2), (3,))
-"""The classes that each client of the parameter runs holds, equally many of each."""
-HELD = np.array([[12, 0, 0, 0], [0, 6, 6, 0], [0, 0, 0, 12]])
+# Parameters: four clients of one class each.
 
 
-def records(classes: tuple[int, ...], seed: int) -> Images:
-    """Twelve images; a class is a bright row."""
-    labels = torch.tensor(classes).repeat_interleave(12 // len(classes))
-    pixels = torch.rand(12, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(seed)) / 4
-    pixels[torch.arange(12), :, labels] += 0.7
-    return Images(pixels, labels)
-
-
-linear = partial(games.linear, SIDE * SIDE, C)
-
-
-def averaged(aggregation: SecureSum | None = None) -> View:
+def averaged(data: FederatedData, aggregation: SecureSum | None = None) -> View:
     """Real rounds of FedAvg, as the server sees them."""
-    clients = [
-        ClientData(held, held[torch.arange(0)], C)
-        for held in (records(classes, k) for k, classes in enumerate(TRAINED))
-    ]
-    fedavg = Federation(
-        [linear(5) for _ in clients],
-        clients,
+    network = networks(1)[0]
+    made = Federation(
+        [deepcopy(network) for _ in data.clients],
+        data.clients,
         None,
         FedAvg(),
-        schedule=Schedule(local_steps=3, proxy_steps=0, sgd=SGD(0.1, BATCH)),
+        schedule=Schedule(local_steps=3, proxy_steps=0, sgd=SGD(0.1, 16)),
         aggregation=aggregation,
     )
-    fedavg.fit(3)
-    return server_view(
-        fedavg.transcript, Public(torch.zeros(M, 1, SIDE, SIDE), len(clients), C, linear)
-    )
+    made.fit(3)
+    known = Public(data.proxies.pixels, len(data.clients), 10, lambda _: deepcopy(network))
+    return server_view(made.transcript, known)
 
 
-def test_the_last_bias_of_an_update_tells_its_labels():
-    estimate, result = attacked(averaged(), HELD)
+def test_the_last_bias_of_an_update_tells_its_labels_and_masks_hide_whose_it_is(digits):
+    """The cohort's mean update gives one guess for all."""
+    held = histograms(digits)
+    estimate, result = attacked(averaged(digits), held)
     assert estimate.read.all()
-    assert estimate.rows[[0, 2]].tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
+    assert estimate.rows.argmax(axis=1).tolist() == held.argmax(axis=1).tolist()
     assert result.figure < 0.1
-    assert result.control == pytest.approx(2 / 3, abs=0.05)  # a third of all records a client
-
-
-def test_masks_hide_whose_bias_moved():
-    """The cohort's mean update gives one guess for all; the twin without masks is read."""
-    estimate, result = attacked(averaged(MaskedSum(3)), HELD)
-    assert not estimate.read.any()
-    assert (estimate.rows == estimate.guess).all()
-    assert estimate.guess.sum() == pytest.approx(1.0)
-    assert result.figure == result.control
-    assert result.caveats == (UNREADABLE,)
+    assert result.control == pytest.approx(0.75, abs=0.05)
+    hidden, blind = attacked(averaged(digits, MaskedSum(4)), held)
+    assert not hidden.read.any()
+    assert (hidden.rows == hidden.guess).all()
+    assert blind.figure == blind.control
+    assert blind.caveats == (UNREADABLE,)
 
 
 @pytest.mark.usefixtures("unmasked")
-def test_masks_on_an_update_that_are_not_applied_are_caught():
-    seen = averaged(MaskedSum(3))
+def test_masks_on_an_update_that_are_not_applied_are_caught(digits):
+    seen = averaged(digits, MaskedSum(4))
     assert seen.models[-1].uploads is None
-    assert attacked(seen, HELD)[1].figure < 0.1
+    assert attacked(seen, histograms(digits))[1].figure < 0.1
