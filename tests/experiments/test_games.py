@@ -87,13 +87,6 @@ def test_a_record_that_is_a_proxy_too_is_not_drawn_and_never_accepted():
         replace(kept, proxies=Images(kept.candidates[0].images, kept.candidates[0].labels))
 
 
-def test_fewer_records_make_a_smaller_game_and_too_few_none():
-    assert games.drawn(federated((1, 20, 20), 4, 40), 0).details["game_members_of_a_class"] == 5.0
-    data = replace(federated((1, 20, 20), 4, 4), held_out=images(0, (1, 20, 20), 4, 0))
-    with pytest.raises(MissingCapabilityError):
-        games.drawn(data, 0)
-
-
 # How a row trains.
 
 
