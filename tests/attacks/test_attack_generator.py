@@ -4,10 +4,10 @@ Seeds are fixed. Where a figure has to agree with chance, its 95 % interval has 
 right attack fails so for one seed in twenty.
 """
 
+from copy import deepcopy
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
-import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -16,17 +16,15 @@ from attacks.core.base import AttackResult, Labelled, draw_challenge, match_clas
 from attacks.core.run import Run
 from attacks.core.view import Public
 from attacks.server.generator import GeneratorMembership
-from experiments.core.features import as_records, seen_through
-from secure_fd.data.patches import PatchMap
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.generator import AdversarialSettings, Generator
 from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.simulation.federation import Federation
-from secure_fd.training import models
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import Schedule
 from tests.attack_games import client_view, mlp
 from tests.attack_games import digits as written
+from tests.small_federation import networks
 
 SETTINGS = AdversarialSettings(hidden=64, discriminator=16, sums=1, steps=2)
 
@@ -52,11 +50,13 @@ def transcript(generator: nn.Module) -> Transcript:
     return made
 
 
-def replaying_generator(records: Labelled) -> Generator:
-    """The positive control: a generator that was taught to make these records, and no others.
+@cache
+def replaying() -> Generator:
+    """The positive control: a generator trained to make the members of a part, and no others.
 
     Each record owns the z that point most nearly its own random way, among those of its class.
     """
+    records = sides(300)[0]
     made = Generator(tuple(records.images.shape[1:]), 10, SETTINGS, 0)
     random = torch.Generator().manual_seed(0)
     ways = functional.normalize(torch.randn(len(records), made.latent, generator=random))
@@ -71,12 +71,6 @@ def replaying_generator(records: Labelled) -> Generator:
         functional.mse_loss(made(z, asked), records.images[owner]).backward()
         optimizer.step()
     return made
-
-
-@cache
-def replaying() -> Generator:
-    """Taught to make the members of a part again."""
-    return replaying_generator(sides(300)[0])
 
 
 def attacked(start: int) -> AttackResult:
@@ -95,21 +89,16 @@ def test_members_are_found_where_the_generator_replays_them():
     assert blind.n_members == blind.n_non_members == found.n_members == 40
 
 
-@pytest.mark.parametrize("features", [False, True])
-def test_a_run_with_a_generator_is_attacked_by_name(digits, features):
-    """On pixels, and on feature vectors."""
-    data = digits
-    if features:
-        features_of = PatchMap.fit(digits.proxies.pixels, rank=4)
-        data = seen_through(digits, partial(as_records, features_of))
-    inputs = data.proxies.pixels[0].numel()
-    networks = [nn.Sequential(nn.Flatten(), nn.Linear(inputs, 10)) for _ in data.clients]
-    for network in networks[1:]:
-        models.load_flat(network, flatten(networks[0]))
-    method = DaFKD(generated=16, steps=1, adversarial=SETTINGS)
-    schedule = Schedule(warmup_steps=0, local_steps=2, proxy_steps=0)
-    run = Federation(networks, data.clients, None, method, schedule=schedule)
+def test_a_run_with_a_generator_is_attacked_by_name(digits):
+    network = networks(1)[0]
+    run = Federation(
+        [deepcopy(network) for _ in digits.clients],
+        digits.clients,
+        None,
+        DaFKD(generated=16, steps=1, adversarial=SETTINGS),
+        schedule=Schedule(warmup_steps=0, local_steps=2, proxy_steps=0),
+    )
     run.fit(1)
-    found = replace(Run.of(data, run, 0), effort="quick").attack(GeneratorMembership.name)
+    found = replace(Run.of(digits, run, 0), effort="quick").attack(GeneratorMembership.name)
     assert found.figure_name == "AUC"
     assert found.n_members == found.n_non_members > 0

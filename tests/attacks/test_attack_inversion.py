@@ -2,16 +2,14 @@
 
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector
 
-from attacks.core.base import Images, seeded
+from attacks.core.base import Images
 from attacks.core.fit import label_function
 from attacks.core.run import attack_view
 from attacks.core.view import (
@@ -22,9 +20,8 @@ from attacks.core.view import (
     View,
     server_view,
 )
-from attacks.inversion.gmi import PUBLIC_TARGET, InversionSettings, ModelInversion, invert
-from attacks.inversion.ideal import Ideal, IdealSettings, empty_pool, from_votes, steal
-from attacks.inversion.prior import Prior
+from attacks.inversion.gmi import PUBLIC_TARGET, InversionSettings, ModelInversion
+from attacks.inversion.ideal import Ideal, IdealSettings, empty_pool, steal
 from secure_fd.errors import BudgetError
 from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.training.trainer import logits
@@ -98,46 +95,6 @@ def test_a_copy_of_private_images_is_leakage_and_the_class_mean_is_not():
 
 
 # The search.
-
-
-def toy() -> tuple[Prior, nn.Module]:
-    """Smooth networks of a few weights, whose gradients differ from code to code."""
-    paint = seeded(lambda: nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 4)), 0)
-    judge = seeded(lambda: nn.Sequential(nn.Linear(4, 1), nn.Flatten(0)), 1)
-    target = seeded(lambda: nn.Linear(4, 2), 2)
-    for network in (paint, judge, target):
-        network.double().requires_grad_(False)
-    settings = SimpleNamespace(latent=3)
-    return Prior(settings, paint, judge), target
-
-
-def published_search(made: Prior, target: nn.Module, z: Tensor, labels: Tensor) -> Tensor:
-    """The update as the published code writes it: velocity, look-ahead, clamp.
-
-    Its loss is the mean over three classes, so three times the rate makes the same step.
-    """
-    velocity = torch.zeros_like(z)
-    for _ in range(40):
-        z = z.detach().requires_grad_()
-        images = made.generator(z)
-        loss = -made.critic(images).mean() + 100 * cross_entropy(target(images), labels)
-        (gradient,) = torch.autograd.grad(loss, z)
-        before, velocity = velocity, 0.9 * velocity - 3 * 2e-3 * gradient
-        z = torch.clamp(z.detach() - 0.9 * before + 1.9 * velocity, -1, 1)
-    return z
-
-
-def test_the_search_is_the_published_one(monkeypatch):
-    made, target = toy()
-    classes = torch.tensor([0, 1, 1])
-    random = torch.Generator().manual_seed(7)
-    start = torch.randn(3, 3, generator=random).clamp(-1, 1).double()
-    monkeypatch.setattr(torch, "randn", lambda *_, **__: start)
-    found = invert(target, made, classes, InversionSettings(40, 1, 1), seed=0)
-    expected = made.generator(published_search(made, target, start, classes))
-    torch.testing.assert_close(found.images, expected, rtol=1e-9, atol=1e-12)
-    fewer = invert(target, made, classes, InversionSettings(39, 1, 1), seed=0)
-    assert not torch.allclose(fewer.images, expected)
 
 
 # IDEAL: the theft of what clients know, by reading and by asking.
@@ -218,15 +175,6 @@ def test_a_memorising_selector_shows_private_images_among_the_proxies():
 
 
 # What trained clients answer.
-
-
-def test_votes_become_distributions_and_nobody_becomes_uniform():
-    votes = torch.zeros(3, 2, 4, dtype=torch.float64)
-    votes[0, 0, 1], votes[0, 1, 2] = 1.0, 3.0
-    votes[2, 0] = torch.tensor([-2.0, 0.5, 0.5, -1.0])
-    pool = from_votes(torch.zeros(3, 1, 8, 8), votes, 4)
-    assert pool.targets.tolist() == [[0, 0.25, 0.75, 0], [0.25] * 4, [0, 0.5, 0.5, 0]]
-    assert pool.answered.tolist() == [True, False, True]
 
 
 def test_every_image_is_asked_once_and_the_budget_holds():

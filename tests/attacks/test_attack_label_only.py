@@ -142,12 +142,3 @@ def test_a_budget_is_kept_and_the_seed_decides():
         assert N * sum(settings.schedule) < linear.asked <= most
         assert np.array_equal(first, linear.measured(settings))
         assert not np.array_equal(first, linear.measured(settings, seed=1))
-
-
-def test_a_wrong_label_has_distance_zero_and_a_constant_predictor_the_diameter():
-    linear = Linear()
-    mixed = Labelled(linear.records.images, torch.tensor([2] * 10 + [1] * (N - 10)))
-    found = boundary_distances(
-        lambda images: torch.full((len(images),), 2), mixed, linear.starts, HopSkipJump(), 0
-    )
-    assert found.tolist() == [float(SIDE)] * 10 + [0.0] * (N - 10)

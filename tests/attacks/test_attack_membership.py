@@ -1,7 +1,7 @@
 """Membership with shadow runs: memorising and unprotected runs are caught, others are not."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -30,7 +30,7 @@ from attacks.membership.shadows import (
     mean_votes,
     play_all,
 )
-from secure_fd.errors import ConfigurationError, LocalError, MissingCapabilityError
+from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.votes.codec import Ensemble
 from tests import attack_games as games
@@ -74,57 +74,39 @@ def public() -> Public:
     return Public(shared.images, CLIENTS, 10, mlp, shared.labels)
 
 
-def scored(
-    attack: ShadowAttack, views: list[View], *, canaries: bool = False, shift: int = 0
-) -> AttackResult:
-    """Of one client's candidates. shift: membership of runs so far away, which nobody asked."""
-    estimate = play_all(attack, views, game(), 0)
-    own = game().owned(attack.client)
-    inside = np.roll(game().inside[:, own], shift, axis=0)
-    chosen = odd(len(own)).numpy() if canaries else np.ones(len(own), dtype=np.bool_)
-    return attack.with_truth(inside[:, chosen]).score(
-        replace(estimate, values=estimate.values[:, chosen]), 0
-    )
+def scored(attack: ShadowAttack, views: list[View], *, canaries: bool = False) -> AttackResult:
+    """Of one client's candidates, or of those that are mislabelled."""
+    estimate, own = play_all(attack, views, game(), 0), game().owned(attack.client)
+    chosen = odd(len(own)).numpy() | (not canaries)
+    inside = game().inside[:, own][:, chosen]
+    return attack.with_truth(inside).score(replace(estimate, values=estimate.values[:, chosen]), 0)
 
 
-# Direct queries
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Memoriser:
+def memorising(records: Labelled, seed: int) -> Callable[[Tensor], Tensor]:
     """Answers with the label of the nearest record, a little unsure, as a network of 1-NN would."""
 
-    records: Labelled
-    seed: int
-
-    def __call__(self, images: Tensor) -> Tensor:
-        near = torch.cdist(images.flatten(1), self.records.images.flatten(1)).argmin(dim=1)
-        chance = torch.Generator().manual_seed(self.seed)
+    def answer(images: Tensor) -> Tensor:
+        near = torch.cdist(images.flatten(1), records.images.flatten(1)).argmin(dim=1)
+        chance = torch.Generator().manual_seed(seed)
         logits = 0.5 * torch.randn(len(images), 10, generator=chance, dtype=torch.float64)
-        logits[torch.arange(len(images)), self.records.labels[near]] += 4.0
+        logits[torch.arange(len(images)), records.labels[near]] += 4.0
         return torch.softmax(logits, dim=1)
 
+    return answer
 
-def queried(records: Callable[[int], Labelled], budget: int = 1000) -> list[View]:
+
+def queried(records: Callable[[int], Labelled], *, labels: bool = False) -> list[View]:
     """An outsider's view of every run, whose target memorised the records given for it."""
-    return [
-        outsider_view(
-            public(),
-            {Capability.QUERY_SCORES: Oracle(Memoriser(records(run), run), budget)},
-        )
-        for run in game().runs
-    ]
-
-
-def asked_for_labels(records: Callable[[int], Labelled]) -> list[View]:
-    """The same targets, which answer with labels alone."""
-
-    def labels(run: int) -> LabelOracle:
-        memoriser = Memoriser(records(run), run)
-        return LabelOracle(lambda images: memoriser(images).argmax(dim=1), 10_000)
-
-    made = [{Capability.QUERY_FINAL_MODEL: labels(run)} for run in game().runs]
-    return [outsider_view(public(), oracle) for oracle in made]
+    views = []
+    for run in game().runs:
+        target = memorising(records(run), run)
+        if labels:
+            oracle = LabelOracle(lambda images, ask=target: ask(images).argmax(dim=1), 10_000)
+            views.append(outsider_view(public(), {Capability.QUERY_FINAL_MODEL: oracle}))
+        else:
+            oracles = {Capability.QUERY_SCORES: Oracle(target, 1000)}
+            views.append(outsider_view(public(), oracles))
+    return views
 
 
 def strangers(_run: int) -> Labelled:
@@ -151,23 +133,11 @@ def test_a_memorising_target_is_caught_and_one_that_saw_other_records_is_a_coin(
 
 def test_a_memoriser_is_caught_by_labels_alone_and_one_that_saw_others_is_not():
     attack = ShadowedLabels.prepare(public(), candidates(), 0, SETTINGS)
-    caught, coin = (scored(attack, asked_for_labels(of)) for of in (own_records, strangers))
+    caught, coin = (scored(attack, queried(of, labels=True)) for of in (own_records, strangers))
     assert caught.figure > 0.75
     assert caught.interval[0] > 0.5
     assert caught.queries > 0
     assert coin.figure == pytest.approx(0.5, abs=0.12)
-
-
-def test_membership_of_another_run_is_a_coin():
-    result = scored(LiRA(candidates(), 0), queried(own_records), shift=4)
-    assert result.figure == pytest.approx(0.5, abs=0.12)
-
-
-def test_a_run_without_shadows_has_no_score():
-    with pytest.raises(MissingCapabilityError):
-        LiRA(candidates(), 0).estimate(queried(own_records)[3], 0)
-    with pytest.raises(MissingCapabilityError):
-        LiRA(candidates(), 0).observe(outsider_view(public()), 0)
 
 
 @pytest.mark.parametrize("kind", [LiRA, RMIA, LossThreshold])

@@ -1,6 +1,5 @@
 """Every attack answers by name on a finished run: with a figure, or with what is missing."""
 
-import pickle
 from dataclasses import replace
 from typing import NoReturn
 
@@ -9,8 +8,6 @@ import torch
 
 from attacks import load, registry
 from attacks.core.base import AttackResult
-from attacks.core.fit import label_function
-from attacks.inversion.prior import PriorSettings, train_prior
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import Images
@@ -82,25 +79,9 @@ def test_a_run_is_attacked_by_name(data, method, names):
     assert all(isinstance(result, AttackResult) for result in found)
 
 
-def test_a_prior_paints_in_colour_and_refuses_vectors():
-    small = PriorSettings(latent=4, channels=2, steps=2, batch=8)
-    trained = train_prior(torch.rand(40, 3, 16, 16), small, 0)
-    assert trained.generator(torch.zeros(2, 4)).shape == (2, 3, 16, 16)
-    with pytest.raises(MissingCapabilityError):
-        train_prior(torch.rand(40, 24), small, 0)
-
-
 def test_an_attack_of_ones_own_needs_every_part():
     assert load("attacks.server.differencing:Differencing") is load("differencing")
     places = ("no.such.module:Mine", "attacks.core.base:NoSuchClass", "attacks.core.base:Labelled")
     for place in (*places, "attacks.core.run:Attack"):
         with refused("attack"):
             load(place)
-
-
-def test_the_evaluator_of_a_prepared_attack_travels_between_processes():
-    """The comparison prepares an attack in one worker, and attacks rows with it in others."""
-    images = torch.rand(3, 1, 28, 28)
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
-    kept = pickle.loads(pickle.dumps(label_function(model)))  # noqa: S301 - of this test
-    assert torch.equal(kept(images), model(images).argmax(dim=1))

@@ -27,7 +27,6 @@ from attacks.membership.budgets import (
     LeakageBudget,
     LeakageError,
     LeakageGame,
-    bundled_digits,
     server_sees,
 )
 from experiments.compare.games import DELTA, METHODS, asked, factory, game
@@ -188,19 +187,6 @@ def test_a_network_that_remembers_its_records_is_caught():
     assert all(result.interval[0] > toy_game(0).least for result in found)
 
 
-def test_half_of_each_clients_records_of_each_label_take_part():
-    seen: list[Sequence[Labelled]] = []
-
-    def factory(records: Sequence[Labelled], seed: int) -> nn.Module:
-        seen.append(records)
-        return Remembers(records[0], seed, 1.0)
-
-    LeakageGame.of([some_records(41, 0), some_records(12, 1)]).play(factory)
-    assert len(seen) == 8
-    assert {tuple(map(len, run)) for run in seen} == {(20, 6)}  # an odd record is left out
-    assert all(int(run[0].labels.sum()) == 10 for run in seen)
-
-
 def test_a_budget_is_exceeded_above_its_limit_alone():
     found, budget = toy_game(0).play(remembering(0.0)), LeakageBudget("mine", 0.6, 0.05)
     budget.check(replace(found, figure=0.65))
@@ -238,10 +224,3 @@ def test_a_run_that_shows_nothing_is_refused_and_not_passed(digits):
 
     with pytest.raises(MissingCapabilityError):
         toy_game(0).play(blind)
-
-
-def test_candidates_and_proxies_of_the_bundled_digits_are_different_images():
-    made = bundled_digits()
-    every = [*made.clients, made.proxies]
-    images = {image.numpy().tobytes() for own in every for image in own.images}
-    assert len(images) == sum(map(len, every)) == 3 * 220 + 500

@@ -10,19 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from experiments.core.measures import ACCURACY
-from experiments.core.runs import federated_data
-from experiments.privacy.private_rivals import DELTA, NUMBERS, ROWS, SPENT, Settings, cells
+from experiments.privacy.private_rivals import DELTA
 from experiments.privacy.rival_heads import (
     CentredFeatures,
     Records,
-    descend,
-    descent,
     gradient_sums,
     noise_of,
     planned,
-    pooled,
-    steps_of,
 )
 from experiments.rivals.fleet import (
     ABSTAIN,
@@ -31,7 +25,6 @@ from experiments.rivals.fleet import (
 from experiments.rivals.fleet import (
     planned as fleet_planned,
 )
-from secure_fd.data.partition import parse_split
 from secure_fd.privacy.base import IN_CLEAR
 from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.client import ClientPlan, ClientUnit
@@ -117,39 +110,10 @@ def test_all_clients_add_their_share():
     assert not low <= spread(7) <= high
 
 
-def test_noise_reaches_the_head_in_the_planned_measure():
-    """One step from zero moves the head by its noise, whose deviation the plan says: 1e-6."""
-    rate, seen = records()
-    bare = descend(seen, planned(math.inf, seen.shape, 10, 7)(1), rate, RANDOM)
-    for clients, honest in ((10, 7), (1, 1)):
-        plan = steps_of(planned(1.0, seen.shape, clients, honest), len(seen), 0.0)
-        assert plan.sums == 1
-        head, factor = descend(seen, plan, rate, SeededRandom(5)), math.sqrt(clients / honest)
-        scale = math.sqrt(2) * rate * factor * plan.noise / len(seen)
-        low, high = chi2.ppf([5e-7, 1 - 5e-7], bare.size)
-        assert low <= float((((head - bare) / scale) ** 2).sum()) <= high
-
-
 # Without noise each is the method that it is named after.
 
 
 # The study.
-
-
-def test_every_row_spends_its_budget_and_learns_on_digits(digits):
-    """One kind of each row."""
-    asked = {cell.row: cell for cell in cells(Settings(quick=True))}
-    assert asked.keys() == ROWS.keys()
-    data = federated_data("digits", None, parse_split("strong"), 10, 0)
-    found = {
-        "gd": descent(asked["gd"], data),
-        "heads": pooled(asked["heads"], ROWS["heads"], digits),
-    }
-    for figures in found.values():
-        assert figures[SPENT] == pytest.approx(4.0, rel=0.004)
-        assert figures[SPENT] <= 4.0
-    assert found["gd"][ACCURACY] > 0.85
-    assert found["heads"][NUMBERS] == 20_000
 
 
 # The fleet.
