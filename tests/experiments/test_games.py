@@ -1,19 +1,12 @@
 """Membership games of the comparison: records of the same data, and the protocol of the row."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 
-import numpy as np
 import pytest
 import torch
 
-from attacks.core.base import POSITIVE, AttackResult, Labelled
-from attacks.membership.budgets import LeakageGame
-from attacks.membership.shadows import Game, LiRA
 from experiments.compare import games
 from experiments.compare.games import BY_LABELS, SERVER
-from experiments.core import runs
 from experiments.core.run_config import Privacy, RowSpec, RunConfig, row_config
 from secure_fd.data.federated import ClientData, FederatedData, content_of
 from secure_fd.data.images import Images
@@ -34,8 +27,6 @@ BASE = RunConfig(
     schedule=Schedule(),
 )
 NOISE = Privacy("record", 4.0)
-HARD = RowSpec("selective-fd", "hard")
-MASKED = RowSpec("selective-fd", "hard", "masks")
 
 
 def config(spec: RowSpec) -> RunConfig:
@@ -133,49 +124,3 @@ def test_a_row_without_a_game_has_a_sentence(spec):
         games.small(config(spec))
     with pytest.raises(MissingCapabilityError):
         games.played(None, config(spec), {}, (SERVER, BY_LABELS), quick=True)
-
-
-# What attacks find.
-
-
-POSITIVES = {"indirect": 0.9}
-"""What attacks reach on overfitted federations."""
-
-
-@cache
-def server(spec: RowSpec) -> AttackResult:
-    found = games.played(None, config(spec), POSITIVES, (SERVER, BY_LABELS), quick=True)
-    assert found[BY_LABELS] == "not run: a quick look"
-    result = found[SERVER]
-    assert isinstance(result, AttackResult)
-    return result
-
-
-def test_masks_take_from_the_server_most_of_what_votes_tell_of_members():
-    clear, masked = server(HARD), server(MASKED)
-    assert clear.interval[0] > masked.interval[1]  # the twin: the same votes without masks
-    assert masked.details[POSITIVE] == POSITIVES["indirect"]
-    assert masked.name == SERVER
-    assert masked.details["game_runs"] == 6.0
-    assert masked.details["game_members_of_a_class"] > 1
-
-
-def test_with_shuffled_members_every_figure_is_a_coin():
-    """The same runs, scored by the coins of another game."""
-    row, records = games.small(BASE), games._few(games.drawn(runs.data_of(BASE), 0))
-    true = LeakageGame.of(records.candidates, 6, 0)
-    networks = []
-
-    def seen(members: Sequence[Labelled], seed: int) -> torch.nn.Module:
-        networks.append(games.train(row, records, members, seed).models)
-        return networks[-1][0]
-
-    true.views(seen)
-    shuffled = replace(true, game=Game.of(records.candidates, 6, 99))
-    assert not np.array_equal(true.game.inside, shuffled.game.inside)
-    caught, coin = (
-        one.outside(lambda _, own, k: LiRA(own, k), networks, records.proxies.pixels)
-        for one in (true, shuffled)
-    )
-    assert caught.interval[0] > 0.6
-    assert coin.interval[0] <= 0.5 <= coin.interval[1]
