@@ -413,16 +413,6 @@ class Stage:
     def tell(self, relayed: Mapping[int, Relayed], cohort: Clients = ALL) -> bytes:
         return self.machines[0].receive(cohort_message(relayed, cohort, self.machines[0]))
 
-    def signatures(
-        self, signers: Clients, survivors: Clients = ALL, scope: RoundScope | None = None
-    ) -> dict[int, bytes]:
-        """What these clients sign who masked for all, and heard of these survivors."""
-        there, group = scope or self.machines[0].scope, self.cohort.group
-        return {
-            k: sign_story(self.cohort.identities[k], there, group, k, ALL, survivors)
-            for k in signers
-        }
-
 
 def slow_round(cohort: Cohort, terms: RoundTerms = TERMS) -> Iterator[tuple[ClientRound, bytes]]:
     """Client 0 and, stage by stage, the message that it is about to get; client 3 drops out."""

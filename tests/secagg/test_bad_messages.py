@@ -10,7 +10,6 @@ from random import Random
 
 import pytest
 
-from secure_fd.crypto.keys import AgreementKey
 from secure_fd.errors import GarbledSumError, LocalError, PeerError
 from secure_fd.secagg import client as client_module
 from secure_fd.secagg import masks as round_secrets
@@ -20,7 +19,7 @@ from secure_fd.secagg.masks import NO_SHARES, pair_stream
 from secure_fd.secagg.messages import Relayed
 from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import RoundTerms
-from secure_fd.wire import HEADER_BYTES, Place
+from secure_fd.wire import HEADER_BYTES
 from tests.drivers.cohort import (
     ROUND_STATES,
     SERVER_KEY,
@@ -39,6 +38,7 @@ from tests.drivers.cohort import (
     reach,
     read_input,
     round_of,
+    survivors_message,
     write_input,
 )
 
@@ -130,23 +130,6 @@ def test_who_was_dropped_comes_back_in_the_next_round():
     following = cohort.draw(replace(TERMS, index=TERMS.index + 1))
     following.finish()
     following.assert_exact()
-
-
-def test_twin_that_takes_low_order_keys_loses_every_client(monkeypatch):
-    sound = round_secrets.round_key
-
-    def corrupt(place: Place, client: int, root: int) -> AgreementKey:
-        key = sound(place, client, root)
-        key.public = bytes(32) if client == BAD else key.public
-        return key
-
-    monkeypatch.setattr(round_secrets, "round_key", corrupt)
-    monkeypatch.setattr("secure_fd.secagg.messages.low_order", lambda _: False)
-    current = round_of(Cohort(N))
-    inbound = current.prepare()
-    for k in set(range(N)) - {BAD}:
-        with pytest.raises(PeerError, match="high-order"):
-            current.clients[k].receive(inbound[k])
 
 
 RECEIVE = ServerRound.receive
@@ -309,6 +292,14 @@ def test_a_mask_under_a_key_of_the_server_still_needs_the_channel(monkeypatch):
     assert not mask_that_the_server_knows(Stage.opened())
     monkeypatch.setattr(Channel, "pair_secret", lambda *_: bytes(32))
     assert mask_that_the_server_knows(Stage.opened())
+
+
+def test_survivors_are_of_the_cohort():
+    stage = Stage.opened()
+    stage.tell(stage.relayed(cohort=(0, 1, 2)), (0, 1, 2))
+    with pytest.raises(PeerError, match="not of the cohort"):
+        stage.machines[0].receive(survivors_message((0, 1, 3), {}, stage.machines[0]))
+    assert_dead(stage.machines[0])
 
 
 # Faults that only the end of a round shows: who made them is in no later cohort.

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import pytest
 
 from secure_fd.errors import LocalError
-from secure_fd.secagg.client import MAX_SETUPS, ClientRound, MaskingClient
+from secure_fd.secagg.client import MAX_SETUPS, MaskingClient
 from secure_fd.secagg.messages import invitation
 from secure_fd.secagg.server import MaskingServer
-from secure_fd.secagg.session import RoundCounter, RoundTerms
-from tests.drivers.cohort import open_round, random_values
+from secure_fd.secagg.session import RoundTerms
+from tests.drivers.cohort import open_round
 from tests.lossy_network import DOWN, EPOCH, UP, Fault, World, kind_of, lose, nothing
 
 AGAIN = 2
@@ -215,51 +215,6 @@ def test_a_round_that_was_left_does_not_begin_again_after_a_restart():
         open_round(world.cohort.clients[0], RoundTerms(1, 6, 4))
 
 
-def two_inputs() -> int:
-    """The server invites clients that gave their inputs, and asks for the round once more."""
-    world = World()
-    world.set_up()
-    world.fault = lose(DOWN, "SURVIVORS", *world.all)
-    world.round()
-    world.fault = nothing
-    terms, values = RoundTerms(0, 6, 4), random_values(world.cohort, RoundTerms(0, 6, 4), 9)
-    server = MaskingServer(world.cohort.session, world.cohort.key)
-    for k, client in world.clients.items():
-        for data in client.receive(invitation(client.session)):
-            server.receive(k, data)
-    world.server = server
-    world.until_idle()
-    opening = world.server.open(terms)
-    assert opening == {}
-    for k, client in world.clients.items():
-        try:
-            world.send(k, client.load(terms, values[k]))
-        except LocalError:
-            continue
-    world.until_idle()
-    return world.most_inputs()
-
-
-def test_no_invitation_makes_a_client_mask_a_second_input_of_a_round():
-    assert two_inputs() == 1
-
-
-def test_mutant_that_gives_back_the_number_of_every_round_masks_two_inputs(monkeypatch):
-    withdraw = ClientRound.withdraw
-
-    def always(machine: ClientRound) -> bool:
-        withdraw(machine)
-        return True
-
-    monkeypatch.setattr(ClientRound, "withdraw", always)
-    assert two_inputs() == 2
-
-
-def test_mutant_that_spends_no_round_masks_two_inputs(monkeypatch):
-    monkeypatch.setattr(RoundCounter, "spend", lambda *_: None)
-    assert two_inputs() == 2
-
-
 def test_mutant_that_keeps_its_old_set_up_while_it_joins_is_barred(monkeypatch):
     """Its shares open at none of its holders, although it follows the rules."""
     world = World(7)
@@ -329,16 +284,3 @@ def test_in_a_sparse_graph_sums_buy_the_server_no_further_draw_in_an_epoch():
 def test_mutant_that_is_never_settled_gives_a_draw_after_every_sum(monkeypatch):
     monkeypatch.setattr(MaskingClient, "settled", False)
     assert drawn_after_sums(6) == 6
-
-
-@pytest.fixture
-def broken(monkeypatch):
-    """A server that never repairs a set-up, as before."""
-    monkeypatch.setattr(MaskingServer, "_needs_setup", lambda _: False)
-    world = World()
-    set_up_without(world, 3)
-    return world
-
-
-def test_mutant_that_repairs_no_set_up_is_not_live(broken):
-    assert broken.rounds_without(3) == EPOCH

@@ -2,7 +2,6 @@
 
 import pytest
 
-from secure_fd.crypto.keys import seal_capsule
 from secure_fd.secagg.machine import digest, snapshot
 from secure_fd.secure_sum.masked import MaskedClient, MaskedServer
 from tests.drivers.cohort import TERMS, Cohort, random_values
@@ -41,17 +40,6 @@ def test_two_copies_of_a_client_give_the_same_answer_and_leave_it_as_it_was(stag
     assert clients[1].receive(relayed[1])
 
 
-def test_a_copy_of_a_server_goes_on_apart():
-    server, clients, relayed = opened("unmask")
-    copied, before = snapshot(server), digest(server)
-    for k, data in relayed.items():
-        for answer in clients[k].receive(data):
-            copied.receive(k, answer)
-    copied.advance()
-    assert copied.result is not None
-    assert (server.result, digest(server)) == (None, before)
-
-
 def test_a_digest_tells_every_state_of_a_set_up_and_a_round_apart():
     world, seen = World(4), list[bytes]()
     asked = world.ask
@@ -67,26 +55,6 @@ def test_a_digest_tells_every_state_of_a_set_up_and_a_round_apart():
     assert world.round() == (0, 1, 2, 3)
     assert len(seen) > 5
     assert len(set(seen)) == len(seen)
-
-
-def test_with_keys_and_capsules_given_a_hybrid_session_is_repeated_byte_for_byte():
-    kept: dict[tuple[bytes, bytes, bytes], bytes] = {}
-
-    def sealed(public: bytes, secret: bytes, info: bytes) -> bytes:
-        """The library takes no randomness for a capsule: the first one serves again."""
-        given = public, secret, info
-        return kept.setdefault(given, kept.get(given) or seal_capsule(*given))
-
-    def memories() -> list[bytes]:
-        cohort = Cohort(4, hybrid=True, enrolled=False)
-        cohort.clients = {
-            k: MaskedClient(k, key, cohort.session, cohort.random, seal=sealed)
-            for k, key in cohort.identities.items()
-        }
-        cohort.enrol()
-        return [client.memory() for client in cohort.clients.values()]
-
-    assert memories() == memories()
 
 
 def test_mutant_of_a_snapshot_that_shares_the_round_is_caught(monkeypatch):

@@ -1,21 +1,26 @@
 """What every sum does, what a masked one costs, and who can read what is sent.
 
-That sums are exact for any cohort, bound and input is in test_noisy_sums.py; what happens when
-clients fall silent is in test_masked_dropouts.py.
+That sums are exact for any cohort, bound and input is in test_noisy_sums.py.
 """
 
 import os
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.errors import LocalError
+from secure_fd.secagg.client import MaskingClient
+from secure_fd.secagg.server import MaskingServer
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from tests.drivers.summing import summed
+from secure_fd.votes.codec import WordArray
+from secure_fd.wire import Stage
+from tests.drivers.cohort import Cohort
+from tests.drivers.summing import summed, total_of
 from tests.refusals import refused
 
 
@@ -112,3 +117,55 @@ def test_a_seed_repeats_the_bytes_and_the_default_does_not():
     )
     assert one == same
     assert len({tuple(words) for words in (one, other, free, free_again)}) == 4
+
+
+# Clients that fall silent; tests/model explores every schedule of a few clients.
+
+
+def random_vectors(n: int, seed: int) -> dict[int, WordArray]:
+    drawn = np.random.default_rng(seed).integers(0, 6, (n, 7), np.uint64)
+    return dict(enumerate(drawn))
+
+
+def test_a_client_is_missing_from_its_stage_on_and_is_back_in_the_next_round():
+    """An input brings what the next round begins with: who sent none has a stage more then."""
+    method, stages = MaskedSum(7, random=insecure_bytes(7), hybrid=False), []
+    plans = [{}, {1: Stage.INPUT, 2: Stage.CONSISTENCY}, {}, {3: Stage.UNMASK}, {4: Stage.INPUT}]
+    for index, plan in enumerate(plans):
+        vectors = random_vectors(7, index)
+        result = summed(method, index, vectors, 5, dropouts=plan)
+        left = [k for k in range(7) if plan.get(k) is not Stage.INPUT]
+        assert result.missing == plan
+        assert result.survivors == tuple(left)
+        assert result.total.tolist() == total_of(vectors, left)
+        stages.append(result.stages)
+    assert stages == [3, 3, 3, 2, 3]
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """The halves of a sum whose clients accept fewer neighbours than they should."""
+
+    cohort: Cohort
+    n_clients: int = 40
+
+    def client(self, number: int) -> MaskingClient:
+        return self.cohort.clients[number]
+
+    def server(self) -> MaskingServer:
+        return self.cohort.server
+
+
+def test_a_sparse_graph_recovers_every_client_in_every_stage():
+    """Forty clients that do not all mask with each other: four fall silent in every round."""
+    n = 40
+    method = Sparse(Cohort(n, seed=3, degree=20))
+    assert method.cohort.group.degree == 20
+    for index, stage in enumerate(Stage):
+        vectors = random_vectors(n, index)
+        drop = dict.fromkeys(range(4 * index, 4 * index + 4), stage)
+        result = summed(method, 2 * index, vectors, 5, dropouts=drop)
+        kept = [k for k in range(n) if stage in (Stage.CONSISTENCY, Stage.UNMASK) or k not in drop]
+        assert result.survivors == tuple(kept)
+        assert result.total.tolist() == total_of(vectors, kept)
+        assert set(result.missing) == set(drop)

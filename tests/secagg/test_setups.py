@@ -329,17 +329,6 @@ def test_clients_that_check_no_signature_talk_to_the_server(monkeypatch):
     assert setup.clients[0].enrolment.channels[1].pair_secret(3) == secret
 
 
-def test_a_client_takes_no_nonce_that_a_corrupt_client_chose_after_the_others():
-    cohort = Cohort(4, enrolled=False)
-    setup = cohort.open_setup()
-    reveals, keys = messages.decode_agreed(setup.until_agreed()[0], cohort.session, ALL)
-    view, identity = setup.server._view, cohort.identities[1]
-    chosen = reveals | {1: Reveal.signed(cohort.session, 1, view, bytes(32), identity)}
-    with pytest.raises(PeerError, match="did not commit"):
-        setup.clients[0].receive(messages.encode_agreed(chosen, ALL, keys, cohort.session))
-    assert_dead(setup.clients[0])
-
-
 def test_a_set_up_takes_no_agreement_of_an_earlier_one():
     cohort = Cohort(4, enrolled=False)
     earlier = cohort.open_setup().until_agreed()
