@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.image_sets import IMAGE_SETS, own_name, own_shape
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.errors import ConfigurationError
@@ -138,7 +139,7 @@ def simulate(
     rounds of the recipe. Other methods, and class sums under "he" and "prio3", have no record unit.
 
     Args:
-        data: a named image set, or data that is divided already.
+        data: a named image set, or data that is divided already, whose name is free.
         split: "strong", "weak", "iid" or "dirichlet:0.3", of a named set.
         clients: of a named set.
         method: a name of `methods.registry`, package.module:Name, or an instance.
@@ -167,6 +168,9 @@ def simulate(
         raise ConfigurationError("trainer", trainer, "use a callable that runs training steps")
     if isinstance(data, str):
         data = federate(load(data, data_dir), parse_split(split), clients, seed)
+    elif data.name not in IMAGE_SETS and own_shape(data.name) is None:
+        shape = tuple(data.proxies.pixels.shape[1:])
+        data = replace(data, name=own_name(shape, data.n_classes, len(data.proxies)))
     parts = build_run(chosen, PublicFacts.of(data))
     networks = [parts.network(k) for k in range(len(data.clients))]
     federation = Federation(
