@@ -4,7 +4,7 @@ python experiments/check.py --method selective-fd-hard --masks --fail-if "member
 python experiments/check.py --factory my_module:my_factory --fail-if "members>0.65"
 
 Eight small federations of scikit-learn's digits differ in which half of the candidates took part,
-and each is attacked with the others as shadows: see docs/leakage_tests.md.
+and each is attacked with the others as shadows: see docs/howto/leakage_in_ci.md.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Pytest plugin: leakage budgets for a user's own federation; see docs/leakage_tests.md.
+"""Pytest plugin: leakage budgets for a user's own federation (docs/howto/leakage_in_ci.md).
 
     def test_my_federation(leakage_budget):
         leakage_budget(my_factory, members=0.65)

@@ -395,13 +395,3 @@ def test_a_client_without_budget_is_missing_and_the_others_sum(digits):
     assert "noisy class sums: with it data set 'simulation'" in why
     assert report.survivors == (0, 1, 3)
     assert [len(ledgers[k].bookings) for k in range(4)] == [1, 1, 1, 1]
-
-
-def test_the_page_s_example_runs(tmp_path, monkeypatch):
-    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
-    example = page.split("```python\n")[1].split("```")[0]
-    monkeypatch.chdir(tmp_path)
-    names = {"draw": lambda: os.urandom(8)}
-    exec(compile(example, "docs/ledger.md", "exec"), names)  # noqa: S102 - our own page
-    with BudgetLedger.open("ward7.ledger", "ward 7") as ledger:
-        assert len(ledger.bookings) == 1
