@@ -14,7 +14,7 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import Recipe
 from secure_fd.training.trainer import Steps, torch_settings_for
-from tests.flower_federation import Courier, World
+from tests.drivers.flower_federation import Courier, World
 from tests.small_federation import BRIEF, alike, networks
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

@@ -1,7 +1,9 @@
 """A roster, its sites and a courier in this process, for tests of the parties across machines."""
 
 import os
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +15,8 @@ from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import proxy_pixels
 from secure_fd.deployment import keys
-from secure_fd.deployment.budget import Budget
+from secure_fd.deployment.budget import Budget, default_ledger
+from secure_fd.deployment.enrol import InitCommand, RosterCommand
 from secure_fd.deployment.envelope import (
     CHALLENGE_BYTES,
     Push,
@@ -23,8 +26,8 @@ from secure_fd.deployment.envelope import (
 )
 from secure_fd.deployment.loop import Rounds, Transport
 from secure_fd.deployment.parties import parts_of
-from secure_fd.deployment.roster import RosterFile, SiteEntry, Terms
-from secure_fd.deployment.site import Site
+from secure_fd.deployment.roster import RosterFile, SiteEntry, Terms, read
+from secure_fd.deployment.site import Site, site_of
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.simulation.build import RunParts
 from secure_fd.storage import Store
@@ -41,6 +44,59 @@ def image_folders(root: Path, sites: str) -> list[Path]:
             pixels = rng.integers(0, 256, (16, 16), dtype=np.uint8)
             Image.fromarray(pixels).save(place / f"{index}.png")
     return records
+
+
+class Enrolled:
+    """Sites and a server below a folder, enrolled by the commands. kept: a folder to copy."""
+
+    def __init__(self, folder: Path, sites: str = "abc", kept: Path | None = None) -> None:
+        self.folder = folder
+        if kept is not None:
+            shutil.copytree(kept, folder)
+            return
+        for records in image_folders(folder, sites):
+            InitCommand(data=records, name=records.parent.name)()
+
+    def home(self, site: str) -> Path:
+        return self.folder / site / ("" if site == "server" else "home")
+
+    def records(self, site: str) -> Path:
+        return self.folder / site / "records"
+
+    def cards(self, sites: str) -> tuple[Path, ...]:
+        return tuple(self.home(site) / f"{site}.toml" for site in sites)
+
+    def enrol(self, name: str, sites: str = "abc", previous: str = "", **options) -> RosterFile:
+        """A roster file of these sites; with a previous one or a new server."""
+        given = {} if previous else {"rounds": 1, "size": 16, "address": "127.0.0.1:9443"}
+        given |= {
+            "home": self.home("server"),
+            "cards": self.cards(sites),
+            "proxies": self.folder / "proxies",
+            "out": self.folder / f"{name}.toml",
+            "previous": self.folder / f"{previous}.toml" if previous else None,
+        }
+        command = RosterCommand(**given | options)
+        assert command() == 0
+        return read(command.out)
+
+    def roster(self, name: str) -> RosterFile:
+        return read(self.folder / f"{name}.toml")
+
+    def state(self, site: str) -> dict[str, bytes | None]:
+        with closing(keys.open_state(self.home(site))) as file:
+            return {name: file.get(name) for name in file.names()}
+
+    def site(self, roster: RosterFile, site: str, file: Store, **budget) -> Site:
+        """A process of a site, over its home."""
+        home, records, proxies = self.home(site), self.records(site), self.folder / "proxies"
+        chosen = Budget(**{"path": default_ledger(records), **budget})
+        return site_of(home, records, roster, proxies, file, chosen)
+
+    def join(self, roster: RosterFile, site: str, **budget) -> None:
+        """Start a site's process, which ends before its first message."""
+        with closing(keys.open_state(self.home(site))) as file:
+            self.site(roster, site, file, **budget)
 
 
 @dataclass

@@ -1,0 +1,15 @@
+"""Federations of sites that train for moments."""
+
+from dataclasses import replace
+
+import pytest
+
+from secure_fd.training.recipes import Recipe
+from tests.small_federation import BRIEF
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Every recipe is of nine brief rounds without a warm-up."""
+    made = Recipe(9, replace(BRIEF, warmup_steps=0, remember=True))
+    monkeypatch.setattr("secure_fd.simulation.build.named_recipe", lambda *_: made)
