@@ -3,13 +3,12 @@
 import os
 import subprocess
 import sysconfig
-from pathlib import Path
 
 import pytest
 
-from tests.programs import printed
+import secure_fd
+from tests.programs import ROOT, printed
 
-ROOT = Path(__file__).parents[2]
 BUILD = "import setuptools; setuptools.setup()"
 OWN = {
     "attacks/__init__.py": "",
@@ -46,7 +45,7 @@ def project(tmp_path):
     return tmp_path
 
 
-def run(folder: Path, *command: str | Path) -> tuple[int, str]:
+def run(folder, *command):
     """Exit status and output of a program in a folder, without this checkout on its path."""
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
     made = subprocess.run(  # noqa: S603 - our own programs
@@ -55,15 +54,11 @@ def run(folder: Path, *command: str | Path) -> tuple[int, str]:
     return made.returncode, made.stdout + made.stderr
 
 
-def test_the_environment_has_the_wheel(python, tmp_path):
-    where = "import secure_fd, attacks, experiments, sys; print(secure_fd.__file__, sys.prefix)"
-    status, found = run(tmp_path, python, "-c", where)
-    home, prefix = found.split()
-    assert (status, home.startswith(prefix)) == (0, True)
+def test_a_project_with_attacks_and_experiments_of_its_own_runs_beside_the_wheel(python, project):
+    where = "import secure_fd, sys; print(secure_fd.__file__, sys.prefix)"
+    home, prefix = run(project, python, "-c", where)[1].split()
+    assert home.startswith(prefix)
     assert not home.startswith(str(ROOT))
-
-
-def test_pytest_runs_in_a_project_with_attacks_of_its_own(python, project):
     (project / "test_budget.py").write_text(BUDGET)
     status, shown = run(project, python, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert status == pytest.ExitCode.TESTS_FAILED, shown
@@ -72,25 +67,23 @@ def test_pytest_runs_in_a_project_with_attacks_of_its_own(python, project):
     assert "Traceback" not in shown
 
 
-def test_a_command_beside_experiments_of_the_project_says_why_it_ends(python, project):
+def test_a_command_beside_experiments_of_the_project_names_them_and_does_not_run_them(
+    python, project
+):
     status, shown = run(project, python, "-m", "secure_fd", "compare", "--help")
+    [line] = shown.splitlines()
     assert status == 2
-    assert shown.startswith(f"error: experiments: '{project / 'experiments'}' is not allowed")
-    assert len(shown.splitlines()) == 1
+    assert line.startswith(f"error: experiments: '{project / 'experiments'}' is not allowed")
     status, shown = run(project, python, "-m", "secure_fd", "--help")
     assert (status, "compare" in shown) == (0, True)
+    asked = "from secure_fd.optional import import_ours; import_ours('experiments.cli')"
+    status, shown = run(project, python, "-c", asked)
+    assert (status, "this code must not run" in shown) == (1, False)
+    assert "ConfigurationError: experiments: " in shown.splitlines()[-1]
 
 
 def test_the_console_script_works_beside_them(python, project):
     script = python.with_name("secure-fd")
     status, shown = run(project, script, "compare", "--clients", "1")
     assert (status, shown.splitlines()[-1][:18]) == (2, "error: --clients: ")
-    assert run(project, script, "--version") == (0, "secure-fd 0.1.0\n")
-
-
-def test_a_foreign_package_is_named_and_not_executed(python, project):
-    asked = "from secure_fd.optional import import_ours; import_ours('experiments.cli')"
-    status, shown = run(project, python, "-c", asked)
-    assert status == 1
-    assert "ConfigurationError: experiments: " in shown.splitlines()[-1]
-    assert "this code must not run" not in shown
+    assert run(project, script, "--version") == (0, f"secure-fd {secure_fd.__version__}\n")

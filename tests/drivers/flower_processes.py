@@ -1,19 +1,21 @@
 """Real processes of a federation on loopback, all of them ended by whoever started them."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from secure_fd.deployment import keys
 from secure_fd.deployment.serve import lines_of
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SITES = ("north", "south", "west")
 
 
@@ -29,18 +31,13 @@ def environment() -> dict[str, str]:
 
 
 class Federation:
-    """The example's sites and their server below a folder, which may be of an earlier run.
+    """The example's sites, with few records, and their server below a new folder."""
 
-    small: with few records.
-    """
-
-    def __init__(self, folder: Path, *options: str, small: bool = True) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.folder, self.port = folder, free_port()
         self.running: dict[str, subprocess.Popen[bytes]] = {}
-        if (folder / "roster.toml").exists():
-            return
         script = ROOT / "examples" / "hospitals" / "prepare.py"
-        address = (*(["--small"] if small else []), "--address", f"127.0.0.1:{self.port}")
+        address = ("--small", "--address", f"127.0.0.1:{self.port}")
         subprocess.run(  # noqa: S603 - our own script
             [sys.executable, str(script), str(folder), *address, *options],
             env=environment(),
@@ -53,7 +50,7 @@ class Federation:
         """The server, or a site by its name. relay: the file that makes its relay tamper."""
         place, program = self.folder / name, ("-m", "secure_fd", "join")
         if relay is not None:
-            program = (str(ROOT / "tests" / "flower_relay.py"), str(relay))
+            program = (str(ROOT / "tests" / "drivers" / "flower_relay.py"), str(relay))
         roster = ("--roster", str(self.folder / "roster.toml"))
         if name == "server":
             command = ["-m", "secure_fd", "serve", *roster]
@@ -70,6 +67,21 @@ class Federation:
 
     def wait(self, name: str, seconds: float = 420) -> int:
         return self.running[name].wait(seconds)
+
+    def kill(self, name: str) -> None:
+        self.running[name].kill()
+        self.wait(name)
+
+    def check_secrets(self, name: str) -> None:
+        """The party's real key is in its own state file, and in no other file and no log."""
+        home = self.folder / name / ("" if name == "server" else "home")
+        with closing(keys.open_state(home, 60)) as state:
+            secret = state.get("identity")
+        kept = {home / "state", home / "state-wal"}
+        files = [path for path in self.folder.rglob("*") if path.is_file()]
+        found = {path for path in files if _holds(path.read_bytes(), secret)}
+        assert found
+        assert found <= kept
 
     def journal(self) -> list[dict[str, Any]]:
         return lines_of(self.folder / "server")
@@ -99,9 +111,13 @@ class Federation:
                 process.kill()
 
 
+def _holds(data: bytes, secret: bytes) -> bool:
+    return secret in data or re.search(secret.hex().encode(), data, re.IGNORECASE) is not None
+
+
 @contextmanager
-def federation(folder: Path, *options: str, small: bool = True) -> Iterator[Federation]:
-    made = Federation(folder, *options, small=small)
+def federation(folder: Path, *options: str) -> Iterator[Federation]:
+    made = Federation(folder, *options)
     try:
         yield made
     finally:

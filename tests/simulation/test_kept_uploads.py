@@ -6,11 +6,9 @@ import torch
 
 from attacks.core.run import public_of
 from attacks.core.view import server_view
-from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.protocol.transcript import ObservedRound, Transcript
-from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import SGD, Schedule
@@ -21,14 +19,7 @@ from tests.small_federation import faults, networks
 ROUNDS, PARAMETERS = 3, 7850
 
 
-def shared(
-    data: FederatedData,
-    *,
-    keep: bool | set[int],
-    aggregation: SecureSum | None = None,
-    away: bool = False,
-    record: bool = True,
-) -> Transcript:
+def shared(data, *, keep=True, masks=False, away=False, record=True):
     """Three rounds of FedAvg; client 0 is away from the second one where asked."""
     made = Federation(
         networks(len(data.clients)),
@@ -36,7 +27,7 @@ def shared(
         None,
         FedAvg(),
         schedule=Schedule(local_steps=3, proxy_steps=0, sgd=SGD(0.05, 20)),
-        aggregation=aggregation,
+        aggregation=MaskedSum(len(data.clients), public_seed=0) if masks else None,
         dropouts=faults({1: {0: Stage.PREPARE}}) if away else None,
         device=torch.device("cpu"),
     )
@@ -45,72 +36,46 @@ def shared(
     return made.transcript
 
 
-def kept_bytes(made: Transcript) -> int:
+def kept_bytes(made):
     """Memory of all parameters that clients were read to send."""
     read = [seen.uploads for seen in made.parameters if seen.uploads is not None]
     return sum(own.nbytes for uploads in read for own in uploads.values())
 
 
-def test_every_rounds_uploads_are_kept_where_they_are_asked_for(digits):
-    kept = shared(digits, keep=True)
+def test_uploads_of_every_round_are_kept_where_asked_for_and_else_of_the_newest(digits):
+    kept, plain = shared(digits), shared(digits, keep=False)
     records = [len(client.train) for client in digits.clients]
-    for seen in kept.parameters:
-        assert seen.uploads is not None
+    for seen, same in zip(kept.parameters, plain.parameters, strict=True):
         own = np.stack([seen.uploads[k] for k in range(len(records))])
         # What was kept is of this round: its mean by records is the round's model.
         assert np.average(own, axis=0, weights=records) == pytest.approx(seen.result, abs=1e-5)
-    clients = len(records)
-    assert kept_bytes(kept) == 4 * PARAMETERS * clients * ROUNDS
-    assert [bool(seen.payloads) for seen in kept.parameters] == [False, False, True]
-    view = server_view(kept, public_of(digits))
-    said = view.uploads_by_round(0)
+        assert np.array_equal(seen.result, same.result)  # keeping changes nothing of the run
+    assert kept_bytes(kept) == ROUNDS * kept_bytes(plain) == ROUNDS * 4 * PARAMETERS * len(records)
+    said = server_view(kept, public_of(digits)).uploads_by_round(0)
     assert len(said) == ROUNDS
-    assert kept.parameters[-1].uploads is not None
     assert np.array_equal(said[-1], kept.parameters[-1].uploads[0])
     assert not np.array_equal(said[0], said[-1])
-
-
-def test_by_default_the_newest_round_alone_is_kept(digits):
-    plain = shared(digits, keep=False)
-    assert [seen.uploads is not None for seen in plain.parameters] == [False, False, True]
-    assert kept_bytes(plain) == 4 * PARAMETERS * len(digits.clients)
-    for mine, other in zip(
-        plain.parameters, shared(digits, keep=True).parameters, strict=True
-    ):  # keeping changes nothing of the run
-        assert np.array_equal(mine.result, other.result)
+    with pytest.raises(MissingCapabilityError):
+        client_view(kept, public_of(digits)).uploads_by_round(0)
 
 
 def test_masks_leave_nothing_to_keep(digits):
-    masked = shared(digits, keep=True, aggregation=MaskedSum(len(digits.clients), public_seed=0))
+    masked = shared(digits, masks=True)
     assert kept_bytes(masked) == 0
-    with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
+    with pytest.raises(MissingCapabilityError):
         server_view(masked, public_of(digits)).uploads_by_round(0)
 
 
-@pytest.mark.parametrize("masks", [False, True])
-def test_a_run_that_records_no_inputs_keeps_the_sums_alone(digits, masks):
-    made, whole = (
-        shared(
-            digits,
-            keep=True,
-            aggregation=MaskedSum(len(digits.clients), public_seed=0) if masks else None,
-            record=record,
-        )
-        for record in (False, True)
-    )
-    assert [bool(seen.payloads) for seen in made.parameters] == [False] * ROUNDS
+def test_a_run_that_records_no_inputs_keeps_the_sums_alone(digits):
+    made, whole = shared(digits, record=False), shared(digits)
+    assert not any(seen.payloads for seen in made.parameters)
     assert kept_bytes(made) == 0
     assert whole.parameters[-1].payloads
     assert np.array_equal(made.parameters[-1].result, whole.parameters[-1].result)
 
 
-def test_a_curious_client_sees_none_of_them(digits):
-    with pytest.raises(MissingCapabilityError, match="client model parameters in clear"):
-        client_view(shared(digits, keep=True), public_of(digits)).uploads_by_round(0)
-
-
 def test_the_mean_stands_in_for_a_client_that_was_away(digits):
-    kept = shared(digits, keep=True, away=True)
+    kept = shared(digits, away=True)
     said = server_view(kept, public_of(digits)).uploads_by_round(0)
     assert np.array_equal(said[1], kept.parameters[1].result)
     assert not np.array_equal(said[2], kept.parameters[2].result)
@@ -121,10 +86,3 @@ def test_of_the_rounds_that_are_named_uploads_are_kept_and_of_the_newest():
     for index in range(4):
         made.add_parameters(ObservedRound(index, model, {0: model}))
     assert [seen.uploads is not None for seen in made.parameters] == [False, True, False, True]
-
-
-def test_a_round_without_uploads_is_passed_over():
-    made, model = Transcript(2, keep_uploads=True), np.ones(3, dtype=np.float32)
-    made.add_parameters(ObservedRound(0, model))
-    made.add_parameters(ObservedRound(1, model, {0: model}))
-    assert kept_bytes(made) == 12
