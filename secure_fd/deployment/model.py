@@ -24,6 +24,8 @@ PROGRAM: Final = "model.pt2"
 CARD: Final = "card.json"
 CARD_SCHEMA: Final = "secure-fd/model/1"
 _PRETRAINED: Final = "-pretrained"
+_OF_PATCHES: Final = ("mean", "filters", "centre", "axes")
+"""Tensors of a map of patches."""
 _MOST_PIXELS: Final = 1 << 14
 """Pixels of an image's side, at most."""
 
@@ -33,13 +35,10 @@ class Head(nn.Module):
 
     def __init__(self, head: PublicHead) -> None:
         super().__init__()
+        if not isinstance(head.map, PatchMap):
+            raise damaged("its head is not on images")
         self._map = head.map
-        mapped = head.map
-        if isinstance(mapped, PatchMap):
-            parts = {name: getattr(mapped, name) for name in ("mean", "filters", "centre", "axes")}
-        else:
-            parts = {"mean": torch.from_numpy(mapped.mean), "basis": torch.from_numpy(mapped.basis)}
-        parts |= {
+        parts = {name: getattr(head.map, name) for name in _OF_PATCHES} | {
             "frequencies": torch.from_numpy(head.fourier.frequencies).float(),
             "coefficients": torch.from_numpy(head.coefficients).float(),
         }
@@ -58,12 +57,8 @@ class Head(nn.Module):
         return torch.where(total > 0, scores / total.clamp_min(1e-300), even).float()
 
     def _whitened(self, pixels: Tensor) -> Tensor:
-        own, of = self._map, self.get_buffer
-        if isinstance(own, PatchMap):
-            mean, filters, centre, axes = of("mean"), of("filters"), of("centre"), of("axes")
-            tensors = replace(own, mean=mean, filters=filters, centre=centre, axes=axes)
-            return tensors.whitened(pixels)
-        return (pixels.flatten(1).double() - of("mean")) @ of("basis")
+        tensors = {name: self.get_buffer(name) for name in _OF_PATCHES}
+        return replace(self._map, **tensors).whitened(pixels)
 
 
 class SiteModel(nn.Module):
@@ -96,10 +91,9 @@ class SiteModel(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Probabilities [N, C] of each class."""
-        if self.shape[-1] > 1:  # else feature vectors
-            size = list(self.shape[1:])
-            scaled = functional.interpolate(images, size, mode="bicubic", antialias=True)
-            images = scaled.clamp(0, 1)
+        size = list(self.shape[1:])
+        scaled = functional.interpolate(images, size, mode="bicubic", antialias=True)
+        images = scaled.clamp(0, 1)
         if self.head is None:
             return torch.softmax(self.network(images), dim=1)
         by_head: Tensor = self.head(images)
@@ -159,11 +153,10 @@ def export(made: SiteModel, folder: Path, about: dict[str, object]) -> None:
     from torch.export import Dim  # slow to import
 
     folder.mkdir(mode=0o700, exist_ok=True)
-    sizes: dict[int, object] = {0: Dim("images")}
-    if made.shape[-1] > 1:
-        sizes |= {2: Dim("height", max=_MOST_PIXELS), 3: Dim("width", max=_MOST_PIXELS)}
+    sides = {2: Dim("height", max=_MOST_PIXELS), 3: Dim("width", max=_MOST_PIXELS)}
+    sizes = {0: Dim("images"), **sides}
     channels, height, width = made.shape
-    example = torch.zeros(2, channels, *((height + 1, width + 2) if height > 1 else (1, 1)))
+    example = torch.zeros(2, channels, height + 1, width + 2)
     program = torch.export.export(made, (example,), dynamic_shapes=(sizes,))
     write_atomically(folder / PROGRAM, lambda file: torch.export.save(program, file), mode=0o600)
     card = {

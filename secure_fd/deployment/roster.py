@@ -40,7 +40,7 @@ Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=rf"^
 _FOLDER: Final = rf"^(?!\.{{1,2}}\Z)[^/\\{_CONTROL}]+\Z"
 Folder: TypeAlias = Annotated[str, Meta(max_length=200, pattern=_FOLDER)]
 Key: TypeAlias = Annotated[bytes, Meta(min_length=32, max_length=32)]
-Side: TypeAlias = Annotated[int, Meta(ge=1, le=1024)]
+Side: TypeAlias = Annotated[int, Meta(ge=2, le=1024)]
 Address: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[!-~]+:[0-9]{1,5}\Z")]
 Shape: TypeAlias = tuple[Annotated[int, Meta(ge=1, le=16)], Side, Side]
 _ALLOWED: Final[Mapping[str, str]] = {
@@ -48,7 +48,7 @@ _ALLOWED: Final[Mapping[str, str]] = {
     "certificate": "use a PEM certificate",
     "classes": "use names of folders, two or more, without a path",
     "name": "use 1 to 200 printable characters",
-    "shape": "use channels (1 to 16), height and width (1 to 1024 each)",
+    "shape": "use channels (1 to 16), height and width (2 to 1024 each)",
     "unit": "use none or record",
 }
 """Sentences for fields where `msgspec` would print a pattern or a type."""
