@@ -17,7 +17,7 @@ from secure_fd.deployment.members import move
 from secure_fd.deployment.preflight import site_checks
 from secure_fd.deployment.roster import parse, render
 from secure_fd.deployment.serve import lines_of
-from secure_fd.errors import BudgetError, ConfigurationError, LocalError
+from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.training.models import flatten
 from tests.drivers.flower_federation import CLASSES, Courier, Enrolled
@@ -308,13 +308,3 @@ def test_a_home_without_a_session_takes_any_roster(federation):
     """As a site that has joined and waits, and is sent a corrected roster."""
     for name in ("one", "two"):
         federation.join(federation.enrol(name, home=federation.folder / name), "a")
-
-
-def test_a_home_of_an_earlier_version_stays_with_its_session(changed):
-    """It is bound to no roster; its memory is."""
-    with closing(keys.open_state(changed.home("a"))) as file:
-        file.put({}, drop=["roster"])
-    third = changed.enrol("third", "abe", "new")
-    with pytest.raises(LocalError, match="session"):
-        changed.join(third, "a")
-    changed.join(changed.roster("new"), "a")

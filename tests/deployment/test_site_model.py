@@ -92,37 +92,18 @@ def test_a_new_process_goes_on_from_the_file_and_not_from_its_warm_up(trained):
     np.testing.assert_array_equal(flatten(model.load(path).network), before)
 
 
-def _written(data, path, answers, name=NAME):
+def _written(data, path, answers):
     """Write the file of a client of pooled heads; returns its role."""
     method = PooledHeads(features=ReferenceSettings(n_features=100))
-    role = fd.simulate(replace(data, name=name), method=method).federation.clients[0].role
+    role = fd.simulate(data, method=method).federation.clients[0].role
     role.head = np.random.default_rng(0).standard_normal(role.terms.shape)
     role.chosen = answers
-    [architecture, *_] = image_set(name).architectures
-    model.write(path, role, architecture, CLASSES, tuple(data.proxies.pixels.shape[1:]))
+    [architecture, *_] = image_set(NAME).architectures
+    model.write(path, role, architecture, CLASSES, (1, 28, 28))
     return role
 
 
-ANSWERS = pytest.mark.parametrize("answers", ["network", "head", "mean"])
-
-
-@ANSWERS
-def test_whatever_heads_on_feature_vectors_leave_is_in_the_file(data, tmp_path, answers):
-    def seen(images):
-        return fd.Images(images.pixels.flatten(1)[:, :40, None, None], images.labels)
-
-    clients = tuple(
-        fd.ClientData(seen(each.train), seen(each.validation), each.n_classes)
-        for each in data.clients
-    )
-    vectors = replace(data, clients=clients, proxies=seen(data.proxies), test=seen(data.test))
-    role = _written(vectors, tmp_path / "network.pt", answers, "own-40x1x1-10-200")
-    loaded = model.load(tmp_path / "network.pt")
-    assert loaded.answers == answers
-    assert _accuracy(loaded, vectors.test) == role.accuracy(vectors.test)
-
-
-@ANSWERS
+@pytest.mark.parametrize("answers", ["network", "head", "mean"])
 def test_the_exported_program_answers_as_the_site_does(data, tmp_path, answers):
     """In plain PyTorch, for a batch of any length and images of any size."""
     path, folder, images = tmp_path / "network.pt", tmp_path / "model", data.test.pixels[:7]

@@ -57,7 +57,8 @@ def test_a_roster_is_made_from_a_file_with_the_names_of_the_recipe(tmp_path):
     ]
     terms.write_text("\n".join([*settings, "epsilons = 1"]))
     command = ["site", "roster", "--config", str(terms)]
-    assert main(command) == 2
+    with pytest.raises(SystemExit, check=lambda ended: ended.code == 2):
+        main(command)
     assert not out.exists()
     terms.write_text("\n".join(settings))
     assert main([*command, "--rounds", "3"]) == 0
