@@ -71,9 +71,12 @@ def test_containers_run_commands_that_exist_and_are_given_what_these_read():
         assert not [each for each in service["volumes"] if ":ro" in each and "home" in each]
 
 
-@pytest.mark.skipif(not shutil.which("docker"), reason="docker compose is not there")
+@pytest.mark.skipif(not shutil.which("docker"), reason="docker is not there")
 def test_docker_takes_the_compose_file():
-    command = ["docker", "compose", "--file", str(EXAMPLE / "compose.yaml"), "config", "--quiet"]
+    compose = ["docker", "compose"]
+    if subprocess.run([*compose, "version"], capture_output=True, check=False).returncode:  # noqa: S603
+        pytest.skip("docker compose is not there")
+    command = [*compose, "--file", str(EXAMPLE / "compose.yaml"), "config", "--quiet"]
     subprocess.run(command, check=True, env=os.environ | {"HOSPITALS": "/srv"})  # noqa: S603
 
 

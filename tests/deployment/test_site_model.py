@@ -46,8 +46,8 @@ def trained(data, tmp_path, monkeypatch):
     monkeypatch.setattr("secure_fd.deployment.site.run_each", one_step)
 
     def world(method, **terms):
-        made = World(data, tmp_path, Terms(method, image_set=NAME, rounds=1, deadline=5, **terms))
-        list(made.serve(Courier(made)).run(1))
+        made = World(data, tmp_path, Terms(method, image_set=NAME, rounds=2, deadline=5, **terms))
+        list(made.serve(Courier(made)).run(2))
         return made
 
     return world
