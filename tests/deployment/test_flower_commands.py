@@ -7,6 +7,8 @@ from secure_fd.deployment.roster import read
 from tests.drivers.flower_federation import image_folders
 from tests.programs import ended
 
+pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
+
 
 def _cards(folder):
     for records in image_folders(folder, "abc"):
