@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +57,7 @@ class Head(nn.Module):
         return torch.where(total > 0, scores / total.clamp_min(1e-300), even).float()
 
     def _whitened(self, pixels: Tensor) -> Tensor:
-        tensors = {name: self.get_buffer(name) for name in _OF_PATCHES}
+        tensors: dict[str, Any] = {name: self.get_buffer(name) for name in _OF_PATCHES}
         return replace(self._map, **tensors).whitened(pixels)
 
 
