@@ -20,7 +20,7 @@ from PIL import Image
 
 from experiments.core import pool
 from secure_fd.cli import main
-from tests.flower_federation import image_folders
+from tests.drivers.flower_federation import image_folders
 from tests.programs import ROOT, ended
 
 FULL = os.environ.get("SECURE_FD_DOCS") == "full"
