@@ -117,29 +117,6 @@ def test_a_biased_shuffle_is_caught(biased, monkeypatch):
     assert p_value_of_orders() < ALPHA
 
 
-class Words(Keystream):
-    """A stream of the given words, four bytes each."""
-
-    def __init__(self, *words: int) -> None:
-        self._left = list(words)
-
-    def read(self, size: int) -> bytes:
-        return self._left.pop(0).to_bytes(size, "big")
-
-
-@pytest.mark.parametrize("last", [1, 2, 4, 5, 100, 255])
-def test_a_place_is_exactly_uniform(last):
-    # Every low byte once: what is rejected falls to a second word, which no count includes.
-    marker = 1 << 31
-    drawn = Counter(graph._up_to(last, Words(low, marker)) for low in range(256))
-    rejected = sum(low & ((1 << last.bit_length()) - 1) > last for low in range(256))
-    drawn[0] -= rejected
-    assert set(drawn) == set(range(last + 1))
-    assert len(set(drawn.values())) == 1
-    remainders = Counter(low % (last + 1) for low in range(256))
-    assert (len(set(remainders.values())) > 1) == (256 % (last + 1) != 0)
-
-
 @pytest.mark.parametrize("holders", range(1, 40))
 def test_two_survivor_sets_need_a_third_of_the_holders(holders):
     # Each honest holder serves one of the two secrets, each corrupt one both: the best split.

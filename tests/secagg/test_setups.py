@@ -379,19 +379,6 @@ def test_a_capsule_of_the_server_gives_it_no_channel_and_costs_no_other(of_the_s
     assert ends[3][1].open(1, ends[1][3].seal(1, b"shares", b""), b"", "it") == b"shares"
 
 
-def test_a_capsule_names_its_set_up_and_its_receiver():
-    cohort = Cohort(4, hybrid=True, enrolled=False)
-    setup, other = cohort.open_setup(), cohort.open_setup()
-    outbound, machine = setup.answer(setup.until_agreed()), setup.clients[1]
-    other.answer(other.until_agreed())
-    capsule, key = outbound[0][48:][:CAPSULE_BYTES], machine._held.capsule_key
-    secret = setup.clients[0]._held.secrets[1]
-    assert key.open(capsule, info_of(machine, 0, 1), "it") == secret
-    for wrong in (info_of(machine, 0, 2), info_of(machine, 1, 0), info_of(other.clients[1], 0, 1)):
-        with pytest.raises(PeerError, match="it does not open"):
-            key.open(capsule, wrong, "it")
-
-
 def read_after_swapping_capsules() -> bool:
     """Whether a server that sealed the victim's capsules reads it once X25519 is broken."""
     cohort, setup, relayed = hybrid_until_capsules()
