@@ -119,16 +119,6 @@ def ensembles(made: Federation) -> list[Ensemble]:
     return [seen.result for seen in made.transcript.distillation]
 
 
-def same_ensembles(one: Federation, other: Federation) -> bool:
-    """Whether every round's ensemble is the same to the last bit."""
-    pairs = list(zip(ensembles(one), ensembles(other), strict=True))
-    return bool(pairs) and all(
-        np.array_equal(getattr(a, name), getattr(b, name))
-        for a, b in pairs
-        for name in ("indices", "predictions", "kept")
-    )
-
-
 class Unsurveyed(SelectiveFD):
     """Every proxy may be a target, whether or not a client knows it."""
 

@@ -2,7 +2,6 @@
 
 import textwrap
 import tomllib
-from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
@@ -17,8 +16,6 @@ from tests.programs import printed
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-MODULES: Mapping[str, tuple[str, ...]] = {"he": ("tenseal",)}
-"""Modules that an extra of `all` brings."""
 
 
 def installed() -> set[str]:
@@ -120,12 +117,6 @@ def test_a_module_of_our_own_that_is_missing_is_no_missing_extra():
         import no_such_library
     with pytest.raises(MissingCapabilityError, match=r"pip install secure-fd$"), extra():
         import no_such_library  # noqa: F401
-
-
-def test_tests_install_every_extra():
-    extras = PROJECT["optional-dependencies"]
-    assert extras["all"] == [f"secure-fd[{','.join(MODULES)}]"]
-    assert "secure-fd[all]" in extras["test"]
 
 
 def test_torch_has_no_upper_bound_and_tested_versions_stand_in_the_constraints():

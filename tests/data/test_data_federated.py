@@ -75,38 +75,6 @@ def test_a_strong_client_holds_one_class_and_a_tenth_of_it_back():
     assert {len(c.train) + len(c.validation) for c in capped.clients} == {30}
 
 
-def test_a_weak_client_holds_two_classes_and_no_pair_comes_twice():
-    for count in (10, 45):
-        clients = dealt("weak", count).clients
-        assert len({client.classes for client in clients}) == count
-        assert all(len(client.classes) == 2 for client in clients)
-    for client in dealt("weak").clients:
-        assert (len(client.train), len(client.validation)) == (54, 6)
-        held = torch.bincount(client.train.labels, minlength=10)
-        assert sorted(held[list(client.classes)].tolist()) == [27, 27]
-
-
-def test_dirichlet_is_more_uneven_the_smaller_beta_is():
-    """A client's largest class: near a tenth at beta 1e6, near all of it at beta 0.01."""
-
-    def largest(beta: float) -> float:
-        data = federate(numbered(), Split("dirichlet", beta), 10, 0, SIZES)
-        counts = [torch.bincount(client.train.labels) for client in data.clients]
-        return float(np.mean([float(c.max() / c.sum()) for c in counts]))
-
-    assert largest(1e6) < 0.15 < largest(1.0) < 0.6 < largest(0.01)
-
-
-def test_a_seed_gives_one_split_and_another_seed_another():
-    """All but the test images, which every seed has in common."""
-    first, again, other = (
-        [numbers(part) for part in parts(data) if part is not data.test]
-        for data in (dealt("weak", seed=seed) for seed in (1, 1, 2))
-    )
-    assert first == again
-    assert all(mine != theirs for mine, theirs in zip(first, other, strict=True))
-
-
 def test_proxies_do_not_show_labels_by_position():
     """Class by class the labels would be sorted; shuffled, 200 of them have about 90 descents.
 

@@ -1,6 +1,5 @@
 """User-supplied folders of images: federations, refused images, and rows of a comparison."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -135,11 +134,6 @@ def test_cells_name_the_data_and_no_folder(hospitals):
     assert smaller[0] != made[0]
 
 
-def test_a_split_of_what_is_divided_is_refused(hospitals):
-    with refused("split"):
-        plan(settings("--images", str(hospitals), "--split", "iid"), None)
-
-
 def test_a_row_runs_on_colour_images(hospitals):
     given = ["--images", str(hospitals), "--image-size", "16", "--rounds", "1", "--quick"]
     made = plan(settings(*given), None)
@@ -158,11 +152,3 @@ def test_a_federation_of_one_s_own(hospitals, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = plan(settings("--federation", "my_images:make"), None)
     assert len(data_of(made.base).clients) == made.base.clients == 3
-
-
-def test_a_row_without_its_folder_is_refused(hospitals):
-    made = plan(settings("--images", str(hospitals), "--image-size", "16"), None)
-    # Another digest: equal data is remembered, from any folder.
-    lost = replace(made.base.own, digest="0", images=None)
-    with refused("images"):
-        data_of(replace(made.base, own=lost))

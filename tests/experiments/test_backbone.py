@@ -16,7 +16,6 @@ from experiments.core.backbone import cached_features, efficientnet_lite0
 from experiments.core.features import as_records, seen_through
 from secure_fd.data.images import concatenate
 from secure_fd.data.patches import PatchMap
-from secure_fd.errors import ConfigurationError, MissingCapabilityError
 
 Bytes = NDArray[np.uint8]
 # ImageNet's classes for scikit-image's bundled pictures.
@@ -68,21 +67,6 @@ def test_the_published_network_recognises_pictures_and_mutants_do_not(
         assert known(pictures, weights) < 0.5
     else:
         assert known(pictures, weights) > 0.65
-
-
-@pytest.mark.usefixtures("weights")
-@pytest.mark.parametrize(
-    ("name", "value", "error"),
-    [
-        ("_PACKAGE", "no_such_package_of_weights", MissingCapabilityError),
-        ("_SHA256", "0" * 64, ConfigurationError),
-    ],
-)
-def test_missing_or_other_weights_are_refused(name, value, error, monkeypatch):
-    monkeypatch.setattr(backbone, "_weights", backbone._weights.__wrapped__)
-    monkeypatch.setattr(backbone, name, value)
-    with pytest.raises(error):
-        efficientnet_lite0(np.zeros((1, 3, 32, 32), dtype=np.uint8))
 
 
 @dataclass

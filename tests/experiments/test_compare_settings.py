@@ -1,14 +1,11 @@
 """Plans of the comparison: rows, cells and saved commands that follow from the options."""
 
-import pickle
 from pathlib import Path
 
 import pytest
 import tyro
 
 from experiments.cli import command
-from experiments.compare.comparison import needs
-from experiments.core.run_config import RunConfig
 from experiments.core.study import key_of
 from experiments.privacy_compare import STUDY, Plan, Settings, cells, plan, row_specs
 from tests.refusals import refused
@@ -115,23 +112,6 @@ def test_as_many_releases_as_the_run_asks_for_are_enough():
 )
 def test_the_saved_command_has_no_path_of_this_machine(given, saved):
     assert command("run.py", given) == ["python", "experiments/run.py", *saved]
-
-
-def test_cells_name_the_parts_that_their_rows_share():
-    """The first seed alone is attacked; FedAvg needs no warm-up; other rows share both."""
-    made = cells(Settings(dataset="digits", clients=3, seeds=2, attacks="server-members,inversion"))
-    shared = {
-        cell: [part.variant if isinstance(part, RunConfig) else part.name for part in needs(cell)]
-        for cell in made
-    }
-    assert [cell.seed for cell in made] == [20] * 5 + [21] * 5
-    assert list(shared.values())[:2] == [
-        ["inversion", "server-members"],
-        ["warm-up", "inversion", "server-members"],
-    ]
-    assert list(shared.values())[5:7] == [[], ["warm-up"]]
-    assert len({part for cell in made for part in needs(cell)}) == 4
-    assert pickle.loads(pickle.dumps(made)) == made  # noqa: S301 - our own bytes
 
 
 def test_a_user_supplied_method_that_was_edited_is_run_again(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from secure_fd import simulate
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError
-from secure_fd.methods.dafkd import DaFKD, DaFKDClient, FedDF
+from secure_fd.methods.dafkd import DaFKD, DaFKDClient
 from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.privacy import dp_sgd
 from secure_fd.privacy.dp_sgd import PrivateSGD
@@ -34,16 +34,6 @@ PRIVATE = PrivateSGD(epsilon=4.0, delta=1e-5, steps=6, batch=16)
 
 def federation(data: FederatedData, method: DaFKD, **options: Any) -> Federation:
     return small_federation.federation(data, method, schedule=QUICK, **options)
-
-
-@pytest.mark.parametrize("kind", [DaFKD, FedDF])
-def test_an_upload_has_the_weight_of_the_discriminator_or_the_same_weight(digits, kind):
-    run = federation(digits, kind(generated=32, steps=1, adversarial=SMALL))
-    run.fit(1)
-    [seen] = run.transcript.generated
-    weights = [units.reshape(32, 10).sum(axis=1) / seen.levels for units in seen.uploads.values()]
-    assert 0 < np.min(weights) <= np.max(weights) <= 1
-    assert (np.min(weights) == 1) == (kind is FedDF)
 
 
 def test_votes_on_generated_samples_are_read_in_clear_and_not_under_masks(digits):

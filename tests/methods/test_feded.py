@@ -15,7 +15,6 @@ from secure_fd.votes.codec import Sums
 from tests.small_federation import CPU
 from tests.toy import network, toy
 
-LABELS: tuple[Labels, Labels] = ("soft", "hard")
 EARLIER, LATER = (0.3, 0.7), (0.9, 0.1)
 
 
@@ -52,11 +51,3 @@ def test_the_central_network_answers_after_it_learnt_from_the_means(remember, wa
     assert answer.indices.tolist() == [4]
     assert np.abs(answer.predictions - [LATER]).max() > 0.01  # not the mean itself
     assert not torch.equal(flatten(copy), flatten(trained(([2], [EARLIER]))))
-
-
-def test_hard_answers_are_the_class_that_the_central_network_names():
-    where = np.arange(6)
-    soft, hard = (central(labels).apply(where, votes(*[(1.0, 0.0)] * 6)) for labels in LABELS)
-    assert np.array_equal(hard.predictions, np.eye(2)[soft.predictions.argmax(axis=1)])
-    silent = Sums(np.zeros(6), np.zeros((6, 2)))
-    assert not central().apply(where, silent).kept.any()

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.rivals.edgefd import EdgeFD
-from secure_fd.methods.ds_fl import DSFL
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import (
     SelectiveFD,
@@ -16,7 +14,6 @@ from secure_fd.methods.selective_fd import (
     precise,
 )
 from secure_fd.methods.votes import LEAST_COMPARED, CountedVotes, agreement
-from secure_fd.selection.selectors import KulsifSelector
 from secure_fd.training.trainer import Trainer
 from secure_fd.votes.codec import Ensemble, FloatArray, Sums, one_hot
 from tests.small_federation import (
@@ -109,15 +106,6 @@ def test_the_server_keeps_precise_ensembles():
     assert np.isfinite(mean.predictions).all()
 
 
-def test_ds_fl_sharpens_the_mean():
-    """softmax(6, 4) and softmax(2.5, 7.5), by hand; the third proxy has no answer."""
-    votes = Sums(np.array([2.0, 4.0, 0.0]), np.array([[1.2, 0.8], [1.0, 3.0], [0.0, 0.0]]))
-    made = DSFL().ensemble(np.array([3, 1, 4]), votes)
-    first, second = 1 / (1 + np.exp(-2.0)), 1 / (1 + np.exp(-5.0))
-    assert np.allclose(made.predictions[:2], [[first, 1 - first], [1 - second, second]])
-    assert made.kept.tolist() == [True, True, False]
-
-
 def test_an_abstention_has_no_weight_and_single_answers_are_counted(digits):
     """Of 200 proxies four clients answer the first 20, one the next 30, and none the rest."""
     answered = np.zeros((4, 200))
@@ -159,26 +147,3 @@ def test_targets_are_the_newest_ensembles_of_all_rounds_or_of_the_last(
 
 
 # Selectors of rivals.
-
-
-def test_edgefd_answers_near_its_own_records(digits):
-    proxies, labels = digits.proxies.pixels, digits.proxies.labels.numpy()
-    rates = []
-    for k, client in enumerate(digits.clients):
-        near, own = EdgeFD().policy(client, proxies), labels == k
-        assert ((near.scores >= 0) == near.weights.astype(bool)).all()
-        rates.append((near.weights[own].mean(), near.weights[~own].mean()))
-    its_own, others = np.mean(rates, axis=0)
-    assert its_own > others + 0.2
-
-
-def test_selective_fd_as_published_names_any_class(digits):
-    """This package's counted votes name a client's own classes only."""
-    client, pixels = digits.clients[1], digits.proxies.pixels
-    found = SelectiveFDAsPublished("hard").policy(client, pixels)
-    asked = np.flatnonzero(found.weights)
-    assert 0 < len(asked) < len(pixels)
-    sure = np.tile(np.eye(10)[7], (len(asked), 1))
-    assert set(found.contribution(asked, sure, "hard").predictions.argmax(axis=1)) == {7}
-    own = SelectiveFD("hard", KulsifSelector(), votes="counted").policy(client, pixels)
-    assert set(own.contribution(asked, sure, "hard").predictions.argmax(axis=1)) == {1}

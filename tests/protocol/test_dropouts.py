@@ -12,7 +12,6 @@ from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.votes import CountedVotes
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Dropouts
 from secure_fd.votes.codec import FloatArray, Sums
 from secure_fd.wire import Stage
@@ -47,23 +46,6 @@ def test_a_client_that_dropped_out_neither_learns_nor_receives(digits, stage):
     received = made.transcript.down - sent
     assert (received[2] > 0) == (stage is not Stage.PREPARE)
     assert received[2] < received[0] == received[1] == received[3]  # no ensemble
-
-
-def test_clients_that_are_there_in_an_aborted_round_train_alone(digits, monkeypatch):
-    """A sum with a threshold can be aborted while some clients are there."""
-    made = federation(
-        digits, dropouts=faults({0: {0: GONE, 1: GONE}}), aggregation=MaskedSum(4, public_seed=0)
-    )
-    run(made, rounds=0)
-    train, lessons = made.trainer, list[object]()
-    monkeypatch.setattr(
-        made, "trainer", lambda due: (train(due), lessons.extend(s.pixels for s in due))
-    )
-    before = parameters(made)
-    assert next(made.rounds(1)).aborted
-    still = [np.array_equal(a, b) for a, b in zip(before, parameters(made), strict=True)]
-    assert still == [True, True, False, False]
-    assert lessons == [None, None]
 
 
 # The label unit.

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from examples.own_method import Majority
-from secure_fd.crypto.keys import SERVER, AgreementKey, IdentityKey
+from secure_fd.crypto.keys import SERVER, IdentityKey
 from secure_fd.data.federated import ClientData, FederatedData
 from secure_fd.data.images import Images
-from secure_fd.errors import LocalError, MissingCapabilityError, PeerError
+from secure_fd.errors import LocalError, PeerError
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.registry import METHODS
 from secure_fd.methods.registry import load as load_method
@@ -18,19 +18,16 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.protocol.broadcasts import BroadcastSigner, BroadcastVerifier
 from secure_fd.protocol.client import Client
-from secure_fd.protocol.messages import ClientTurn, ServerTurn, SumInput, SumRequest
-from secure_fd.protocol.server import Server
-from secure_fd.secagg.session import PinnedRoster, RoundTerms, Session
-from secure_fd.secure_sum.homomorphic import HomomorphicSum
-from secure_fd.secure_sum.masked import MaskedClient, MaskedServer, MaskedSum
+from secure_fd.protocol.messages import ClientTurn
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.secure_sum.validated import Prio3Sum
 from secure_fd.simulation.federation import Federation
 from secure_fd.simulation.simulate import simulate
-from secure_fd.training.recipes import Recipe, Schedule, ours, paper
+from secure_fd.training.recipes import Schedule
 from secure_fd.wire import Kind, Place, frame, read_header
 from tests.refusals import refused
-from tests.small_federation import BRIEF, CPU, federation, parameters, participants, run
+from tests.small_federation import CPU, federation, participants, run
 
 SESSION = bytes(32)
 KEY = IdentityKey.generate(os.urandom)
@@ -78,34 +75,10 @@ def test_a_sum_in_clear_refuses_a_message_that_is_not_the_one_input_of_its_round
 
 
 class Quiet:
-    """Role of a client that shares zeros."""
+    """Role of a client that takes part in nothing."""
 
     def begin(self) -> ClientTurn:
         yield from ()
-
-    def announced(self, index: int, digest: bytes) -> None:
-        """Accept any sum."""
-
-    def round(self, subject: bytes) -> ClientTurn:
-        self.result = yield SumInput(np.zeros(4, dtype=np.uint64), 3)
-        del subject
-
-    def missed(self, subject: bytes, message: bytes | None) -> None:
-        """Store nothing."""
-
-    def unopened(self, subject: bytes) -> None:
-        """Take nothing back."""
-
-
-class Asking:
-    """Role of a server that asks for four integers and returns how many clients answered."""
-
-    def round(self, index: int) -> ServerTurn:
-        got = yield SumRequest(bytes([index]), 4, 3)
-        return bytes([len(got.survivors)])
-
-    def unopened(self, index: int) -> None:
-        """Take nothing back."""
 
 
 def test_a_result_without_a_round_is_refused():
@@ -113,48 +86,6 @@ def test_a_result_without_a_round_is_refused():
     client.start()
     with pytest.raises(PeerError):
         client.receive(BroadcastSigner(SESSION, KEY).write(Kind.RESULT, 0, b"news"))
-
-
-def test_masked_parties_set_up_and_sum_with_nothing_but_bytes_between_them():
-    """Every client has its identity and the pinned roster; no object is shared."""
-    keys = {k: IdentityKey.generate(os.urandom) for k in range(4)}
-    roster = PinnedRoster({k: key.public.raw for k, key in keys.items()})
-    key = AgreementKey.generate(os.urandom)
-    session = Session(roster, b"votes", bytes(32), os.urandom(32), key.public)
-    clients = {
-        k: Client(k, session.id, KEY.public, Quiet(), MaskedClient(k, keys[k], session))
-        for k in keys
-    }
-    server = Server(tuple(keys), session.id, KEY, Asking(), MaskedServer(session, key))
-
-    def hand(out: dict[int, list[bytes]]) -> None:
-        for k, messages in out.items():
-            for data in messages:
-                for reply in clients[k].receive(data):
-                    server.receive(k, reply)
-
-    for k, client in clients.items():
-        for reply in client.start():
-            server.receive(k, reply)
-    for _ in range(2):  # the set-up, and a round on it
-        while server.busy:
-            hand(server.advance())
-        if server.last is None:
-            hand(server.begin())
-    while server.busy:
-        hand(server.advance())
-    assert server.last.survivors == (0, 1, 2, 3)
-    assert not server.last.total.any()
-    assert all(client.role.result == b"\x04" for client in clients.values())
-
-
-@pytest.mark.parametrize("kind", [PlainSum, MaskedSum, HomomorphicSum, Prio3Sum])
-def test_every_sum_carries_a_method(digits, kind):
-    clear = run(federation(digits), rounds=2)
-    made = run(federation(digits, aggregation=kind(4)), rounds=2)
-    assert [r.survivors for r in made.transcript.distillation] == [(0, 1, 2, 3)] * 2
-    if kind is not MaskedSum:  # its clients draw other proxies
-        assert np.array_equal(parameters(made), parameters(clear))
 
 
 def test_a_client_with_another_history_is_left_out_of_the_sum_and_named(digits):
@@ -213,22 +144,11 @@ def test_dp_sgd_is_planned_for_the_steps_that_a_method_takes():
 # Recipes, and a run in five lines.
 
 
-def test_recipes_follow_from_the_classes_of_clients():
-    one, all_of_them = ours(10, 6000, 1.0, image_set="mnist"), ours(10, 6000, 9.9)
-    assert (one.rounds, one.schedule.sgd.own_batch, one.schedule.warmup_steps) == (50, 13, 0)
-    assert (all_of_them.rounds, all_of_them.schedule.proxies_per_round) == (1, 6000)
-    assert ours(3, 40, 1.0).schedule.proxies_per_round == 40
-    assert paper(10, 6000, 1.0).schedule.sgd.momentum == 0.0
-    assert paper(10, 6000, 10.0).schedule.local_steps == 5
-
-
 @pytest.mark.parametrize(
     ("sites", "whole"),
     [
-        *(([(75, 25), (150, 50)], True), ([(25, 75), (75, 25)], True)),
-        *(([(95, 5), (190, 10)], True), ([(60, 0), (0, 60)], False)),
-        *(([(75, 25), (100, 0)], False), ([(95, 5), (100, 0)], False)),
-        *(([(99, 1), (1, 99)], False),),
+        *((held, True) for held in ([(75, 25), (150, 50)], [(95, 5), (190, 10)])),
+        *((held, False) for held in ([(60, 0), (0, 60)], [(95, 5), (100, 0)], [(99, 1), (1, 99)])),
         ([(30, 30, *[0] * 8), (*[0] * 8, 30, 30)], False),
     ],
 )
@@ -243,19 +163,6 @@ def test_sites_with_every_class_warm_up_at_any_shares(sites, whole):
     alone = Federation(*participants(made), proxies.pixels, SelectiveFD(), device=CPU).recipe
     for recipe in (alone, simulate(made, method="selective-fd").recipe):
         assert (recipe.schedule.warmup_steps > 0) == whole
-
-
-def test_a_run_is_attacked_by_name(digits):
-    """In clear every client's labels are read; under masks only the totals are."""
-    clear, masked = (
-        simulate(digits, secure=kind, recipe=Recipe(2, BRIEF)) for kind in (None, "masks")
-    )
-    for made in (clear, masked):
-        assert [report.index for report in made.fit()] == [0, 1]
-    assert clear.attack("label-distribution").figure < 0.05
-    assert masked.attack("label-distribution").figure > 0.5
-    with pytest.raises(MissingCapabilityError):
-        clear.attack("lira")
 
 
 @pytest.mark.parametrize(

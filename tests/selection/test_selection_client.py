@@ -4,20 +4,16 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 from scipy.linalg import cho_factor
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
-from secure_fd.data.federated import ClientData, FederatedData, federate
-from secure_fd.data.images import Images
+from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.selection.density_ratio import (
     FourierFeatures,
-    ProxyReference,
     RatioSolver,
-    ReferenceSettings,
     class_means,
     class_shares,
     posterior,
@@ -28,7 +24,6 @@ from secure_fd.selection.selectors import (
     ProxyRatioSelector,
     Selection,
     otsu_thresholds,
-    quantile_thresholds,
 )
 from secure_fd.votes.codec import FloatArray
 
@@ -64,17 +59,6 @@ def test_otsu_accepts_most_of_the_own_class_and_little_else():
     false = np.mean([s.accepted[~own(k)].mean() for k, s in enumerate(found)])
     assert hits > 0.8
     assert false < 0.05
-
-
-def test_a_few_records_give_a_class_a_small_posterior():
-    """Ten records of a class of which the proxies have a hundred count a tenth; ratios stay."""
-    client, proxies = mnist5k().clients[3], mnist5k().proxies.pixels
-    few = ClientData(client.train[torch.arange(10)], client.validation, 10)
-    selector = ProxyRatioSelector()
-    found = selector.select(few, proxies)
-    assert 0.05 < found.posterior.max() <= 0.1
-    assert selector.select(client, proxies).posterior.max() > 0.9
-    assert found.scores.max() > 0.5  # what thresholds see
 
 
 def test_the_quantile_is_the_share_of_its_own_class_that_a_client_gives_up():
@@ -137,14 +121,6 @@ def test_the_posterior_of_fitted_ratios_is_near_bayes():
     assert (fourier(np.array([[0.0], [2.2]])) @ head).argmax(axis=1).tolist() == [0, 1]
 
 
-def test_each_class_is_judged_by_its_own_held_back_records():
-    ratios = np.array([[1.0, 9.0], [2.0, 9.0], [9.0, 5.0], [9.0, 6.0]])
-    labels = np.array([3, 3, 7, 7])
-    assert quantile_thresholds(ratios, labels, (3, 7), 0.0).tolist() == [1.0, 5.0]
-    # A class with no held-back record accepts nothing.
-    assert quantile_thresholds(ratios, labels, (3, 8), 0.0).tolist() == [1.0, np.inf]
-
-
 def test_otsu_is_within_a_bin_of_the_best_split():
     """Against every split of the sorted sample, by within-class variance."""
     rng = np.random.default_rng(1)
@@ -174,20 +150,3 @@ def test_a_selection_accepts_where_any_class_does():
     assert selection.scores == pytest.approx([0.0, 1.0, -0.1, 0.1])
     assert selection.accepted.tolist() == [True, True, False, True]
     assert np.argwhere(selection.allowed(4)).tolist() == [[0, 1], [1, 3], [3, 1], [3, 3]]
-
-
-def test_the_public_part_is_made_once_for_all_clients(monkeypatch):
-    """And again for another tensor of equal proxies."""
-    made, fit = [], ProxyReference.fit
-    monkeypatch.setattr(ProxyReference, "fit", lambda *given: made.append(given) or fit(*given))
-    pixels = torch.rand(60, 1, 16, 16, generator=torch.Generator().manual_seed(0))
-    labels = torch.arange(20) % 2
-    held = Images(pixels[:2], labels[:2])
-    clients = [ClientData(Images(pixels[i : i + 20], labels), held, 3) for i in (0, 20)]
-    selector = ProxyRatioSelector(reference=ReferenceSettings(15, 50))
-    first, second, again = (selector.select(clients[k], pixels).ratios for k in (0, 1, 0))
-    assert len(made) == 1
-    assert np.array_equal(first, again)
-    assert not np.allclose(first, second)
-    assert np.allclose(selector.select(clients[0], pixels.clone()).ratios, first)
-    assert len(made) == 2

@@ -11,7 +11,6 @@ from secure_fd.selection.density_ratio import (
     FourierFeatures,
     ProxyReference,
     ReferenceSettings,
-    Whitening,
     class_means,
 )
 
@@ -65,17 +64,6 @@ def test_a_record_moves_its_class_mean_by_at_most_one_over_n():
         without[record] = 0
         moved = np.linalg.norm(class_means(without, labels, (0, 1, 2)) - means)
         assert moved == pytest.approx(0.01, rel=1e-9)
-
-
-def test_features_are_whitened_as_they_are():
-    """[N, d, 1, 1] passes no filter: the same as the whitening of [N, d] alone."""
-    given = torch.rand(200, 50, 1, 1, generator=torch.Generator().manual_seed(2))
-    flat = given.flatten(1).double().numpy()
-    found = ReferenceSettings(rank=20).fit(given)(given)
-    assert found.shape == (200, 20)
-    assert np.allclose(found, Whitening.fit(flat, 20)(given))
-    assert np.allclose(found.T @ found / 200, np.eye(20), atol=1e-9)
-    assert ProxyReference.fit(given, SMALL).features(given).shape == (200, SMALL.n_features)
 
 
 def test_fourier_features_approach_the_gaussian_kernel():

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
@@ -63,15 +62,6 @@ def test_a_learner_takes_the_steps_of_its_trainer(name):
     assert difference(made, learner(name=name)) > 1e-3
 
 
-def test_lessons_take_the_place_of_labels():
-    plain, taught, turned = learner(), learner(), learner()
-    take(plain.local(2))
-    take(taught.local(2, torch.eye(10)))
-    take(turned.local(2, torch.eye(10).roll(1, dims=0)))
-    assert difference(plain, taught) < 1e-5
-    assert difference(plain, turned) > 1e-4
-
-
 def test_private_records_join_a_distillation_batch():
     pixels, targets = trainer().batch(PROXIES.pixels, torch.full((40, 10), 0.1))
     assert (len(pixels), len(targets)) == (10, 10)
@@ -79,15 +69,6 @@ def test_private_records_join_a_distillation_batch():
     for image, target in zip(pixels[8:], targets[8:], strict=True):
         [index] = [i for i in range(len(OWN)) if torch.equal(OWN.pixels[i], image)]
         assert int(target.argmax()) == int(OWN.labels[index])
-
-
-def test_distilled_labels_are_smoothed_and_private_ones_are_not():
-    smooth = replace(STEPS.sgd, smoothing=0.2)
-    (_, before), (_, after) = (
-        trainer(sgd).batch(PROXIES.pixels, TARGETS) for sgd in (STEPS.sgd, smooth)
-    )
-    assert torch.allclose(after[:8], 0.8 * before[:8] + 0.02)
-    assert torch.equal(after[8:], before[8:])
 
 
 def test_a_long_round_takes_its_steps_at_falling_rates():
@@ -111,16 +92,6 @@ def test_a_long_round_takes_its_steps_at_falling_rates():
     assert difference(made, alone) < 1e-4
     take(distil(constant, 60))
     assert difference(made, constant) > 1e-3
-
-
-def test_the_rate_falls_to_zero_along_half_a_cosine():
-    falling = replace(STEPS, anneal_over=4)
-    rates = [falling.rate(r) for r in range(6)]
-    assert rates[0] == pytest.approx(0.05 * 0.9619, abs=1e-5)
-    assert rates[1] + rates[2] == pytest.approx(0.05)
-    assert all(earlier > later for earlier, later in pairwise(rates[:5]))
-    assert rates[4:] == [0.0, 0.0]  # a run that goes on does not start over
-    assert STEPS.rate(100) == 0.05
 
 
 @pytest.mark.parametrize(

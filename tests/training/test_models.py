@@ -1,8 +1,5 @@
 """Architectures of the paper: parameters counted by hand, seeded weights, pixels standardised."""
 
-from types import SimpleNamespace
-from urllib.error import URLError
-
 import pytest
 import torch
 from torch import nn
@@ -10,7 +7,6 @@ from torch import nn
 import experiments  # noqa: F401 - adds image sets
 from secure_fd.data.image_sets import IMAGE_SETS, image_set
 from secure_fd.errors import LocalError
-from secure_fd.training import models
 from secure_fd.training.models import SHARED, Standardise, build, flatten, load_flat
 from tests.refusals import refused
 
@@ -64,20 +60,6 @@ def test_a_resnet_has_the_head_in_place_of_its_last_layer_and_learns():
     assert torch.isfinite(moved).all()
     sizes = [parameter.numel() for parameter in model.parameters()]
     assert all(bool(part.any()) for part in torch.split(moved, sizes)), "a layer did not learn"
-
-
-def test_pretrained_weights_that_cannot_be_downloaded_are_refused(monkeypatch):
-    asked = []
-
-    def get_model(name: str, weights: str | None) -> nn.Module:
-        asked.append((name, weights))
-        raise URLError("no network")
-
-    offline = SimpleNamespace(models=SimpleNamespace(get_model=get_model))
-    monkeypatch.setattr(models, "torchvision", lambda: offline)
-    with refused("model"):
-        build("resnet34-256-pretrained", 10, 0)
-    assert asked == [("resnet34", "IMAGENET1K_V1")]
 
 
 def test_every_image_set_has_architectures_that_can_be_built():

@@ -17,25 +17,6 @@ def trainer(seed: int = 0, settings: SGD = USUAL) -> Trainer:
     return Trainer(network(), toy(), settings, seed, CPU)
 
 
-def test_it_learns_what_can_be_separated():
-    made = trainer()
-    before = accuracy(made.model, toy(seed=1))
-    made.take_steps(60)
-    assert before < 0.8
-    assert accuracy(made.model, toy(seed=1)) > 0.98
-
-
-def test_a_seed_decides_the_path():
-    first, again, other = trainer(1), trainer(1), trainer(2)
-    first.take_steps(5)
-    torch.rand(3)
-    again.take_steps(2)
-    again.take_steps(3)
-    other.take_steps(5)
-    assert torch.equal(flatten(first.model), flatten(again.model))
-    assert not torch.equal(flatten(first.model), flatten(other.model))
-
-
 def test_training_leaves_the_global_generators_alone():
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
     made = trainer(3)

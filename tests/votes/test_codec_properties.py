@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_fd.methods.fedavg import parameter_codec
-from secure_fd.votes.codec import HARD_LEVELS, SOFT_LEVELS, KnowledgeCodec, Released, one_hot
+from secure_fd.votes.codec import SOFT_LEVELS, KnowledgeCodec, Released, one_hot
 
 
 @st.composite
@@ -59,23 +59,6 @@ def test_counts_are_exact_and_sums_within_a_unit_a_client(data, n_classes, m, le
     true_total = np.sum([c.weights[:, None] * c.predictions for c in given_], axis=0)
     assert (np.abs(sums.count - true_count) <= (0.5 / levels + 1e-9) * n_clients).all()
     assert (np.abs(sums.total - true_total) <= (1.5 / levels + 1e-9) * n_clients).all()
-
-
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 2**32), m=st.integers(1, 20), n_clients=st.integers(1, 40))
-def test_hard_votes_are_a_histogram(seed, m, n_clients):
-    rng = np.random.default_rng(seed)
-    codec = KnowledgeCodec(5, HARD_LEVELS)
-    classes = rng.integers(5, size=(n_clients, m))
-    answers = rng.random((n_clients, m)) < 0.5
-    total = np.zeros(5 * m, dtype=np.uint64)
-    for chosen, answered in zip(classes, answers, strict=True):
-        total += codec.encode(Released(answered.astype(np.float64), one_hot(chosen, 5)))
-    sums = codec.decode(total, n_clients)
-    for i in range(m):
-        own = np.bincount(classes[answers[:, i], i], minlength=5)
-        assert sums.total[i].tolist() == own.tolist()
-        assert sums.count[i] == answers[:, i].sum()
 
 
 @settings(max_examples=100, deadline=None)

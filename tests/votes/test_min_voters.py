@@ -289,12 +289,6 @@ def asks_for_all(result: Sum, least: int) -> Voters:
     return Voters(result.survivors, counts, counts >= 1)
 
 
-def claims_enough(result: Sum, least: int) -> Voters:
-    """It names counts that were not summed: no client can tell."""
-    counts = np.maximum(result.total.astype(np.int64), least)
-    return Voters(result.survivors, counts, counts >= least)
-
-
 def leaves_out(result: Sum, least: int) -> Voters:
     """It asks all but the last member for a second sum."""
     counts = result.total.astype(np.int64)
@@ -323,15 +317,6 @@ def test_a_client_that_is_named_no_member_gives_no_votes(digits, monkeypatch):
     made = federation(digits, scattered(), aggregation=masked())
     [report] = made.fit(1)
     assert dict(report.refused) == {3: "client 3 is not among the members of the sum of voters"}
-
-
-def test_counts_that_were_not_summed_are_believed(digits, monkeypatch):
-    """The limit that docs/limits.md states."""
-    monkeypatch.setattr(Voters, "of", claims_enough)
-    made = federation(digits, scattered(), aggregation=masked())
-    [report] = made.fit(1)
-    assert not report.aborted
-    assert lone_votes(made) > 5
 
 
 @pytest.mark.parametrize(

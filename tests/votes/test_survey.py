@@ -18,9 +18,8 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import Survey, known_proxies
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.density_ratio import ProxyReference, class_means
-from secure_fd.selection.familiarity import FEWEST_RECORDS, UNTYPICAL, KnownProxies, OwnRatios
+from secure_fd.selection.familiarity import UNTYPICAL, KnownProxies, OwnRatios
 from secure_fd.selection.selectors import ProxyRatioSelector
 from secure_fd.simulation.federation import Federation
 from secure_fd.wire import Stage
@@ -67,18 +66,6 @@ def test_nine_tenths_of_the_proxies_of_a_class_are_known_and_few_others():
         known.append(found.known[labels == label, label].mean())
         assert found.known[labels != label].mean() < 0.03
     assert np.mean(known) == pytest.approx(1 - UNTYPICAL, abs=3 * np.sqrt(0.09 / 1000 * 2))
-
-
-def test_a_class_of_few_records_is_not_surveyed():
-    client = mnist5k("iid").clients[0]
-    few = torch.tensor(np.flatnonzero(client.train.labels.numpy() == 3)[: FEWEST_RECORDS - 1])
-    many = torch.tensor(np.flatnonzero(client.train.labels.numpy() == 4))
-    none = client.train[torch.zeros(0, dtype=torch.int64)]
-    some = ClientData(client.train[torch.cat([few, many])], none, 10)
-    found = ProxyRatioSelector().select(some, mnist5k("iid").proxies.pixels).familiar
-    assert np.flatnonzero(found.has_class).tolist() == [4]
-    assert not found.known[:, 3].any()
-    assert found.known[:, 4].any()
 
 
 # The sum.
@@ -134,15 +121,6 @@ def test_foreign_proxies_are_found_where_sites_are_alike(holders, liar):
     assert found[200:].mean() < 0.1
 
 
-def test_one_holder_is_enough_where_sites_differ():
-    """Ten sites of which each knows three quarters of its own proxies and few of the others'."""
-    site, label = PLACES % 10, PLACES // 10 % 4
-    chance = np.full((10, 400, 4), 0.002)
-    chance[:, PLACES, label] = 0.05
-    chance[site, PLACES, label] = 0.75
-    assert 0.75 < answered(chance).mean() < 1
-
-
 @pytest.mark.parametrize(("known", "gated"), [(49, False), (50, True)])
 def test_the_gate_is_left_out_with_a_warning_if_few_proxies_are_known(known, gated, caplog):
     form = Survey(400, 1)
@@ -178,12 +156,6 @@ def test_foreign_images_are_no_targets():
     assert gated.server_role.known.mean() == pytest.approx(0.45, abs=0.06)
 
 
-def test_the_gate_stays_shut_where_all_proxies_are_of_the_clients():
-    made = surveyed(mnist5k(), SelectiveFD("soft"))
-    assert made.server_role.known.all()
-    assert taught(made).mean() > 0.95
-
-
 def test_weighed_votes_alone_have_a_survey(digits):
     """Counted votes abstain already, other methods know no classes, noise would not cover it."""
     cases = {
@@ -212,14 +184,6 @@ def test_a_survey_that_failed_is_asked_again(digits):
     made = federation(digits, SelectiveFD("soft"), aggregation=MaskedSum(4), dropouts=plan)
     assert [report.aborted for report in made.rounds(2)] == [True, False]
     assert made.transcript.survey.index == 1
-
-
-@pytest.mark.parametrize("stage", list(Stage))
-@pytest.mark.parametrize("sums", [MaskedSum, PlainSum])
-def test_a_client_that_was_absent_catches_up_over_a_survey(digits, stage, sums):
-    plan = faults({0: {2: stage}})
-    made = federation(digits, SelectiveFD("soft"), aggregation=sums(4), dropouts=plan)
-    assert [len(report.survivors) for report in made.rounds(2)][1] == 4
 
 
 def test_a_client_that_left_in_the_survey_receives_nothing_of_the_vote():
