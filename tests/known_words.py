@@ -1,4 +1,4 @@
-"""A method that learns nothing: whoever knows who was in a sum knows the sum."""
+"""A method that learns nothing: the members of a sum determine the sum."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Final
@@ -29,11 +29,11 @@ class KnownWords(Method):
         """Any federation serves."""
 
     def client(self, setting: Setting, own: Own) -> ClientRole:
-        """The half of one client."""
+        """Role of one client."""
         return _Words(setting, own)
 
     def server(self, setting: Setting, initial: nn.Module) -> ServerRole:  # noqa: ARG002
-        """The server's half."""
+        """Role of the server."""
         return _Sums()
 
 

@@ -120,14 +120,14 @@ def ensembles(made: Federation) -> list[Ensemble]:
 
 
 class Unsurveyed(SelectiveFD):
-    """Every proxy may be a target, whether or not a client knows it."""
+    """Mutant without a survey: every proxy may be a target."""
 
     survey_first = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scripted(VotingMethod):
-    """A method whose clients answer as a script says; it keeps the sums that the server got.
+    """A method whose clients vote by a script; it stores the sums of the server.
 
     opinions: one a client, handed out in the order in which clients are first asked.
     """

@@ -18,11 +18,11 @@ from secure_fd.storage import Store
 def test_values_are_replaced_as_a_whole_and_outlive_the_object(tmp_path):
     path = tmp_path / "client"
     file = Store.create(path, "state")
-    file.put({"told": b"one", "half": b"two"})
-    file.put({"told": b"three"})
+    file.put({"first": b"one", "second": b"two"})
+    file.put({"first": b"three"})
     file.close()
     back = Store.open(path, "state")
-    assert (back.get("told"), back.get("half"), back.get("other")) == (b"three", b"two", None)
+    assert (back.get("first"), back.get("second"), back.get("other")) == (b"three", b"two", None)
     assert path.stat().st_mode & 0o777 == 0o600
     assert "three" not in repr(back)
 
@@ -62,15 +62,15 @@ def test_files_of_another_kind_or_version_and_damage_are_refused(tmp_path):
     BudgetLedger.create(paths[0], "ward 7", epsilon=4.0, delta=1e-5).close()
     earlier, damaged, closed = (Store.create(path, "state") for path in paths[1:])
     earlier._database.execute("PRAGMA user_version = 1")
-    damaged.put({"told": os.urandom(9000)})
+    damaged.put({"first": os.urandom(9000)})
     for file in (earlier, damaged, closed):
         file.close()
     paths[2].write_bytes(paths[2].read_bytes()[:5000])
     for path in paths[:3]:
         with pytest.raises(LocalError) as refusal:
-            Store.open(path, "state").get("told")
+            Store.open(path, "state").get("first")
         assert "\n" not in str(refusal.value)
-    for use in (lambda: closed.put({"told": b"one"}), lambda: closed.get("told")):
+    for use in (lambda: closed.put({"first": b"one"}), lambda: closed.get("first")):
         with pytest.raises(LocalError):
             use()
 
@@ -90,7 +90,7 @@ def test_the_end_of_a_forked_process_leaves_its_parent_the_lock(tmp_path):
     command = [sys.executable, "-c", f"from filelock import FileLock; {lock}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own program
     assert "Timeout" in done.stderr
-    file.put({"told": b"one"})
+    file.put({"first": b"one"})
     file.close()
 
 

@@ -178,7 +178,7 @@ def test_a_round_without_clients_changes_nothing_and_the_next_goes_on(digits, na
     made = made_of(digits, name, masked, plan)
     made.fit(1)
     before, kept = ends(made)
-    sent, heard = made.transcript.up.copy(), made.transcript.down.copy()
+    sent, received = made.transcript.up.copy(), made.transcript.down.copy()
     [away] = made.fit(1)
     if made.method.name == SILENT:
         return
@@ -186,7 +186,7 @@ def test_a_round_without_clients_changes_nothing_and_the_next_goes_on(digits, na
     assert np.array_equal(parameters(made), before)
     assert ends(made)[1] == kept
     assert np.array_equal(made.transcript.up, sent)
-    assert np.array_equal(made.transcript.down, heard)
+    assert np.array_equal(made.transcript.down, received)
     [after] = made.fit(1)
     assert after.survivors == (0, 1, 2, 3)
     assert made.transcript.aborted_rounds == 1

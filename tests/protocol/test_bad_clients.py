@@ -112,7 +112,7 @@ def test_a_second_message_costs_its_sender_what_follows_and_not_its_input(seven)
     assert [k for k, _ in report.refused] == [BAD]
 
 
-def test_a_server_that_drops_nobody_is_ended_by_one_bad_message(seven, monkeypatch):
+def test_a_server_that_drops_no_client_is_ended_by_one_bad_message(seven, monkeypatch):
     """Mutant."""
 
     def receive(self: Server, sender: int, data: bytes) -> None:

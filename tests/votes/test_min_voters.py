@@ -111,8 +111,8 @@ def test_votes_are_asked_for_exactly_where_enough_clients_answer(digits, least):
     assert summed.total.reshape(-1, 10).tolist() == first.total.reshape(-1, 10)[enough].tolist()
     assert summed.result.kept.tolist() == first.result.kept[enough].tolist()
     assert (voters_of(summed) >= least).all()
-    taught = made.roles[0]._targets._known
-    assert not taught[counted.result[~enough]].any()
+    known = made.roles[0]._targets._known
+    assert not known[counted.result[~enough]].any()
 
 
 @pytest.mark.parametrize("labels", ["soft", "hard"])
@@ -183,7 +183,7 @@ def test_a_client_that_leaves_between_the_sums_aborts_the_round_and_one_before_d
     assert len(released(made)) == 1
     counts = made.server_role.terms.draws._counts
     assert counts.sum() == 4 * 32
-    memories = {half._targets.memory() for half in made.roles}
+    memories = {role._targets.memory() for role in made.roles}
     assert len(memories) == 1
 
 
@@ -202,10 +202,10 @@ def test_a_client_that_is_silent_in_the_second_sum_alone_aborts_the_round(digits
 def silence_second(made: Federation, client: int) -> None:
     """In the first round, the client sends nothing after the counts."""
     silent = made.clients[client]
-    heard = silent.receive
+    receive_message = silent.receive
 
     def receive(data: bytes) -> list[bytes]:
-        sent = heard(data)
+        sent = receive_message(data)
         return [] if made.server.results and made.server.place[0] <= 1 else sent
 
     silent.receive = receive
@@ -270,16 +270,16 @@ def test_a_client_that_restarts_between_the_sums_aborts_the_round_and_answers_no
 @pytest.mark.parametrize("restart", [False, True])
 def test_no_round_is_counted_twice_and_a_client_that_would_is_caught(digits, restart):
     made = run(federation(digits, scattered(), aggregation=plain()), 1)
-    terms, half = made.server_role.terms, made.clients[2].role
+    terms, role = made.server_role.terms, made.clients[2].role
     if restart:
-        memory, half = half.memory(), reborn(made, 2, None).role
-        next(half.begin(), None)
-        half.recall(memory)
+        memory, role = role.memory(), reborn(made, 2, None).role
+        next(role.begin(), None)
+        role.recall(memory)
     again = terms.announcement(0, terms.draws.of(0), survey=False)
     with pytest.raises(PeerError, match="again for votes in round 0"):
-        next(half.round(again))
-    half._last_counted = -1
-    assert isinstance(next(half.round(again)), SumInput)
+        next(role.round(again))
+    role._last_counted = -1
+    assert isinstance(next(role.round(again)), SumInput)
 
 
 def asks_for_all(result: Sum, least: int) -> Voters:
@@ -327,10 +327,10 @@ def test_a_client_that_is_named_no_member_gives_no_votes(digits, monkeypatch):
     ],
 )
 def test_a_message_of_another_form_is_refused(spoil: Callable[[bytes], bytes]):
-    told = Voters(FOUR, np.arange(9) % 4, np.arange(9) % 4 >= 2).message(4)
-    assert Voters.read(told, 9, 4).message(4) == told
+    written = Voters(FOUR, np.arange(9) % 4, np.arange(9) % 4 >= 2).message(4)
+    assert Voters.read(written, 9, 4).message(4) == written
     with pytest.raises(PeerError, match="counts of voters"):
-        Voters.read(spoil(told), 9, 4)
+        Voters.read(spoil(written), 9, 4)
 
 
 # Settings.

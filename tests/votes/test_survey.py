@@ -134,7 +134,7 @@ def test_the_gate_is_left_out_with_a_warning_if_few_proxies_are_known(known, gat
 # The exchange.
 
 
-def taught(made: Federation) -> np.ndarray:
+def targets_of(made: Federation) -> np.ndarray:
     """[P] whether a proxy is a target of the first client."""
     return np.asarray(made.roles[0]._targets._known)
 
@@ -150,9 +150,9 @@ def test_foreign_images_are_no_targets():
     pixels[~own] = pixels[~own].roll((14, 14), (2, 3))  # quarters change places
     data = replace(data, proxies=Images(pixels, data.proxies.labels))
     gated, mutant = (surveyed(data, kind("soft")) for kind in (SelectiveFD, Unsurveyed))
-    assert taught(gated)[~own].mean() <= 0.02
-    assert taught(gated)[own].mean() > 0.85
-    assert taught(mutant)[~own].mean() > 0.9
+    assert targets_of(gated)[~own].mean() <= 0.02
+    assert targets_of(gated)[own].mean() > 0.85
+    assert targets_of(mutant)[~own].mean() > 0.9
     assert gated.server_role.known.mean() == pytest.approx(0.45, abs=0.06)
 
 
