@@ -1,7 +1,6 @@
 """Image sets: bundled ones, folders in each format, damaged files, and real folders where given."""
 
 import gzip
-import os
 import struct
 from pathlib import Path
 
@@ -285,25 +284,3 @@ def test_an_image_file_that_does_not_fit_is_named(request, name, file, change):
     with pytest.raises(ConfigurationError) as caught:
         load(name, folder)
     assert str(path) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "pool", "clients", "split"),
-    [
-        ("mnist", [5923, 6742, 5958], 10, "strong"),
-        ("cifar10", [5000] * 3, 10, "strong"),
-        ("chest_xray", [1700] * 3, 4, "hospitals"),
-    ],
-)
-def test_real_images_have_the_published_figures(name, pool, clients, split):
-    folder = Path(os.environ.get("SECURE_FD_DATA", ""))
-    if not (folder / name).is_dir():
-        pytest.skip(f"{name} is not at hand")
-    source = load(name, folder)
-    assert torch.bincount(source.pool.labels)[:3].tolist() == pool
-    data = federate(source, parse_split(split), clients, 0)
-    if name == "chest_xray":
-        assert torch.bincount(data.test.labels).tolist() == [100, 50, 50]
-    if name == "cifar10":
-        means = source.pool.pixels.mean(dim=(0, 2, 3))
-        assert torch.allclose(means, torch.tensor([0.4914, 0.4822, 0.4465]), atol=5e-5)

@@ -269,12 +269,3 @@ def test_the_search_finds_private_images_where_the_user_asks_for_them(run):
     assert any(name.startswith(f"npz {__name__}:Shows/") for name in kinds)
     for name in ("report.html", "privacy_compare.txt"):
         assert SHOWN_PRIVATE in " ".join((out / name).read_text().split())
-
-
-@pytest.mark.parametrize("size", [8, 12, 21, 26, 40, 64])
-def test_the_search_finds_a_scaled_picture_in_a_larger_one(size):
-    rng = np.random.default_rng(size)
-    canvas = rng.random((90, 110))
-    assert shown(canvas) < _ENOUGH
-    canvas[7 : 7 + size, 30 : 30 + size] = 0.9 - 0.5 * scaled(pattern(), size, size)
-    assert shown(canvas) >= _ENOUGH

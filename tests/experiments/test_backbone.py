@@ -1,21 +1,16 @@
 """Frozen features: a backbone that recognises pictures, a cache on disk, and maps of patches."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from sklearn.linear_model import RidgeClassifier
 from torch import nn
 
 from experiments.core import backbone
 from experiments.core.backbone import cached_features, efficientnet_lite0
-from experiments.core.features import as_records, seen_through
-from secure_fd.data.images import concatenate
-from secure_fd.data.patches import PatchMap
 
 Bytes = NDArray[np.uint8]
 # ImageNet's classes for scikit-image's bundled pictures.
@@ -103,19 +98,3 @@ def test_cached_features_are_made_once_and_resumed_after_an_interrupt(tmp_path, 
     monkeypatch.setattr(backbone, "_MADE_BY", "row sums, version 2")
     features(images, other)
     assert (edited.seen, other.seen) == ([10], [10, 10, 10, 4])
-
-
-def test_features_of_patches_are_fitted_on_proxies_and_separate_digits(digits):
-    fitted = PatchMap.fit(digits.proxies.pixels, 20)
-    made = seen_through(digits, partial(as_records, fitted))
-    flat = made.proxies.pixels.flatten(1).numpy()
-    assert flat.min() >= 0
-    assert flat.max() <= 1
-    # Seeded. Pixels themselves reach .81 of these 100 images, the features .88.
-    ridge = RidgeClassifier(alpha=0.1).fit(flat, made.proxies.labels.numpy())
-    others = concatenate([made.test, made.held_out])
-    assert ridge.score(others.pixels.flatten(1).numpy(), others.labels.numpy()) > 0.85
-    changed = digits.proxies.pixels.clone()
-    changed[0] = 1 - changed[0]
-    seen = digits.test.pixels[:5]
-    assert not np.array_equal(fitted(seen), PatchMap.fit(changed, 20)(seen))

@@ -1,13 +1,11 @@
 """Plans of the comparison: rows, cells and saved commands that follow from the options."""
 
-from pathlib import Path
-
 import pytest
 import tyro
 
 from experiments.cli import command
 from experiments.core.study import key_of
-from experiments.privacy_compare import STUDY, Plan, Settings, cells, plan, row_specs
+from experiments.privacy_compare import Plan, Settings, cells, plan, row_specs
 from tests.refusals import refused
 
 OTHERS = ["fedmd-soft", "selective-fd-soft"]
@@ -29,21 +27,6 @@ def planned(*arguments: str, environment: str | None = None) -> Plan:
 
 def keys(*arguments: str) -> list[str]:
     return [spec.key for spec in row_specs(planned(*arguments))]
-
-
-def test_defaults_are_those_of_the_image_set(tmp_path):
-    usual = planned()
-    assert (usual.base.rounds, usual.base.schedule.proxies_per_round) == (30, 256)
-    assert usual.units == ("label", "record")
-    assert planned("--dp-unit", "record, record").units == ("record",)
-    assert planned("--proxies-per-round", "1000").base.schedule.proxies_per_round == 1000
-    beta = Settings(split="dirichlet:0.5")
-    assert str(STUDY.out(beta)).startswith("runs/mnist5k-dirichlet0.5-")
-    assert STUDY.out(Settings(out=Path("here"))) == Path("here")
-    assert planned(environment=str(tmp_path)).data_dir == tmp_path
-    assert planned("--data-dir", str(tmp_path), environment="/no/such").data_dir == tmp_path
-    with refused("data_dir"):
-        planned(environment="/no/such")
 
 
 @pytest.mark.parametrize(

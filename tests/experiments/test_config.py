@@ -34,17 +34,6 @@ def test_options_of_a_file_yield_to_typed_ones(tmp_path):
     assert not settings(f"--config={path}", "--no-secure-agg").secure_agg
 
 
-def test_a_list_is_one_word_or_several(tmp_path):
-    path = tmp_path / "roster.toml"
-    path.write_text('classes = ["cat", "dog"]\nrounds = 3\n')
-    assert expanded(["--config", str(path)]) == ["--classes=cat,dog", "--rounds=3"]
-    words = ["--classes", "cat", "dog", "--rounds=3", "--size", "16"]
-    assert expanded(["--size", "16", "--config", str(path)], apart=True) == words
-    path.write_text('classes = ["cat", "--size=1"]')
-    with refused("--config"):
-        expanded(["--config", str(path)], apart=True)
-
-
 @pytest.mark.parametrize(
     "content",
     [

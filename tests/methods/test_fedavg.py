@@ -35,14 +35,6 @@ def test_only_survivors_weigh_in_the_mean():
     assert np.abs(mutant - 3.6).min() > 1
 
 
-def test_zero_is_the_middle_and_the_limits_are_the_ends():
-    codec, step = parameter_codec((1.0,)), 2.0**-22
-    values = np.array([-16.0, 0.0, 16.0, 0.48 * step, 0.56 * step], dtype=np.float32)
-    middle = 1 << 26
-    assert codec.encode(0, values).tolist() == [0, middle, 2 * middle, middle, middle + 1]
-    assert codec.levels == 2 * middle
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 16.001, -1e30])
 def test_diverged_parameters_are_refused(bad):
     with pytest.raises(LocalError, match="diverged"):

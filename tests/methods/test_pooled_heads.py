@@ -15,14 +15,12 @@ from secure_fd.errors import PeerError
 from secure_fd.methods.base import Method, index_subject
 from secure_fd.methods.least_squares import LeastSquares
 from secure_fd.methods.pooled_heads import KNOWN, LEVELS, HeadClient, PooledHeads, simplex
-from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ProxyReference, class_means, shared_reference
 from secure_fd.simulation.simulate import Simulation
 from secure_fd.training.recipes import SGD, Recipe, Schedule
 from secure_fd.votes.codec import FloatArray
 from secure_fd.votes.fixed_point import FixedPoint, record_shares
-from secure_fd.wire import Stage
-from tests.small_federation import SMALL, STILL, faults, federation
+from tests.small_federation import SMALL, STILL
 
 ONCE = replace(STILL, proxy_steps=1, anneal_over=1, sgd=SGD(0.05, distillation_batch=32))
 
@@ -142,21 +140,3 @@ def test_heads_do_not_label_proxies_of_classes_without_a_holder(digits):
     assert np.array_equal(known, asked.federation.server.role.known)
     assert known[~own].mean() < 0.15
     assert known[own].mean() > 0.75
-
-
-def test_an_aborted_first_round_leaves_the_survey_as_it_is(digits):
-    """All clients are silent in round 0: the first head comes from round 1."""
-    method = PooledHeads(0, features=SMALL)
-    undisturbed = run(digits, method, 1, ONCE, secure="masks")
-    made = federation(
-        digits,
-        method,
-        aggregation=MaskedSum(4, public_seed=0),
-        schedule=ONCE,
-        dropouts=faults({0: dict.fromkeys(range(4), Stage.PREPARE)}),
-    )
-    reports = list(made.rounds(2))
-    assert [report.aborted for report in reports] == [True, False]
-    survey, wanted = made.transcript.survey, undisturbed.transcript.survey
-    assert survey.total.sum() == wanted.total.sum() > 0
-    assert reports[1].kept == undisturbed.federation.server.role.kept < 0.5

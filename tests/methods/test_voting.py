@@ -13,13 +13,11 @@ from secure_fd.methods.selective_fd import (
     WeighedVotes,
     precise,
 )
-from secure_fd.methods.votes import LEAST_COMPARED, CountedVotes, agreement
+from secure_fd.methods.votes import LEAST_COMPARED, agreement
 from secure_fd.training.trainer import Trainer
 from secure_fd.votes.codec import Ensemble, FloatArray, Sums, one_hot
 from tests.small_federation import (
     BRIEF,
-    Scripted,
-    all_proxies,
     ensembles,
     federation,
     run,
@@ -30,17 +28,6 @@ SUMS = Sums(
     count=np.array([4.0, 4.0, 2.0, 0.0, 4.0]),
     total=np.array([[4.0, 0, 0], [2.0, 1, 1], [1.0, 1, 0], [0, 0, 0], [1.5, 1.5, 1]]),
 )
-
-
-def test_predictions_are_restricted_to_allowed_classes_and_rescaled():
-    votes = CountedVotes(np.ones(3), np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=np.bool_))
-    softmax = np.array([[0.2, 0.3, 0.5]])
-    soft = [votes.contribution(np.array([i]), softmax, "soft").predictions[0] for i in range(3)]
-    assert soft[0] == pytest.approx([0.4, 0.6, 0.0])
-    assert soft[1].tolist() == [1.0, 0.0, 0.0]
-    assert soft[2] == pytest.approx([0.2, 0.3, 0.5])
-    hard = votes.contribution(np.array([0]), softmax, "hard").predictions
-    assert hard.tolist() == [[0.0, 1.0, 0.0]]
 
 
 def test_a_weighed_vote_is_the_product_of_selector_and_network():
@@ -104,21 +91,6 @@ def test_the_server_keeps_precise_ensembles():
     assert published.kept[2]
     assert mean.predictions[2].tolist() == published.predictions[2].tolist() == [0.5, 0.5, 0.0]
     assert np.isfinite(mean.predictions).all()
-
-
-def test_an_abstention_has_no_weight_and_single_answers_are_counted(digits):
-    """Of 200 proxies four clients answer the first 20, one the next 30, and none the rest."""
-    answered = np.zeros((4, 200))
-    answered[:, :20] = 1
-    answered[0, 20:50] = 1
-    method = Scripted(iter([CountedVotes(weights) for weights in answered]))
-    made = federation(digits, method, schedule=all_proxies(digits))
-    report = next(made.rounds(1))
-    assert report.single == made.single_contributors == pytest.approx(30 / 50)
-    assert method.sums[0].count.tolist() == answered.sum(axis=0).tolist()
-    silent = federation(digits, Scripted(iter([CountedVotes(np.zeros(200)) for _ in range(4)])))
-    report = next(silent.rounds(1))
-    assert (report.kept, report.single, silent.single_contributors) == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("remember", [True, False])

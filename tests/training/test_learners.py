@@ -62,15 +62,6 @@ def test_a_learner_takes_the_steps_of_its_trainer(name):
     assert difference(made, learner(name=name)) > 1e-3
 
 
-def test_private_records_join_a_distillation_batch():
-    pixels, targets = trainer().batch(PROXIES.pixels, torch.full((40, 10), 0.1))
-    assert (len(pixels), len(targets)) == (10, 10)
-    assert torch.equal(targets[8:].sum(dim=1), torch.ones(2))
-    for image, target in zip(pixels[8:], targets[8:], strict=True):
-        [index] = [i for i in range(len(OWN)) if torch.equal(OWN.pixels[i], image)]
-        assert int(target.argmax()) == int(OWN.labels[index])
-
-
 def test_a_long_round_takes_its_steps_at_falling_rates():
     falling = replace(STEPS, anneal_over=2)
     parts = list(falling.rates(1, 60))

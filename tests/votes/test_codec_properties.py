@@ -62,18 +62,6 @@ def test_counts_are_exact_and_sums_within_a_unit_a_client(data, n_classes, m, le
 
 
 @settings(max_examples=100, deadline=None)
-@given(bits=st.lists(st.booleans(), min_size=2, max_size=70), more=st.integers(0, 9))
-def test_a_vote_split_between_classes_is_one_unit_of_each(bits, more):
-    """k of d symbols as a vote of k / d, split evenly: no rounding moves a unit."""
-    named = np.array(bits)
-    k = int(named.sum())
-    levels = max(1, k + more)
-    row = named[None, :] / max(1, k)
-    units = KnowledgeCodec(len(bits), levels).encode(Released(np.array([k / levels]), row))
-    assert units.tolist() == named.astype(int).tolist()
-
-
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     shares=st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=8),

@@ -5,9 +5,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 
-from secure_fd.data.federated import ClientData, FederatedData, federate
+from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.images import Images
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
@@ -18,9 +17,7 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.methods.survey import Survey, known_proxies
 from secure_fd.privacy.label import LabelUnit
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.selection.density_ratio import ProxyReference, class_means
-from secure_fd.selection.familiarity import UNTYPICAL, KnownProxies, OwnRatios
-from secure_fd.selection.selectors import ProxyRatioSelector
+from secure_fd.selection.familiarity import KnownProxies
 from secure_fd.simulation.federation import Federation
 from secure_fd.wire import Stage
 from tests.small_federation import BRIEF, Unsurveyed, all_proxies, faults, federation, run
@@ -32,40 +29,6 @@ def mnist5k(split: str = "strong") -> FederatedData:
 
 
 # A client's own records.
-
-
-def test_a_record_left_out_is_judged_by_a_head_without_it():
-    data = federate(load("digits"), parse_split("weak"), 5, seed=0)
-    client, proxies = data.clients[0], data.proxies.pixels
-    reference = ProxyReference.fit(proxies)
-    labels = client.train.labels.numpy()
-    means = class_means(reference.features(client.train.pixels), labels, client.classes)
-    alone = ClientData(client.train, client.train[torch.zeros(0, dtype=torch.int64)], 10)
-    found = OwnRatios.of(alone, reference, reference.solver.solve(means.T))
-    column, label = 1, client.classes[1]
-    for rank, place in enumerate(np.flatnonzero(labels == label)[:3]):
-        rest = client.train[torch.tensor([i for i in range(len(labels)) if i != place])]
-        counted = class_means(reference.features(rest.pixels), rest.labels.numpy(), client.classes)
-        n, total = int((labels == label).sum()), len(labels)
-        # the same share of records, so that leaving one out does not count as a rarer class
-        mean = counted[column] * len(rest) / (n - 1) * n / total
-        asked = reference.features(client.train.pixels[[place]])
-        wanted = (asked @ reference.solver.solve(mean[:, None]))[0, 0]
-        assert found.by_class[column][rank, column] == pytest.approx(wanted, rel=1e-5)
-
-
-def test_nine_tenths_of_the_proxies_of_a_class_are_known_and_few_others():
-    """Ten clients of 300 records; tolerance: 3 deviations of a share of 100 proxies."""
-    data = mnist5k()
-    labels = data.proxies.labels.numpy()
-    known = []
-    for client in data.clients:
-        found = ProxyRatioSelector().select(client, data.proxies.pixels).familiar
-        label = client.classes[0]
-        assert found.has_class.tolist() == [c == label for c in range(10)]
-        known.append(found.known[labels == label, label].mean())
-        assert found.known[labels != label].mean() < 0.03
-    assert np.mean(known) == pytest.approx(1 - UNTYPICAL, abs=3 * np.sqrt(0.09 / 1000 * 2))
 
 
 # The sum.
