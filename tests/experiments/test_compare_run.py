@@ -27,12 +27,10 @@ from experiments.core import runs
 from experiments.core.measures import diagnose
 from experiments.core.run_config import SEEDED_NOISE, RowSpec, RunConfig, row_config
 from experiments.core.runs import Trained
-from experiments.core.study import Result
 from experiments.privacy_compare import Settings, cells, noise, plan
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.images import Images, proxy_pixels
 from secure_fd.errors import ConfigurationError, LocalError
-from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.simulation import build
 from secure_fd.training.models import flatten
 
@@ -97,9 +95,6 @@ def test_an_infinite_epsilon_is_the_row_without_noise(trained):
     assert same(trained(RowSpec("fedavg")), trained(RowSpec("fedavg", unit="record"), math.inf))
 
 
-# Dropouts, and what sums cost.
-
-
 def test_a_row_whose_every_round_was_void_is_still_a_row(warm, shared):
     for spec in (HARD, RowSpec("fedavg")):
         made = runs.run(planned(spec, drop=0.999999), None, warm, attacked=True)
@@ -139,31 +134,21 @@ def test_an_attack_that_fails_its_own_check_costs_its_own_figure_alone(
     trained, shared, monkeypatch
 ):
     """Where it is made, and where it is prepared; a bug ends the run."""
+
+    def fail(*_, **__):
+        raise error
+
+    for method in ("for_run", "for_data"):
+        monkeypatch.setattr(Tracing, method, fail)
     run, part = run_of(trained(HARD)), Part("tracing", planned(), quick=True)
     for error in (LocalError("truth: it misses"), ConfigurationError("k", 1, "use 2")):
-        monkeypatch.setattr(Tracing, "for_run", raising(error))
-        monkeypatch.setattr(Tracing, "for_data", raising(error))
         for made in (None, prepared(None, part)):
             found = attacked(replace(run, made={"tracing": made, **shared}))
             assert found["tracing"] == f"not applicable: {error}"
             assert isinstance(found["label-distribution"], AttackResult)
-    monkeypatch.setattr(Tracing, "for_run", raising(KeyError("bug")))
+    error = KeyError("bug")
     with pytest.raises(KeyError):
         attacked(replace(run, made={"tracing": None}))
-
-
-def raising(error: Exception):
-    def fail(*_, **__):
-        raise error
-
-    return fail
-
-
-def result_of(settings) -> Result:
-    """The one cell of a comparison, with all that it needs."""
-    [cell] = cells(settings)
-    parts = {part: prepared(None, part) for part in needs(cell)}
-    return measured(None, cell, parts)
 
 
 RUN_ATTACKS = (*default_names(), "tracing")
@@ -180,7 +165,8 @@ def test_data_that_is_no_picture_has_attacks_that_need_none(tmp_path, monkeypatc
         attacks=",".join(RUN_ATTACKS),
         quick=True,
     )
-    found = result_of(settings).attacks
+    [cell] = cells(settings)
+    found = measured(None, cell, {part: prepared(None, part) for part in needs(cell)}).attacks
     figures = {name for name, one in found.items() if isinstance(one, AttackResult)}
     assert figures == {"label-distribution", "server-members", "label-only"}
     pictures = {*RUN_ATTACKS} - figures - {"tracing"}
@@ -221,8 +207,6 @@ def test_an_attack_of_ones_own_is_one_file(trained):
     """examples/own_attack.py, by its name: it reads in clear, and guesses under masks."""
     name = "examples.own_attack:LargestClass"
     clear, masked = (attacks_on(trained(spec), {name: None})[name] for spec in (HARD, MASKED))
-    assert isinstance(clear, AttackResult)
-    assert isinstance(masked, AttackResult)
     assert clear.figure > masked.figure == masked.control
 
 
@@ -263,10 +247,7 @@ def test_noise_is_fresh_on_own_data_and_in_a_unit_by_itself():
 def test_another_reason_against_an_epsilon_outlives_the_seed():
     config = planned(NOISY[1], 4.0)
     made = runs.prepared(config)
-    shared = runs.federation(config, made)
-    assert isinstance(shared.protection, PooledRecordUnit)
-    shared.protection.voids.append("a client gave its noise away")
-    shared.fit(1)
-    claim = runs.claimed(shared, made.data)
-    assert claim is not None
-    assert not claim.holds
+    run = runs.federation(config, made)
+    run.protection.voids.append("a client gave its noise away")
+    run.fit(1)
+    assert not runs.claimed(run, made.data).holds
