@@ -6,63 +6,46 @@ False-alarm rates are stated where a test could fail by chance; noise and keys a
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
-from attacks.core.base import ABSTAIN, NEVER, AttackResult
+from attacks.core.base import AttackResult
 from attacks.core.run import attack_view, histograms, public_of
-from attacks.core.view import Public, server_view
+from attacks.core.view import server_view
 from attacks.server.differencing import Differencing
-from attacks.server.label_distribution import Distributions, Participation
+from attacks.server.label_distribution import Participation
 from attacks.server.votes import Said, record
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingClientError, PeerError
-from secure_fd.protocol.transcript import Transcript
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.simulation.federation import Dropouts, Federation
+from secure_fd.simulation.federation import Dropouts
 from secure_fd.votes.codec import (
-    IntArray,
     UnitArray,
     WordArray,
     one_hot,
 )
 from secure_fd.wire import Stage
-from tests.attack_games import add_round
 from tests.drivers.cohort import Cohort
 from tests.small_federation import BRIEF, faults, federation, run
 
 K, C, M = 4, 4, 12
 
 
-def public() -> Public:
-    return Public(torch.zeros(M, 1, 4, 4), K, C, lambda _: nn.Linear(1, 1))
-
-
-def kept(made: Federation, rounds: int = 2) -> list[Said]:
-    """Run rounds; the votes of every sum."""
-    said: list[Said] = []
-    for _ in made.rounds(rounds):
-        record(made, said)
-    return said
-
-
-def differenced(data: FederatedData, **chosen: Any) -> tuple[Distributions, AttackResult]:
-    """Client 2 is away from the second of two masked rounds; what is found, and its score."""
-    sums, missing = MaskedSum(K, public_seed=0, hybrid=False), faults({1: {2: Stage.PREPARE}})
-    made = federation(data, aggregation=sums, dropouts=missing, **chosen)
-    said, attack = kept(made), Differencing()
-    estimate = attack.estimate(server_view(made.transcript, public_of(data)), 0)
-    return estimate, attack.with_truth(said).score(estimate, 0)
-
-
 def subtracted(data: FederatedData, limit: int | None, per_round: int) -> AttackResult:
-    schedule = replace(BRIEF, proxies_per_round=per_round)
-    return differenced(data, schedule=schedule, releases_per_pair=limit)[1]
+    """Client 2 is away from the second of two masked rounds."""
+    made = federation(
+        data,
+        aggregation=MaskedSum(K, public_seed=0, hybrid=False),
+        dropouts=faults({1: {2: Stage.PREPARE}}),
+        schedule=replace(BRIEF, proxies_per_round=per_round),
+        releases_per_pair=limit,
+    )
+    said: list[Said] = []
+    for _ in made.rounds(2):
+        record(made, said)
+    return attack_view(Differencing(truth=said), server_view(made.transcript, public_of(data)), 0)
 
 
 def test_without_the_ledger_a_clients_votes_are_the_difference(digits):
@@ -75,49 +58,6 @@ def test_without_the_ledger_a_clients_votes_are_the_difference(digits):
     assert result.details["shown_precision"] > 0.95
     assert result.details["shown_votes"] > 10
     assert result.figure > result.control + 0.1
-
-
-# Sums that are written down.
-
-EVERY, ALL = np.arange(M), tuple(range(K))
-Votes = Mapping[int, IntArray]
-"""By client of a sum, the class [M] that it names, or ABSTAIN."""
-
-
-def written(*rounds: Votes) -> Transcript:
-    """Hard votes about every proxy."""
-    history = Transcript(K)
-    for said in rounds:
-        votes = [one_hot(np.maximum(c, 0), C) * (c >= 0)[:, None] for c in said.values()]
-        total = np.sum(votes, axis=0).reshape(-1).astype(np.uint64)
-        add_round(history, total, C, survivors=tuple(said))
-    return history
-
-
-def differing(*rounds: Votes) -> tuple[Distributions, AttackResult]:
-    """What the attack finds, and its score."""
-    attack = Differencing()
-    estimate = attack.estimate(server_view(written(*rounds), public()), 0)
-    return estimate, attack.with_truth([Said(EVERY, said, said) for said in rounds]).score(
-        estimate, 0
-    )
-
-
-def test_the_difference_of_two_sums_is_the_vote_of_the_client_between_them():
-    rng = np.random.default_rng(0)
-    said = {k: rng.integers(ABSTAIN, C, M) for k in ALL}
-    estimate, result = differing(said, {k: said[k] for k in ALL if k != 2})
-    np.testing.assert_array_equal(estimate.others["shown"].rows[2], said[2])
-    assert (estimate.others["shown"].rows[[0, 1, 3]] == NEVER).all()
-    assert result.details["shown_precision"] == 1.0
-    assert result.figure > result.control
-
-
-@pytest.mark.parametrize("second", [ALL, (0, 1)], ids=["none", "two"])
-def test_rounds_that_do_not_differ_by_one_client_leave_the_guess(second):
-    _, result = differing(dict.fromkeys(ALL, EVERY % C), dict.fromkeys(second, EVERY % C))
-    assert result.figure == result.control
-    assert any("nothing to subtract" in words for words in result.caveats)
 
 
 # Clients that are shown different proxies.
@@ -173,11 +113,6 @@ def isolated(*, binding: bool) -> list[bool]:
 @pytest.mark.parametrize("binding", [True, False], ids=["bound", "twin without binding"])
 def test_a_vote_is_isolated_only_where_masks_are_not_bound_to_what_a_client_was_shown(binding):
     assert isolated(binding=binding) == [not binding] * K
-
-
-def test_the_same_proxies_for_all_do_sum():
-    vectors = {k: np.full(8, k, np.uint64) for k in range(K)}
-    assert ask(Cohort(K), 1, vectors, dict.fromkeys(range(K), b"x"), b"x").tolist() == [6] * 8
 
 
 @pytest.mark.parametrize("claimed", [b"x", b"decoy"])
