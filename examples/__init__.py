@@ -1,1 +1,1 @@
-"""Examples that tests run: methods and attacks of one's own."""
+"""Examples that tests run: user-supplied methods, attacks and trainers."""

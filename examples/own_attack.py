@@ -1,4 +1,4 @@
-"""An attack of one's own, in one file: which class fills most of each client's records?
+"""A user-supplied attack in one file: estimate the largest class of each client.
 
 python experiments/privacy_compare.py --quick --attacks examples.own_attack:LargestClass
 """
