@@ -74,7 +74,7 @@ BLOCKS = {
     ],
     "docs/tutorial.md": [
         Block("python -m venv", never=INSTALLS),
-        Block("# make_folders.py", (("140", "20"), ("200 + 20", "80 + 20"))),
+        Block("# make_folders.py", (("140", "20"),)),
         Block("python make_folders.py"),
         Block("secure-fd compare", COMPARE),
         Block(
@@ -240,13 +240,13 @@ def command(line):
 def ran(code, names):
     """Run a block: lines of a shell, a file that the block names, or a program."""
     first = code.partition("\n")[0]
-    if "\nfor " in code:
+    if "\ndone\n" in code:
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         given = environment(PATH=programs, HOME=str(Path.cwd()), PYTHONPATH=str(ROOT))
         script = ["bash", "-euc", f"{code}wait"]
         subprocess.run(script, cwd=ROOT, env=given, check=True, timeout=900)  # noqa: S603 - ours
     elif code.startswith(("secure-fd ", "python ")):
-        for line in filter(None, code.splitlines()):
+        for line in filter(None, code.replace("\\\n", "").splitlines()):
             command(line)
     elif re.fullmatch(r"# \w+\.py", first):
         Path(first.removeprefix("# ")).write_text(code)
