@@ -1,7 +1,7 @@
-"""A cohort of the masked sum with repeatable keys, for tests that drive the machines by hand.
+"""Clients and server of the masked sum with repeatable keys, driven one stage at a time.
 
-Beside it what a server makes up, from what clients sent it and from keys of its own, and a round in
-which client 0 can be told things in any state.
+Beside them messages that a server forges, from what clients sent it and from keys of its own, and a
+round in which client 0 can receive any message in any state.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -381,7 +381,7 @@ def sign_story(
 
 
 def still(channel: Channel, index: int) -> None:
-    """Channel._move of a twin: the chain stays what it was in the set-up, in every round."""
+    """Channel._move of a mutant: the chain stays what it was in the set-up, in every round."""
     if index != channel._at:
         channel._at = index
         channel._derive()

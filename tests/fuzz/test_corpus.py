@@ -75,7 +75,7 @@ def test_a_long_message_takes_no_more_memory_than_its_own_size(name):
 # The fuzzer finds what is there to find.
 
 
-def test_twins_of_decoders_are_found():
+def test_mutants_of_decoders_are_found():
     members = range(11)
     honest = encode_set([1, 5], members)
 
@@ -86,23 +86,23 @@ def test_twins_of_decoders_are_found():
         return () if data[1] < 8 else decode_set(data, members)
 
     for broken, error in ((careless, "BrokenPropertyError"), (crashing, "IndexError")):
-        target = decoder("twin", broken, lambda chosen: encode_set(chosen, members), honest)
+        target = decoder("mutant", broken, lambda chosen: encode_set(chosen, members), honest)
         assert any(error in kind for kind in found(target).crashes)
 
 
-def test_twin_of_a_machine_that_survives_a_failure_is_found(monkeypatch):
+def test_mutant_of_a_machine_that_survives_a_failure_is_found(monkeypatch):
     monkeypatch.setattr(ClientRound, "_take", lambda self: (self.state, self._held))
     crashes = found(prepared_client()).crashes
     assert any("BrokenPropertyError" in kind for kind in crashes)
 
 
-def test_twin_of_a_machine_that_sends_its_words_is_found(monkeypatch):
+def test_mutant_of_a_machine_that_sends_its_words_is_found(monkeypatch):
     monkeypatch.setattr(ClientRound, "_mask", lambda *_: None)
     (crash,) = found(prepared_client()).crashes.values()
     assert "words in clear" in crash[2]
 
 
-def test_twin_that_blames_itself_for_what_a_peer_sent_is_found(monkeypatch):
+def test_mutant_that_blames_itself_for_what_a_peer_sent_is_found(monkeypatch):
     def blame(*_: object) -> None:
         raise LocalError("the cohort is too small")
 
@@ -110,7 +110,7 @@ def test_twin_that_blames_itself_for_what_a_peer_sent_is_found(monkeypatch):
     assert any("LocalError" in kind for kind in found(prepared_client()).crashes)
 
 
-def test_twin_of_a_server_that_ends_the_round_is_found(monkeypatch):
+def test_mutant_of_a_server_that_ends_the_round_is_found(monkeypatch):
     sound = ServerRound._take
 
     def ending(server: ServerRound, sender: int, data: bytes) -> None:
@@ -142,7 +142,7 @@ def test_a_crash_is_written_once(tmp_path):
 
     findings = Findings()
     for data in (b"one", b"two"):
-        findings.add(Target("twin", crash, ()), data)
+        findings.add(Target("mutant", crash, ()), data)
     assert len(write_crashes(findings, tmp_path)) == 1
     assert write_crashes(findings, tmp_path) == []
     (stored,) = tmp_path.iterdir()

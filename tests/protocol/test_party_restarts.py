@@ -68,7 +68,7 @@ def second_story(made: Federation, client: Client) -> list[bytes]:
     return [answer for part in answers for answer in part]
 
 
-def test_it_takes_no_second_story_and_its_twin_does(digits, tmp_path):
+def test_it_takes_no_second_story_and_its_mutant_does(digits, tmp_path):
     made = federation(digits)
     kept(made, 1, tmp_path / "client")
     made.fit(2)

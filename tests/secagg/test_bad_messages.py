@@ -145,7 +145,7 @@ def ends_the_round(server: ServerRound, sender: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES[3:])
-def test_twin_whose_round_ends_with_a_bad_message_is_caught(stage, monkeypatch):
+def test_mutant_whose_round_ends_with_a_bad_message_is_caught(stage, monkeypatch):
     monkeypatch.setattr(ServerRound, "receive", ends_the_round)
     machines, outbound = before(stage)
     with pytest.raises(PeerError):
@@ -154,7 +154,7 @@ def test_twin_whose_round_ends_with_a_bad_message_is_caught(stage, monkeypatch):
         assert_goes_on(machines, outbound, {BAD})
 
 
-def test_twin_that_keeps_half_of_a_bad_input_is_caught(monkeypatch):
+def test_mutant_that_keeps_half_of_a_bad_input_is_caught(monkeypatch):
     """What the sender is out for must not be in the sum: words are added after every check."""
     take = ServerRound._take
 
@@ -288,7 +288,7 @@ def mask_that_the_server_knows(stage: Stage) -> bool:
 
 
 def test_a_mask_under_a_key_of_the_server_still_needs_the_channel(monkeypatch):
-    """The twin's channels add nothing, and the server reads the mask."""
+    """The mutant's channels add nothing, and the server reads the mask."""
     assert not mask_that_the_server_knows(Stage.opened())
     monkeypatch.setattr(Channel, "pair_secret", lambda *_: bytes(32))
     assert mask_that_the_server_knows(Stage.opened())
@@ -329,7 +329,7 @@ def test_a_client_under_other_terms_voids_one_round_and_is_named():
     following.assert_exact(left)
 
 
-def test_twin_that_looks_at_no_signature_names_nobody(monkeypatch):
+def test_mutant_that_looks_at_no_signature_names_nobody(monkeypatch):
     monkeypatch.setattr(ServerRound, "_name_others", lambda _: None)
     cohort = Cohort(10)
     told_otherwise(cohort, 4)

@@ -2,7 +2,7 @@
 
 A network may deliver a message twice. Every message of a set-up and of two rounds comes twice
 here, and once more after every later stage: no client loses the round, and no sum changes. A second
-message that differs is refused; see test_replays.py, test_round_faults.py and the vectors.
+message that differs is refused; see test_bad_messages.py and the vectors.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from secure_fd.errors import PeerError, SecureFDError
 from secure_fd.secagg.machine import Accepted, ClientState, ServerState
 from secure_fd.secagg.session import RoundTerms
 from tests.drivers.cohort import Cohort, flip, reach, round_of
-from tests.lossy_network import World
+from tests.drivers.lossy_network import World
 
 HYBRID = [False, True]
 

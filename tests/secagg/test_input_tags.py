@@ -57,7 +57,7 @@ def test_one_bit_that_a_relay_alters_is_noticed_at_once():
     current.assert_exact(set(range(N)) - {HIT})
 
 
-def test_twin_without_the_tag_garbles_the_sum(monkeypatch):
+def test_mutant_without_the_tag_garbles_the_sum(monkeypatch):
     sound = Sealer.open
 
     def unchecked(self: Sealer, counter: int, sealed: bytes, context: bytes, what: str) -> bytes:
@@ -148,7 +148,7 @@ def test_a_signature_is_of_one_cohort_round_and_client():
     assert not judged(later, moved)
 
 
-def test_twin_whose_signature_leaves_out_the_words_convicts_the_innocent(monkeypatch):
+def test_mutant_whose_signature_leaves_out_the_words_convicts_the_innocent(monkeypatch):
     def wordless(
         scope: RoundScope, client: int, group: Group, words: WordArray, cohort: bytes
     ) -> bytes:

@@ -16,7 +16,7 @@ from secure_fd.secagg.messages import invitation
 from secure_fd.secagg.server import MaskingServer
 from secure_fd.secagg.session import RoundTerms
 from tests.drivers.cohort import open_round
-from tests.lossy_network import DOWN, EPOCH, UP, Fault, World, kind_of, lose, nothing
+from tests.drivers.lossy_network import DOWN, EPOCH, UP, Fault, World, kind_of, lose, nothing
 
 AGAIN = 2
 """Rounds after a fault by which every client is in the sum."""

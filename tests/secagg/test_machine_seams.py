@@ -5,7 +5,7 @@ import pytest
 from secure_fd.secagg.machine import digest, snapshot
 from secure_fd.secure_sum.masked import MaskedClient, MaskedServer
 from tests.drivers.cohort import TERMS, Cohort, random_values
-from tests.lossy_network import World
+from tests.drivers.lossy_network import World
 
 
 def opened(stage: str) -> tuple[MaskedServer, dict[int, MaskedClient], dict[int, bytes]]:

@@ -18,7 +18,7 @@ from tests.drivers.cohort import TERMS, Cohort
 from tests.drivers.lying_server import LyingServer, Told
 
 # Keys of full length. In Flower's SecAgg+ a mask's seed is folded to 32 bits: a colluding
-# neighbour and seconds of search recover an input. Here the twin's keys are folded to 16.
+# neighbour and seconds of search recover an input. Here the mutant's keys are folded to 16.
 
 
 def folded(key: bytes) -> bytes:

@@ -124,7 +124,7 @@ def test_memory_after_round_nine_opens_none_of_ten_recorded_rounds():
     assert Recorded.run().opened() == set()
 
 
-def test_twin_whose_chain_does_not_move_opens_all_of_them(monkeypatch):
+def test_mutant_whose_chain_does_not_move_opens_all_of_them(monkeypatch):
     monkeypatch.setattr(Channel, "_move", still)
     assert Recorded.run().opened() == set(ROUNDS)
 
@@ -342,7 +342,7 @@ def test_nor_does_one_read_after_any_other_round():
         read_from_memory(Cohort(4, epoch=LAST + 1))
 
 
-def test_twin_whose_channels_stay_after_the_last_round_is_read(monkeypatch):
+def test_mutant_whose_channels_stay_after_the_last_round_is_read(monkeypatch):
     monkeypatch.setattr(Channel, "close", lambda _: None)
     assert read_from_memory(Cohort(4, epoch=LAST))
 

@@ -84,7 +84,7 @@ def test_wrong_shares_of_as_many_as_may_be_corrupt_bar_nobody(owners, barred):
     assert set(cohort.server.barred) == barred
 
 
-def test_twin_that_believes_one_dealer_bars_who_was_framed(monkeypatch):
+def test_mutant_that_believes_one_dealer_bars_who_was_framed(monkeypatch):
     framed = property(lambda self: tuple(self.wrong))
     monkeypatch.setattr(Unmasking, "liars", framed)
     cohort = Cohort(10)
@@ -115,7 +115,7 @@ def test_more_wrong_shares_than_spare_ones_void_the_round_and_not_the_next():
 
 
 @pytest.mark.parametrize("n", [10, 30])
-def test_twin_without_correction_is_void(n, monkeypatch):
+def test_mutant_without_correction_is_void(n, monkeypatch):
     """What one client could do before: end any round that it was in."""
 
     def void(*_: object) -> int:
@@ -252,7 +252,7 @@ def test_else_it_is_void_and_the_next_goes_on_without_the_sealer(n, count):
     following.assert_exact(others(n))
 
 
-def test_twin_whose_clients_abort_loses_every_victim(monkeypatch):
+def test_mutant_whose_clients_abort_loses_every_victim(monkeypatch):
     """What one client could do: knock out whom it chose."""
 
     def aborting(machine: ClientRound, *given: object) -> bytes:
@@ -269,7 +269,7 @@ def test_twin_whose_clients_abort_loses_every_victim(monkeypatch):
 OPEN_ALL = ClientRound._open_all
 
 
-def test_twin_that_judges_no_seal_is_void_round_after_round(monkeypatch):
+def test_mutant_that_judges_no_seal_is_void_round_after_round(monkeypatch):
     monkeypatch.setattr(ServerRound, "_judge_seals", lambda *_: None)
     cohort = Cohort(7)
     for index in (1, 3, 5):
@@ -323,7 +323,7 @@ def test_of_three_one_complaint_voids_the_round_and_bars_nobody():
     assert not cohort.server.barred
 
 
-def test_twin_that_believes_one_complaint_is_caught(monkeypatch):
+def test_mutant_that_believes_one_complaint_is_caught(monkeypatch):
     def credulous(current: ServerRound, survivors: tuple[int, ...]) -> None:
         for k in survivors:
             for owner in current._closed[k]:

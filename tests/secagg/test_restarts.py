@@ -13,7 +13,7 @@ from secure_fd.secagg.server import MaskingServer
 from secure_fd.secagg.session import Group, RoundTerms
 from secure_fd.votes.codec import IntArray, WordArray
 from tests.drivers.cohort import Cohort, Round, random_values
-from tests.lossy_network import UP, World, kind_of, lose, nothing
+from tests.drivers.lossy_network import UP, World, kind_of, lose, nothing
 
 POINTS = 12
 """Messages to client 0 in set-up (2 to 3), in a round of all stages, and in the next."""
@@ -35,8 +35,8 @@ class Life(World):
     """Six rounds in which client 0 is killed at one message, and comes back from its file.
 
     Then a server that lies opens the round of its death once more. point: the message, from 0.
-    forgets: a twin that writes nothing once rounds begin. again: whether it answered the cohort of
-    that round once more.
+    forgets: a mutant that writes nothing once rounds begin. again: whether it answered the cohort
+    of that round once more.
     """
 
     def __init__(self, point: int, when: When, *, forgets: bool = False) -> None:
@@ -107,7 +107,7 @@ def lives() -> list[Life]:
 
 
 @cache
-def twins() -> list[Life]:
+def mutants() -> list[Life]:
     """They forget which rounds began."""
     return [Life(point, When.ANSWERED, forgets=True) for point in range(POINTS)]
 
@@ -119,14 +119,14 @@ def test_no_life_gives_a_second_input_to_a_round():
 
 
 def test_a_client_that_forgets_gives_two():
-    """The twin writes nothing once rounds begin; a server that opens one again reads the rest."""
-    assert sum(twin.most_inputs() == 2 for twin in twins()) >= 3
-    assert sum(twin.again for twin in twins()) >= 6
+    """The mutant writes nothing once rounds begin; a server that opens one again reads the rest."""
+    assert sum(mutant.most_inputs() == 2 for mutant in mutants()) >= 3
+    assert sum(mutant.again for mutant in mutants()) >= 6
 
 
 def test_whoever_was_killed_is_in_later_sums():
     """At the latest in the next epoch, from round 4 on, for which all set up anew."""
-    for life in (*lives(), *twins()):
+    for life in (*lives(), *mutants()):
         assert life.last == (0, 1, 2, 3, 4), life.ends
 
 

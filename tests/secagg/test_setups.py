@@ -68,7 +68,7 @@ def test_a_set_up_goes_on_without_a_late_member():
     assert late_member(Cohort(7, enrolled=False)).members == (0, 1, 2, 3, 5, 6)
 
 
-def test_twin_that_needs_all_that_joined_ends_with_one_late_member(monkeypatch):
+def test_mutant_that_needs_all_that_joined_ends_with_one_late_member(monkeypatch):
     def everybody(server: ServerSetup, seen: Mapping[int, object], _: str) -> None:
         if len(seen) < len(server._joins):
             raise MissingClientError("somebody joined and then went missing")
@@ -78,7 +78,7 @@ def test_twin_that_needs_all_that_joined_ends_with_one_late_member(monkeypatch):
         late_member(Cohort(7, enrolled=False))
 
 
-def test_twin_that_takes_low_order_keys_loses_every_client(monkeypatch):
+def test_mutant_that_takes_low_order_keys_loses_every_client(monkeypatch):
     """Client 2 signs a channel key of low order with its good identity."""
     monkeypatch.setattr(messages, "low_order", lambda _: False)
     cohort = Cohort(4, enrolled=False)
@@ -155,7 +155,7 @@ def test_two_stories_of_who_revealed_never_meet_a_threshold():
         ends[3][0].open(1, sealed, b"", "it")
 
 
-def test_twin_whose_signatures_name_no_group_unmasks_both_stories(monkeypatch):
+def test_mutant_whose_signatures_name_no_group_unmasks_both_stories(monkeypatch):
     def groupless(scope: RoundScope, client: int, _: Group, cohort: bytes) -> bytes:
         return scope.context(Purpose.COHORT, client) + cohort
 
@@ -403,7 +403,7 @@ def test_swapped_capsules_tell_nothing_to_whoever_breaks_x25519_later():
         read_after_swapping_capsules()
 
 
-def test_twin_whose_capsules_name_no_sender_is_read(monkeypatch):
+def test_mutant_whose_capsules_name_no_sender_is_read(monkeypatch):
     def anybody(group: Group, _: bytes, sender: int, receiver: int) -> bytes:
         return public_info(group, sender) if receiver == VICTIM else b"another"
 

@@ -79,7 +79,7 @@ def test_streams_go_on_as_one_keystream_across_blocks():
     assert read == plain.Stream(key).read(8 * sum(sizes))
 
 
-def test_twin_with_a_seed_of_32_bits_gives_other_words(monkeypatch):
+def test_mutant_with_a_seed_of_32_bits_gives_other_words(monkeypatch):
     """As secure aggregation in the wild has it: the key cut down before it is expanded."""
 
     def short(secret: bytes, *, salt: bytes, info: bytes) -> bytes:

@@ -169,14 +169,14 @@ def test_the_same_delivery_unaltered_is_not_refused():
     assert reader.refused_case(CONTENT, unaltered)["party"] is None
 
 
-# Twins: implementations of which a part was replaced by a weaker one.
+# Mutants: implementations of which a part was replaced by a weaker one.
 
 
 def lowest(members: Sequence[int], size: int, seed: bytes) -> tuple[int, ...]:  # noqa: ARG001
     return tuple(sorted(members)[:size])
 
 
-def test_twin_with_a_committee_of_the_lowest_numbers_makes_other_vectors(monkeypatch):
+def test_mutant_with_a_committee_of_the_lowest_numbers_makes_other_vectors(monkeypatch):
     """Such a committee needs no draw: whoever knows the numbers knows whom to corrupt."""
     monkeypatch.setattr(graph, "committee", lowest)
     made = Flow(FLOWS["sparse"]).steps
@@ -190,7 +190,7 @@ def test_twin_with_a_committee_of_the_lowest_numbers_makes_other_vectors(monkeyp
     assert reader.graph_case(case) != case
 
 
-def test_twin_whose_ratchet_does_not_move_makes_other_vectors(monkeypatch):
+def test_mutant_whose_ratchet_does_not_move_makes_other_vectors(monkeypatch):
     """Its channels would give every earlier round of the epoch away with their last state."""
 
     def stand(self: Channel, index: int) -> None:
