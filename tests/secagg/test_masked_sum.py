@@ -106,6 +106,8 @@ def test_the_callers_randomness_is_a_caveat_and_no_constant():
         MaskedSum(3, random=lambda _: b"a")
     with refused("n_clients"):
         MaskedSum(2)
+    with refused("epoch"):
+        MaskedSum(3, epoch=0)
 
 
 def test_a_seed_repeats_the_bytes_and_the_default_does_not():
