@@ -1,0 +1,149 @@
+"""The fewest inputs that a noisy sum may have: a floor of the clients' own, on every path.
+
+With noise of many clients in a sum, fewer inputs are too little noise. The floor of the group's
+quorum is lower, and it is what a lying server would go down to.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from secure_fd.errors import MissingClientError, PeerError
+from secure_fd.secagg import client as client_round
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.machine import ClientState
+from secure_fd.secagg.session import NoiseTerms, RoundTerms
+from tests.drivers.cohort import TERMS, Cohort, assert_dead, random_values
+from tests.drivers.lying_server import LyingServer, Told
+from tests.secagg.test_split_views import stories_for
+
+EVERYONE, FIVE = (0, 1, 2, 3, 4, 5, 6), (0, 1, 2, 3, 6)
+NOISY = replace(TERMS, noise=NoiseTerms(room=70, survivors=6))
+CORRUPT = (6,)
+
+
+def without_floor(terms: RoundTerms) -> RoundTerms:
+    return replace(terms, noise=replace(terms.noise, survivors=0))
+
+
+def opened(terms: RoundTerms, told: Told) -> tuple[LyingServer, list[frozenset[int]]]:
+    """What a server reads that tells all honest clients of the story this one story."""
+    server = LyingServer(Cohort(7), CORRUPT, terms)
+    honest = [k for k in told.survivors if k in server.honest]
+    server.run(dict.fromkeys(honest, told))
+    return server, list(server.readable())
+
+
+# What a server says: two of seven are missing, so that five inputs, the quorum, are left.
+MISSING = {
+    "recovery": Told(EVERYONE, FIVE),
+    "at once": Told(FIVE, FIVE),
+}
+
+
+@pytest.mark.parametrize("path", MISSING)
+def test_no_honest_client_helps_to_open_fewer_inputs_than_the_noise_asks_for(path):
+    server, found = opened(NOISY, MISSING[path])
+    assert found == []
+    refused = [server.machines[k] for k in FIVE if k in server.honest]
+    assert len(refused) == 4
+    for machine in refused:
+        assert_dead(machine)
+    assert server.seeds.shares.keys() - CORRUPT == set(EVERYONE) - set(CORRUPT)
+    assert {len(held) for k, held in server.seeds.shares.items() if k not in CORRUPT} == {1}
+
+
+@pytest.mark.parametrize("path", MISSING)
+def test_the_same_story_opens_the_sum_of_five_where_nothing_asks_for_six(path):
+    server, found = opened(without_floor(NOISY), MISSING[path])
+    honest = frozenset(FIVE) - set(CORRUPT)
+    assert honest in found
+    assert (server.read(honest) == sum(server.values[k] for k in honest)).all()
+
+
+@pytest.mark.parametrize("path", MISSING)
+def test_mutation_that_forgets_the_floor_opens_it_too(path, monkeypatch):
+    honest_check = ClientRound._check_reach
+
+    def forgetful(self: ClientRound, present: tuple[int, ...], what: str) -> None:
+        scope, self.scope = self.scope, replace(self.scope, terms=without_floor(self.scope.terms))
+        honest_check(self, present, what)
+        self.scope = scope
+
+    monkeypatch.setattr(client_round.ClientRound, "_check_reach", forgetful)
+    _, found = opened(NOISY, MISSING[path])
+    assert frozenset(FIVE) - set(CORRUPT) in found
+
+
+def every_choice(honest: tuple[int, ...], corrupt: tuple[int, ...]) -> Iterator[Mapping[int, Told]]:
+    """Each honest client told each story of four or more clients, the quorum of five."""
+    each = [stories_for(k, honest, corrupt, 4) for k in honest]
+    return (dict(zip(honest, told, strict=True)) for told in product(*each))
+
+
+def test_whatever_each_client_is_told_no_sum_of_fewer_opens():
+    """Five clients, two of them the server's: quorum 4, and noise that asks for 5.
+
+    The one sum is of all five, where at most one client was told of missing inputs, and refused:
+    all of the noise is in it, and the others' shares open it.
+    """
+    cohort, sums = Cohort(5), 0
+    for at, told in enumerate(every_choice((0, 1, 2), (3, 4))):
+        terms = RoundTerms(2 * at + 1, 8, 4, noise=NoiseTerms(room=50, survivors=5))
+        server = LyingServer(cohort, (3, 4), terms)
+        server.run(told)
+        found = list(server.readable())
+        assert all(chosen == {0, 1, 2} for chosen in found)
+        assert not server.both()
+        sums += bool(found)
+    assert (at, sums) == (124, 1 + 3 * 2)
+
+
+# A server that follows the protocol.
+
+
+@pytest.mark.parametrize("lost", [(1, 4), (1, 4, 5)])
+def test_an_honest_server_voids_the_round_and_asks_for_no_share(lost):
+    cohort = Cohort(7)
+    current = cohort.open(NOISY, random_values(cohort, NOISY))
+    masked = current.masked()
+    with pytest.raises(MissingClientError, match="a sum needs 6"):
+        current.deliver(masked, without=lost)
+    assert {machine.state for machine in current.clients.values()} == {ClientState.SENT}
+
+
+def test_one_missing_of_seven_is_within_the_floor():
+    cohort = Cohort(7)
+    values = random_values(cohort, NOISY)
+    total = cohort.open(NOISY, values).finish(without=(2,))
+    assert (total == sum(values[k] for k in values if k != 2)).all()
+
+
+# The floor is a client's own: no message carries it, and all that is signed or masked is bound
+# to it.
+
+
+def test_a_server_with_a_lower_floor_of_its_own_gets_no_further():
+    cohort = Cohort(7)
+    current = cohort.open(NOISY, random_values(cohort, NOISY))
+    current.server.scope = replace(current.server.scope, terms=without_floor(NOISY))
+    inbound = current.deliver(current.masked(), without=(1, 4))
+    assert len(inbound) == 5
+    for k, message in inbound.items():
+        with pytest.raises(PeerError, match="survivors: 5 clients are below the quorum of 6"):
+            current.clients[k].receive(message)
+        assert_dead(current.clients[k])
+
+
+@pytest.mark.parametrize("other", [NoiseTerms(70, 2), NoiseTerms(70, 0), NoiseTerms(71, 3)])
+def test_clients_whose_noise_terms_differ_do_not_sum(other):
+    """Each masks under keys of its own terms, and signs what the others do not accept."""
+    terms = replace(TERMS, noise=NoiseTerms(70, 3))
+    current = Cohort(3).open(terms)
+    current.clients[2] = Cohort(3).open_clients(replace(terms, noise=other))[2]
+    inbound = current.deliver(current.masked())
+    for k in (0, 1):
+        with pytest.raises(PeerError, match=r"2 of the committee signed .* 3 are needed"):
+            current.clients[k].receive(inbound[k])

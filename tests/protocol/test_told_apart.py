@@ -1,0 +1,154 @@
+"""A server that tells clients different things: refused, and read once the digest is left out.
+
+The next input of a client depends on the last broadcast (Pasquini, Francati and Ateniese, CCS
+2022): a server that lies to all clients but one reads the vector of that one in the next sum. Every
+party keeps a running hash of all broadcasts, which is bound into every sum, so inputs of clients
+that received different broadcasts are masked differently, and no sum opens with both.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from attacks.inversion.one_update import Lie, Story
+from secure_fd.crypto.keys import SERVER
+from secure_fd.data.federated import FederatedData
+from secure_fd.protocol.broadcasts import BROADCAST_BYTES, BroadcastChain, BroadcastSigner
+from secure_fd.protocol.server import Outbound, Server
+from secure_fd.protocol.transcript import RoundReport
+from secure_fd.secagg.session import RoundTerms
+from secure_fd.secure_sum.base import SumClient
+from secure_fd.secure_sum.masked import MaskedSum
+from secure_fd.votes.codec import (
+    Ensemble,
+    IntArray,
+    KnowledgeCodec,
+    UnitArray,
+    one_hot,
+)
+from secure_fd.wire import Kind, read_header
+from tests.small_federation import Unsurveyed, all_proxies, federation
+
+
+class TwoStories(Server):
+    """A server that sends all but one client a lie in one round, and keeps both stories up.
+
+    Its own terms are those of the many, so it opens what they sum. To the target it retells every
+    broadcast, with the truth in place of the lie, in a chain of its own under its own signature.
+    target: the client that receives the truth.
+    """
+
+    target: int
+    own: BroadcastSigner
+
+    @classmethod
+    def install(cls, server: Server, *, target: int, at: int, lie: Lie) -> None:
+        """Replace an honest server. at: the round, from 0. lie: of its last message."""
+        server.role, server.__class__ = Story(server.role, at, lie), cls
+        server.target, server.own = target, BroadcastSigner(server._session, server._chain._key)
+
+    def begin(self) -> Outbound:
+        return self._retold(super().begin())
+
+    def advance(self) -> Outbound:
+        return self._retold(super().advance())
+
+    def _retold(self, out: Outbound) -> Outbound:
+        if self.target in out:
+            out[self.target] = [self._retell(data) for data in out[self.target]]
+        return out
+
+    def _retell(self, data: bytes) -> bytes:
+        kind, index, _ = read_header(data, self._session, SERVER)
+        if kind not in (Kind.ROUND_START, Kind.RESULT, Kind.ABORTED):
+            return data
+        body, truth = data[BROADCAST_BYTES:], self.role.truth
+        if kind == Kind.RESULT and truth is not None:
+            body, self.role.truth = truth, None
+        return self.own.write(Kind(kind), index, body)
+
+
+def hash_left_out() -> AbstractContextManager[None]:
+    """The mutation: sums are not bound to earlier broadcasts."""
+
+    def count_only(self: BroadcastChain, digest: bytes) -> None:  # noqa: ARG001 - the fault
+        self.count += 1
+
+    return patch.object(BroadcastChain, "_take", count_only)
+
+
+class OverheardSum(MaskedSum):
+    """A masked sum that writes down what every client puts in; the run is the same.
+
+    inputs: by client and sum, the integers [m].
+    """
+
+    __slots__ = ("inputs",)
+
+    def __init__(self, n_clients: int, **named: Any) -> None:
+        self.inputs: dict[tuple[int, int], IntArray] = {}
+        super().__init__(n_clients, **named)
+
+    def client(self, number: int) -> Any:
+        return _Overheard(super().client(number), number, self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Overheard:
+    inner: SumClient
+    number: int
+    inputs: dict[tuple[int, int], IntArray] = field(repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+        self.inputs[self.number, terms.index] = values.astype(np.int64)
+        return self.inner.load(terms, values)
+
+
+def all_is(decoy: int, codec: KnowledgeCodec, proxies: int, contributors: int) -> Lie:
+    """The ensemble that names one class for every proxy: clients vote so from then on."""
+    named = one_hot(np.full(proxies, decoy), codec.n_classes)
+    total = (named.reshape(-1) * codec.levels * contributors).astype(np.uint64)
+    lie = Ensemble(np.arange(proxies), named, np.ones(proxies, np.bool_))
+    message = codec.write(lie, lie.indices, total, contributors)
+    return lambda truth: message  # noqa: ARG005 - whatever it is
+
+
+TARGET, AT = 1, 0
+"""AT: the round of the lie; the next sum is read."""
+
+
+def lied(data: FederatedData, *, bound: bool) -> tuple[tuple[RoundReport, ...], Any, IntArray]:
+    """Both rounds' reports, and [P, C - 1] votes beside class 0 as read and as sent.
+
+    All but the target receive "everything is class 0", so that the others vote for nothing else.
+    """
+    method, sums = Unsurveyed("hard"), OverheardSum(4, public_seed=20)
+    schedule = replace(all_proxies(data), proxy_steps=60)
+    made = federation(data, method, aggregation=sums, schedule=schedule)
+    lie = all_is(0, KnowledgeCodec(data.n_classes, method.levels), len(data.proxies), 4)
+    TwoStories.install(made.server, target=TARGET, at=AT, lie=lie)
+    with nullcontext() if bound else hash_left_out():
+        reports = tuple(made.fit(AT + 2))
+    totals = {seen.index: seen.total for seen in made.transcript.distillation}
+    read, sent = totals.get(AT + 1), sums.inputs[TARGET, AT + 1].reshape(-1, data.n_classes)[:, 1:]
+    return reports, read if read is None else read.reshape(-1, data.n_classes)[:, 1:], sent
+
+
+def test_nothing_of_the_target_is_read_and_the_round_is_aborted(digits):
+    reports, read, _ = lied(digits, bound=True)
+    assert [report.aborted for report in reports] == [False, True]
+    assert [client for client, _ in reports[1].refused] == [TARGET]
+    assert read is None
+
+
+def test_without_the_hash_the_target_s_votes_are_read(digits):
+    reports, read, sent = lied(digits, bound=False)
+    assert not any(report.aborted or report.refused for report in reports)
+    assert (sent > 0).sum() > 100
+    assert (read.astype(np.int64) == sent).mean() > 0.99

@@ -1,0 +1,458 @@
+"""Mask streams, masked inputs, sealed shares and vaults are uniform: every claim beside a mutation.
+
+The test and its error rates are in tests/uniform_words.py: about ninety views are accepted below,
+so over all seeds one of them would be rejected with probability 1e-4.
+"""
+
+import hashlib
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from secure_fd.crypto import keys as aead
+from secure_fd.crypto.keys import (
+    BLOCK_WORDS,
+    TAG_BYTES,
+    AgreementKey,
+    Keystream,
+    Sealer,
+    derive_key,
+    scratch_words,
+)
+from secure_fd.crypto.shamir import ELEMENT_BYTES
+from secure_fd.secagg import masks as masking
+from secure_fd.secagg import masks as secrets
+from secure_fd.secagg.channel import Channel
+from secure_fd.secagg.client import ClientRound
+from secure_fd.secagg.masks import RoundSecrets, prepare, round_key
+from secure_fd.secagg.session import RoundScope, RoundTerms
+from secure_fd.votes.codec import WordArray
+from secure_fd.wire import HEADER_BYTES, Place
+from tests.drivers.cohort import Cohort
+from tests.drivers.uniform_words import (
+    copied_key,
+    drop_contexts,
+    leave_out,
+    looks_uniform,
+    one_root,
+    repeat_secrets,
+)
+
+LENGTH = 2**17
+BOUND = 2**55
+"""One value a word at three clients, so that words can be read as values."""
+PAIR_STREAM, SELF_STREAM = masking.pair_stream, masking.self_stream
+
+
+# What the server sees of one client.
+
+
+def inputs(kind: str, client: int) -> WordArray:
+    rng = np.random.default_rng(client)
+    return {
+        "zero": np.zeros(LENGTH, np.uint64),
+        "bound": np.full(LENGTH, BOUND, np.uint64),
+        "votes": rng.integers(0, 2, LENGTH, dtype=np.uint64),
+    }[kind]
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """A client's secrets of one round. pairs: by peer, what their channel gave for it."""
+
+    root: int
+    seed: int
+    key: AgreementKey
+    pairs: dict[int, bytes]
+
+
+def server_views(
+    cohort: Cohort, index: int, kind: str = "votes"
+) -> tuple[dict[int, WordArray], dict[int, Secrets]]:
+    """The words that the server reads of each client in one round, and each client's secrets."""
+    values = {k: inputs(kind, k) for k in cohort.clients}
+    current = cohort.open(RoundTerms(index, LENGTH, BOUND), values)
+    told = current.prepare()
+    held = {k: secrets_of(machine) for k, machine in current.clients.items()}
+    sent = current.answer(told)
+    current.deliver(sent)
+    size = current.server.scope.words
+    views = {
+        k: np.frombuffer(message, "<u8", size, HEADER_BYTES).astype(np.uint64)
+        for k, message in sent.items()
+    }
+    return views, held
+
+
+def secrets_of(machine: ClientRound) -> Secrets:
+    assert machine._held is not None
+    assert machine._held.prepared is not None
+    drawn, index = machine._held.prepared.secrets, machine.scope.terms.index
+    channels = machine._enrolment.channels
+    pairs = {peer: channel.pair_secret(index) for peer, channel in channels.items()}
+    return Secrets(drawn.root, drawn.seed, drawn.key, pairs)
+
+
+def without_self_mask(cohort: Cohort, index: int, view: WordArray, client: int, seed: int) -> None:
+    """Take off what follows from the seed, as the server does for a survivor."""
+    scope = RoundScope(cohort.session, RoundTerms(index, LENGTH, BOUND))
+    masking.mask_words(view, [], [SELF_STREAM(scope, client, seed)])
+
+
+def without_pair_masks(
+    cohort: Cohort,
+    index: int,
+    view: WordArray,
+    client: int,
+    keys: dict[int, AgreementKey],
+    pairs: dict[int, bytes],
+) -> None:
+    """Take off what follows from the root, as the server could for one that dropped out."""
+    scope = RoundScope(cohort.session, RoundTerms(index, LENGTH, BOUND))
+    streams = {
+        peer: PAIR_STREAM(scope, client, peer, keys[client], keys[peer].public, secret)
+        for peer, secret in pairs.items()
+    }
+    added = [stream for peer, stream in streams.items() if client < peer]
+    subtracted = [stream for peer, stream in streams.items() if client > peer]
+    masking.mask_words(view, subtracted, added)
+
+
+@pytest.mark.parametrize("kind", ["zero", "bound", "votes"])
+def test_every_masked_input_is_uniform_whatever_it_hides(kind):
+    views, _ = server_views(Cohort(3, seed=5), 0, kind)
+    assert all(looks_uniform(words) for words in views.values())
+
+
+def test_mutation_with_masks_of_a_narrow_range_is_rejected(monkeypatch):
+    real = masking.mask_words
+
+    def narrow(words: WordArray, added: object, subtracted: object) -> None:
+        hidden = words.copy()
+        real(words, added, subtracted)
+        mask = (words - hidden) & np.uint64(2**62 - 1)
+        np.add(hidden, mask, out=words)
+
+    monkeypatch.setattr(masking, "mask_words", narrow)
+    views, _ = server_views(Cohort(3, seed=5), 0, "zero")
+    assert not any(looks_uniform(words) for words in views.values())
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_no_sum_of_masked_inputs_shows_anything_before_the_unmasking(broken, monkeypatch):
+    """The mutation without self masks shows the sum, though each input looks uniform."""
+    if broken:
+        leave_out(monkeypatch, "self_stream")
+    views, _ = server_views(Cohort(4, seed=6), 0, "zero")
+    everything = sum(views.values(), np.zeros(LENGTH, np.uint64))
+    assert looks_uniform(everything) is bool(everything.any()) is not broken
+    assert all(looks_uniform(view) for view in views.values())
+    assert all(looks_uniform(everything - view) for view in views.values())
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_seed_alone_opens_nothing(broken, monkeypatch):
+    """A survivor's seed is opened; its pair masks stay. The mutation has none."""
+    if broken:
+        leave_out(monkeypatch, "pair_stream")
+    cohort = Cohort(3, seed=12)
+    views, held = server_views(cohort, 0)
+    without_self_mask(cohort, 0, views[1], 1, held[1].seed)
+    assert looks_uniform(views[1]) is not broken
+    assert bool((views[1] == inputs("votes", 1)).all()) is broken
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_root_alone_opens_nothing(broken, monkeypatch):
+    """A client was late and its root opened; its self mask stays. The mutation has none."""
+    if broken:
+        leave_out(monkeypatch, "self_stream")
+    cohort = Cohort(3, seed=13)
+    views, held = server_views(cohort, 0)
+    keys = {k: secrets.key for k, secrets in held.items()}
+    without_pair_masks(cohort, 0, views[1], 1, keys, held[1].pairs)
+    assert looks_uniform(views[1]) is not broken
+    assert bool((views[1] == inputs("votes", 1)).all()) is broken
+
+
+# Between rounds.
+
+
+@pytest.mark.parametrize("reused", [False, True])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_rounds_are_apart_unless_secrets_and_contexts_repeat(reused, mixed, monkeypatch):
+    """Fresh secrets alone, and contexts alone, keep rounds apart; the mutation has neither.
+
+    reused: the same secrets in both rounds. mixed: one context for all keys.
+    """
+    if reused:
+        repeat_secrets(monkeypatch)
+    if mixed:
+        drop_contexts(monkeypatch)
+    cohort = Cohort(3, seed=7)
+    (first, _), (second, _) = server_views(cohort, 0), server_views(cohort, 1)
+    assert all(looks_uniform(words) for words in first.values())
+    for k in first:
+        assert looks_uniform(first[k] - second[k]) is not (reused and mixed)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_root_of_a_later_round_opens_no_earlier_one(broken, monkeypatch):
+    """Round 0 ended well, and client 1's seed was opened; in round 1 it drops out.
+
+    The mutation draws its root once for the session, with the round in every context: that is not
+    enough, since the root gives the keys of all rounds.
+    """
+    if broken:
+        monkeypatch.setattr(RoundSecrets, "draw", classmethod(one_root))
+    cohort = Cohort(3, seed=14)
+    (views, held), (_, later) = server_views(cohort, 0), server_views(cohort, 1)
+    without_self_mask(cohort, 0, views[1], 1, held[1].seed)
+    keys = {k: secrets.key for k, secrets in held.items()}
+    keys[1] = round_key(Place(cohort.session.id, 0), 1, later[1].root)
+    without_pair_masks(cohort, 0, views[1], 1, keys, held[1].pairs)
+    assert looks_uniform(views[1]) is not broken
+    assert bool((views[1] == inputs("votes", 1)).all()) is broken
+
+
+# A malicious client: it gives another client's round key as its own.
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_copied_key_does_not_make_masks_cancel(broken, monkeypatch):
+    """Client 1 is in the middle: it subtracts its pair with 0 and adds its pair with 2.
+
+    The mutation has neither pairs in its contexts nor pair secrets.
+    """
+    monkeypatch.setattr(RoundSecrets, "draw", classmethod(copied_key))
+    if broken:
+        drop_contexts(monkeypatch)
+        monkeypatch.setattr(Channel, "pair_secret", lambda *_: bytes(32))
+    cohort = Cohort(3, seed=9)
+    views, held = server_views(cohort, 0)
+    assert held[0].key.public == held[2].key.public
+    without_self_mask(cohort, 0, views[1], 1, held[1].seed)
+    assert looks_uniform(views[1]) is not broken
+    assert bool((views[1] == inputs("votes", 1)).all()) is broken
+
+
+# The detector itself.
+
+
+def test_the_detector_accepts_uniform_words():
+    rng = np.random.default_rng(0)
+    assert all(looks_uniform(rng.integers(0, 2**64, LENGTH, np.uint64)) for _ in range(20))
+
+
+@pytest.mark.parametrize("most", [2**64 - 2**56, 2**63, 2**32, 2**24])
+def test_the_detector_rejects_a_narrow_range(most):
+    assert not looks_uniform(np.random.default_rng(0).integers(0, most, LENGTH, np.uint64))
+
+
+# Each mask stream alone, and apart from every other stream.
+
+
+def words_of(stream: Keystream) -> WordArray:
+    scratch = scratch_words()
+    blocks = (stream.read_words(BLOCK_WORDS, scratch).copy() for _ in range(LENGTH // BLOCK_WORDS))
+    return np.concatenate(list(blocks))
+
+
+def scope_of(
+    index: int = 0, nonce: bytes = b"n", subject: bytes = b"", length: int = LENGTH
+) -> RoundScope:
+    session = Cohort(3, nonce=nonce, enrolled=False).session
+    return RoundScope(session, RoundTerms(index, length, 2**55, subject))
+
+
+def pair(
+    scope: RoundScope, one: int = 0, other: int = 1, mine: int = 1, secret: int = 7
+) -> WordArray:
+    """The stream of a pair whose round keys and pair secret are fixed."""
+    key, public = AgreementKey.derive(bytes([mine]) * 32), AgreementKey.derive(bytes([2]) * 32)
+    return words_of(
+        masking.pair_stream(scope, one, other, key, public.public, bytes([secret]) * 32)
+    )
+
+
+def own(scope: RoundScope, client: int = 0, seed: int = 2**200 + 1) -> WordArray:
+    return words_of(masking.self_stream(scope, client, seed))
+
+
+BASE = scope_of()
+SCOPES = {
+    "round": scope_of(1),
+    "session": scope_of(nonce=b"m"),
+    "subject": scope_of(subject=b"other proxies"),
+    "length": scope_of(length=LENGTH + 1),
+}
+# Two streams that one set of secrets gives in two contexts.
+APART = {
+    **{f"pair, {name}": (pair, (BASE,), (scope,)) for name, scope in SCOPES.items()},
+    **{f"self, {name}": (own, (BASE,), (scope,)) for name, scope in SCOPES.items()},
+    "pair, peer": (pair, (BASE, 0, 1), (BASE, 0, 2)),
+    "self, client": (own, (BASE, 0), (BASE, 1)),
+}
+
+
+def test_each_stream_is_uniform_alone():
+    streams = [
+        *(pair(BASE, *ends) for ends in ((0, 1), (0, 2), (1, 2))),
+        *map(own, [BASE] * 3, range(3)),
+    ]
+    assert all(map(looks_uniform, streams))
+
+
+@pytest.mark.parametrize("case", APART.values(), ids=APART)
+def test_one_secret_gives_unrelated_streams_unless_contexts_are_dropped(case, monkeypatch):
+    kind, one, other = case
+    first, second = kind(*one), kind(*other)
+    assert looks_uniform(first - second)
+    assert looks_uniform(first + second)
+    drop_contexts(monkeypatch)
+    assert not looks_uniform(kind(*one) - kind(*other))
+
+
+def test_a_pair_stream_needs_both_of_its_secrets(monkeypatch):
+    base, other_key, other_secret = pair(BASE), pair(BASE, mine=3), pair(BASE, secret=8)
+    assert looks_uniform(base - other_key)
+    assert looks_uniform(base - other_secret)
+    for half in (slice(0, 32), slice(32, 64)):
+        # The mutation leaves out one half of what goes into the key.
+        monkeypatch.setattr(
+            masking,
+            "derive_key",
+            lambda secret, *, half=half, **rest: derive_key(secret[half], **rest),
+        )
+        alike = [looks_uniform(pair(BASE) - pair(BASE, **{name: 9})) for name in ("mine", "secret")]
+        assert sorted(alike) == [False, True]
+
+
+N, ROUNDS = 16, 12
+SEAL = Sealer.seal
+
+Sealed = dict[str, list[tuple[bytes, bytes]]]
+"""Of shares and of vaults: what was sealed, and what came out, in the order of the calls."""
+
+
+def sealed_by_all(monkeypatch: pytest.MonkeyPatch, seal: object = SEAL) -> Sealed:
+    """Everything that 16 clients seal in 12 rounds; always in the same order of clients."""
+    seen: Sealed = defaultdict(list)
+
+    def recorded(self: Sealer, counter: int, plaintext: bytes, context: bytes) -> bytes:
+        result: bytes = seal(self, counter, plaintext, context)
+        seen["shares" if len(plaintext) == 2 * ELEMENT_BYTES else "vault"].append(
+            (plaintext, result)
+        )
+        return result
+
+    cohort = Cohort(N, seed=3)
+    monkeypatch.setattr(Sealer, "seal", recorded)
+    for index in range(ROUNDS):
+        for k, client in cohort.clients.items():
+            assert client._enrolment is not None
+            place = Place(cohort.session.id, index)
+            prepare(cohort.group, place, k, client._enrolment.channels, cohort.random)
+    return seen
+
+
+def words(pieces: list[bytes]) -> WordArray:
+    return np.frombuffer(b"".join(pieces), dtype="<u8").astype(np.uint64)
+
+
+def keystream(sealed: list[tuple[bytes, bytes]]) -> WordArray:
+    plain = words([plaintext for plaintext, _ in sealed])
+    return plain ^ words([result[:-TAG_BYTES] for _, result in sealed])
+
+
+def between_rounds(stream: WordArray) -> WordArray:
+    """One client's keystream in a round beside its keystream in the next, to the same receiver."""
+    rounds = stream.reshape(ROUNDS, -1)
+    return (rounds[1:] ^ rounds[:-1]).reshape(-1)
+
+
+DERIVE = Channel._derive
+
+
+def one_key(channel: Channel) -> None:
+    """Channel._derive of a mutation: what both ends have in common seals either way."""
+    DERIVE(channel)
+    channel._outbound = channel._inbound = Sealer(channel._pair)
+
+
+def in_clear(_: Sealer, counter: int, plaintext: bytes, context: bytes) -> bytes:
+    """A mutation: it authenticates, and encrypts nothing."""
+    tag = hashlib.sha256(context + plaintext + counter.to_bytes(12, "big")).digest()
+    return plaintext + tag[:TAG_BYTES]
+
+
+def test_a_first_bit_that_is_missing_in_every_fifth_word_is_noticed():
+    noise = np.random.default_rng(0).integers(0, 2**64, 11_000, np.uint64)
+    assert looks_uniform(noise)
+    noise[::5] &= np.uint64(~(1 << 7) & (2**64 - 1))
+    assert not looks_uniform(noise)
+
+
+@pytest.mark.parametrize("clear", [False, True])
+def test_what_is_sealed_looks_like_noise_unless_it_is_in_clear(clear, monkeypatch):
+    """It is also unrelated to what is in it, and to the same message of the next round."""
+    every = sealed_by_all(monkeypatch, in_clear if clear else SEAL)
+    for sealed in (every["shares"], every["vault"]):
+        stream = keystream(sealed)
+        views = [words([result for _, result in sealed]), stream]
+        assert [looks_uniform(view) for view in views] == [not clear] * 2
+        assert clear or looks_uniform(between_rounds(stream))
+
+
+def first_keys(channel: Channel, index: int) -> None:
+    """Channel._move of a mutation: one key for all rounds."""
+    if channel._at < 0:
+        channel._at = index
+        channel._derive()
+
+
+@pytest.mark.parametrize("one_key_for_all", [False, True])
+def test_repeated_nonces_show_only_where_rounds_share_their_keys(one_key_for_all, monkeypatch):
+    """Then two rounds' shares show their difference; a vault's key is used once."""
+    monkeypatch.setattr(aead, "_nonce", lambda _: bytes(12))
+    if one_key_for_all:
+        monkeypatch.setattr(Channel, "_move", first_keys)
+    sealed = sealed_by_all(monkeypatch)
+    assert looks_uniform(between_rounds(keystream(sealed["shares"]))) is not one_key_for_all
+    assert looks_uniform(between_rounds(keystream(sealed["vault"])))
+
+
+def test_mutation_with_one_vault_key_for_all_rounds_is_rejected(monkeypatch):
+    monkeypatch.setattr(
+        RoundSecrets,
+        "draw",
+        classmethod(lambda _, place, client, __: RoundSecrets(place, client, client + 5, client)),
+    )
+    monkeypatch.setattr(
+        secrets, "round_key", lambda _, __, root: AgreementKey.derive(root.to_bytes(32, "big"))
+    )
+    vault = secrets._vault
+    monkeypatch.setattr(
+        secrets, "_vault", lambda place, client, root: vault(Place(place.session, 0), client, root)
+    )
+    sealed = sealed_by_all(monkeypatch)
+    assert not looks_uniform(between_rounds(keystream(sealed["vault"])))
+    assert looks_uniform(between_rounds(keystream(sealed["shares"])))
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_two_directions_of_a_channel_have_unrelated_keystreams(broken, monkeypatch):
+    """Both ends seal zeros; the mutation has one key for both directions."""
+    if broken:
+        monkeypatch.setattr(Channel, "_derive", one_key)
+    cohort = Cohort(3, seed=4, epoch=2_000)
+    ends = []
+    for one, other in ((0, 1), (1, 0)):
+        enrolment = cohort.clients[one]._enrolment
+        assert enrolment is not None
+        channel = enrolment.channels[other]
+        ends.append(words([channel.seal(i, bytes(64), b"")[:64] for i in range(2_000)]))
+    assert all(looks_uniform(end) for end in ends)
+    assert looks_uniform(ends[0] ^ ends[1]) is not broken
