@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 from cryptography.exceptions import UnsupportedAlgorithm
-
 from secure_fd.crypto.keys import (
     CAPSULE_BYTES,
     CAPSULE_PUBLIC_BYTES,

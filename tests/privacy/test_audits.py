@@ -12,8 +12,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from scipy.stats import binom
-
 from attacks.audit import bounds
 from attacks.audit.bounds import Finding, Setting, Verdict, printed
 from attacks.audit.catalogue import AUDITS
@@ -21,9 +19,11 @@ from attacks.audit.noise_level import most_deviation, most_in_one_direction, sha
 from attacks.audit.shares import masked_unit
 from experiments.core.study import gathered, read_results, write_results
 from experiments.privacy.privacy_audit import BOUND, CLAIMED, STUDY, Settings, cells, measure
+from scipy.stats import binom
 from secure_fd.errors import LocalError
 from secure_fd.privacy.client import ClientPlan
 from secure_fd.privacy.samplers import SeededRandom
+
 from tests.privacy.audit_mutations import LESS, MUTATIONS, SAME_KIND
 
 SIZES = {"label": 0.1}
@@ -56,8 +56,7 @@ def test_the_right_code_keeps_its_claim_and_the_bound_is_near_it(audit):
 
 
 @pytest.mark.parametrize(
-    "audit",
-    ["label-noise", *(["pooled-noise", "dp-sgd-batches", "client-noise"] if ALL else [])],
+    "audit", ["label-noise", *(["pooled-noise", "dp-sgd-batches", "client-noise"] if ALL else [])]
 )
 def test_an_audit_finds_what_it_says(audit):
     """Just so much is left of the noise, or of the deviation of a batch's size."""

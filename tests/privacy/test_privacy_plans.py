@@ -6,19 +6,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.client import ClientPlan
 from secure_fd.privacy.dp_sgd import TrainingPlan
-from secure_fd.privacy.events import (
-    DistributedGaussian,
-    Event,
-    Gaussian,
-    Repeated,
-    SampledGaussian,
-)
+from secure_fd.privacy.events import DistributedGaussian, Event, Gaussian, Repeated, SampledGaussian
 from secure_fd.privacy.record import PooledPlan
+
 from tests.refusals import refused
 
 DELTA = 1e-5
@@ -44,20 +38,6 @@ def test_training_is_sampled_unless_a_batch_is_everything():
     assert TrainingPlan(5400, 64, 7, noise=2.0).event() == sampled
     for batch in (300, 1000):
         assert TrainingPlan(300, batch, 7, noise=2.0).event() == Repeated(Gaussian(2.0), 7)
-
-
-def test_the_fleets_event_has_the_honest_shares_and_the_right_sensitivity():
-    plan = FLEET.with_noise(3.0)
-    assert (plan.survivors, plan.honest, plan.scale) == (900, 850, 1)
-    assert plan.share_variance == pytest.approx(9.0 * 512 / 850)
-    one = plan.event().event
-    assert plan.event().times == 10
-    assert (one.shares, one.dimension) == (850, 512)
-    assert one.variance == pytest.approx(plan.share_variance)
-    assert one.l2 == pytest.approx(math.sqrt(512))
-    small = ClientPlan(100, 4, 3, 10, noise=1.0)
-    assert small.scale == 10  # 2 sqrt(100 / 4)
-    assert small.event() == Repeated(DistributedGaussian(4.0, 100, 20.0, 40), 3)
 
 
 @pytest.mark.parametrize("noise", [0.3, 0.5, 0.7, 1.0, 1.158, 4.0, 30.0])

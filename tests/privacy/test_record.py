@@ -8,12 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import secure_fd.privacy.record
+from attacks.audit.shares import StandInForMasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
-
-import secure_fd.privacy.record
-from attacks.audit.shares import StandInForMasks
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.methods.pooled_heads import PooledHeads
@@ -37,17 +36,13 @@ from secure_fd.privacy.samplers import Random, SeededRandom
 from secure_fd.secure_sum.base import SumPromise
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.selection.density_ratio import (
-    ReferenceSettings,
-)
+from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.simulation.federation import Federation
-from secure_fd.simulation.simulate import simulate
-from secure_fd.training.recipes import Recipe
 from secure_fd.votes.codec import FloatArray, IntArray
 from secure_fd.wire import Stage
+
 from tests.refusals import refused
 from tests.small_federation import SMALL, STILL, faults, federation, record_unit
-from tests.small_federation import run as run_of
 
 DELTA = 1e-5
 PLAN = PooledPlan(clients=10, honest=7, entries=2000)
@@ -255,15 +250,11 @@ def test_noise_that_no_sampler_draws_is_refused_before_anything_is_booked(honest
 # The local unit: each client's own noise is enough.
 
 
-def local_run(data: FederatedData, unit: PooledRecordUnit) -> Federation:
-    method = PooledHeads(0)
-    return run_of(federation(data, method, protection=unit, schedule=STILL), 1)
-
-
 def test_a_local_release_is_private_in_clear(digits):
     """Of each upload that the server reads; the mutation keeps a share of a pooled noise alone."""
     unit = record_unit(digits, honest=1)
-    run = local_run(digits, unit)
+    run = federation(digits, PooledHeads(0), protection=unit, schedule=STILL)
+    run.fit(1)
     claim = run.guarantee()
     assert claim.holds
     assert claim.epsilon <= 4
@@ -291,14 +282,6 @@ def test_classes_within_their_noise_are_left_out(deviation, kept):
     assert np.array_equal(sums[:, kept], noisy[:, kept])
     few = np.rint(np.outer(common, np.full(10, 30.0)) * UNITS).astype(np.int64).ravel()
     assert significant_classes(few, UNITS * common, 300, 10, 20.0 * UNITS) is few
-
-
-def test_a_client_in_clear_is_simulated_with_its_own_noise():
-    recipe = Recipe(1, STILL)
-    run = simulate("digits", split="iid", clients=4, unit="record", epsilon=4.0, recipe=recipe)
-    run.fit()
-    assert run.federation.protection.local
-    assert run.federation.guarantee().holds
 
 
 def test_noise_meets_integers_that_carry_their_sensitivity_and_do_not_show():

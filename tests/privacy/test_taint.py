@@ -17,7 +17,6 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-
 from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.image_sets import Sizes
@@ -40,6 +39,7 @@ from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.training.models import flatten
 from secure_fd.votes.codec import IntArray, UnitArray
 from secure_fd.wire import Stage
+
 from tests.small_federation import faults, federation, record_unit
 
 SMALL = ReferenceSettings(rank=20, n_features=100)
@@ -163,9 +163,7 @@ def clear() -> PlainSum:
 
 
 def pooled_unit(
-    data: FederatedData,
-    kind: type[PooledRecordUnit] = PooledRecordUnit,
-    honest: int | None = None,
+    data: FederatedData, kind: type[PooledRecordUnit] = PooledRecordUnit, honest: int | None = None
 ) -> PooledRecordUnit:
     """With a small public map: what leaves follows from the release under any."""
     random = SeededRandom(3)

@@ -9,19 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from secure_fd.crypto.keys import SERVER, IdentityKey
 from secure_fd.errors import PeerError
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protocol.broadcasts import BroadcastSigner
 from secure_fd.protocol.client import Client
-from secure_fd.protocol.messages import (
-    UNOPENED,
-    ClientRole,
-    ClientTurn,
-    RoundAborted,
-    SumInput,
-)
+from secure_fd.protocol.messages import UNOPENED, ClientRole, ClientTurn, RoundAborted, SumInput
 from secure_fd.protocol.server import Outbound, Server
 from secure_fd.secagg.session import MessageType, RoundTerms
 from secure_fd.secure_sum.masked import MaskedSum
@@ -29,6 +22,7 @@ from secure_fd.simulation.federation import Federation
 from secure_fd.storage import Store
 from secure_fd.votes.codec import UnitArray
 from secure_fd.wire import Kind, Place, frame
+
 from tests.small_federation import BRIEF, CPU, participants
 
 SESSION = bytes(32)

@@ -12,7 +12,6 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-
 from attacks.inversion.one_update import Lie, Story
 from secure_fd.crypto.keys import SERVER
 from secure_fd.data.federated import FederatedData
@@ -22,14 +21,9 @@ from secure_fd.protocol.transcript import RoundReport
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.base import SumClient
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.votes.codec import (
-    Ensemble,
-    IntArray,
-    KnowledgeCodec,
-    UnitArray,
-    one_hot,
-)
+from secure_fd.votes.codec import Ensemble, IntArray, KnowledgeCodec, UnitArray, one_hot
 from secure_fd.wire import Kind, read_header
+
 from tests.small_federation import Unsurveyed, all_proxies, federation
 
 
@@ -129,7 +123,7 @@ def lied(data: FederatedData, *, bound: bool) -> tuple[tuple[RoundReport, ...], 
     All but the target receive "everything is class 0", so that the others vote for nothing else.
     """
     method, sums = Unsurveyed("hard"), OverheardSum(4, public_seed=20)
-    schedule = replace(all_proxies(data), proxy_steps=60)
+    schedule = replace(all_proxies(data), proxy_steps=200)
     made = federation(data, method, aggregation=sums, schedule=schedule)
     lie = all_is(0, KnowledgeCodec(data.n_classes, method.levels), len(data.proxies), 4)
     TwoStories.install(made.server, target=TARGET, at=AT, lie=lie)
@@ -151,4 +145,4 @@ def test_without_the_hash_the_target_s_votes_are_read(digits):
     reports, read, sent = lied(digits, bound=False)
     assert not any(report.aborted or report.refused for report in reports)
     assert (sent > 0).sum() > 100
-    assert (read.astype(np.int64) == sent).mean() > 0.99
+    assert (read.astype(np.int64) == sent)[sent > 0].mean() > 0.99

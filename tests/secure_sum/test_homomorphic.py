@@ -13,7 +13,6 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import tenseal.sealapi as seal
-
 from secure_fd.crypto.keys import EVERYONE, SERVER, insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.secagg.session import RoundTerms, encode_set
@@ -22,6 +21,7 @@ from secure_fd.secure_sum.homomorphic import CIPHER_BYTES, DEGREE, PRIMES, Homom
 from secure_fd.votes.codec import WordArray
 from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import Kind, Place, Stage, frame
+
 from tests.drivers.summing import Summed, summed
 from tests.refusals import refused
 
@@ -294,8 +294,7 @@ def test_the_sum_is_that_of_the_clients_whose_input_came(n, length, bound, silen
 
 
 @pytest.mark.parametrize(
-    "dropouts",
-    [dict.fromkeys((1, 2, 3), Stage.INPUT), {0: Stage.INPUT}, {0: Stage.UNMASK}],
+    "dropouts", [dict.fromkeys((1, 2, 3), Stage.INPUT), {0: Stage.INPUT}, {0: Stage.UNMASK}]
 )
 def test_a_round_without_quorum_or_key_holder_is_aborted_and_no_round_comes_twice(dropouts):
     sums, values = HomomorphicSum(5), values_of(5, 8, 3)
