@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from cryptography.exceptions import UnsupportedAlgorithm
+
 from secure_fd.crypto.keys import (
     CAPSULE_BYTES,
     CAPSULE_PUBLIC_BYTES,

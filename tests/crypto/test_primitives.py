@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from secure_fd.crypto.keys import (
     BLOCK_WORDS,
     AgreementKey,

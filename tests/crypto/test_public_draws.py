@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import stats
+
 from secure_fd.crypto import public_draws as draw
 from secure_fd.crypto.public_draws import (
     draw_indices,

@@ -14,6 +14,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from secure_fd.crypto import shamir
 from secure_fd.crypto.keys import RandomBytes, insecure_bytes
 from secure_fd.crypto.shamir import (

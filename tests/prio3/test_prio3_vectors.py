@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+
 from secure_fd.errors import PeerError
 from secure_fd.prio3.field import MODULUS, FieldArray, add, decode, encode, mul, powers, sub, total
 from secure_fd.prio3.flp import Circuit, Size

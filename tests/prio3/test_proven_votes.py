@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from msgspec.structs import replace as change
+
 from secure_fd import wire as wire_format
 from secure_fd.crypto.keys import HELPER, SERVER, AgreementKey, IdentityKey
 from secure_fd.errors import GarbledSumError, LocalError, MissingClientError, PeerError
@@ -25,7 +26,6 @@ from secure_fd.secure_sum.validated import Prio3Sum
 from secure_fd.votes.codec import IntArray, UnitArray
 from secure_fd.votes.packing import Limits
 from secure_fd.wire import Sum
-
 from tests.drivers.summing import summed
 from tests.refusals import refused
 

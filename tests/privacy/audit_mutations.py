@@ -12,6 +12,8 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from torch import nn
+
 from secure_fd.data.images import Images
 from secure_fd.privacy import client, label, record
 from secure_fd.privacy.client import ClientPlan
@@ -20,7 +22,6 @@ from secure_fd.privacy.label import BoolArray, NoisyLabels, RandomizedResponse
 from secure_fd.privacy.samplers import Random, discrete_gaussian, words
 from secure_fd.training.dp_sgd import PrivateGradient
 from secure_fd.votes.codec import FloatArray, IntArray
-from torch import nn
 
 Mutant = AbstractContextManager[Any]
 HONEST = 6

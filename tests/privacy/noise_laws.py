@@ -9,6 +9,7 @@ from dp_accounting.pld.privacy_loss_distribution import (
     from_gaussian_mechanism,
     from_two_probability_mass_functions,
 )
+
 from secure_fd.votes.codec import FloatArray
 
 

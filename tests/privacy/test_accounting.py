@@ -12,6 +12,7 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp, ndtr, xlogy
 from scipy.stats import norm
+
 from secure_fd.errors import LocalError
 from secure_fd.privacy.accountants import (
     ACCOUNTANTS,
@@ -36,7 +37,6 @@ from secure_fd.privacy.events import (
     primitives,
 )
 from secure_fd.votes.codec import FloatArray
-
 from tests.privacy.noise_laws import dp_sgd_bounds, noise_law, shift_losses
 from tests.refusals import refused
 

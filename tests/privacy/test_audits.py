@@ -12,6 +12,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from scipy.stats import binom
+
 from attacks.audit import bounds
 from attacks.audit.bounds import Finding, Setting, Verdict, printed
 from attacks.audit.catalogue import AUDITS
@@ -19,11 +21,9 @@ from attacks.audit.noise_level import most_deviation, most_in_one_direction, sha
 from attacks.audit.shares import masked_unit
 from experiments.core.study import gathered, read_results, write_results
 from experiments.privacy.privacy_audit import BOUND, CLAIMED, STUDY, Settings, cells, measure
-from scipy.stats import binom
 from secure_fd.errors import LocalError
 from secure_fd.privacy.client import ClientPlan
 from secure_fd.privacy.samplers import SeededRandom
-
 from tests.privacy.audit_mutations import LESS, MUTATIONS, SAME_KIND
 
 SIZES = {"label": 0.1}

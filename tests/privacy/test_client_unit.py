@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import chi2
+
 from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.errors import BudgetError, LocalError
 from secure_fd.privacy.calibration import epsilon
@@ -19,7 +20,6 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.votes.codec import Sums
 from secure_fd.wire import Stage
-
 from tests.refusals import refused
 from tests.small_federation import faults, federation, run
 

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
@@ -34,8 +36,6 @@ from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.training.trainer import accuracy
 from secure_fd.votes.codec import FloatArray
-from torch import Tensor, nn
-
 from tests.refusals import refused
 from tests.toy import network, toy
 

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+
 from secure_fd.errors import ConfigurationError, GarbledSumError, LocalError
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.dp_sgd import TrainingPlan
@@ -14,7 +15,6 @@ from secure_fd.privacy.label import RandomizedResponse
 from secure_fd.privacy.record import PooledPlan
 from secure_fd.secagg.session import Group, PinnedRoster, Session
 from secure_fd.secure_sum.masked import masked_guarantee
-
 from tests.drivers.cohort import TERMS, Cohort
 from tests.refusals import refused
 

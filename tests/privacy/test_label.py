@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
+
 from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError, PeerError
@@ -41,7 +42,6 @@ from secure_fd.votes.codec import (
     one_hot,
 )
 from secure_fd.wire import Stage
-
 from tests.drivers.summing import Summed, summed
 from tests.refusals import refused
 from tests.small_federation import all_proxies, faults, federation, run

@@ -12,6 +12,7 @@ from typing import get_args
 import msgspec
 import numpy as np
 import pytest
+
 from secure_fd.codec import Codec
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.methods.pooled_heads import PooledHeads
@@ -32,7 +33,6 @@ from secure_fd.privacy.record import NoisyClassSums, PooledPlan, PooledRecordUni
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings
-
 from tests.refusals import refused
 from tests.small_federation import STILL, federation, record_unit
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from secure_fd import storage
 from secure_fd.errors import LocalError
 from secure_fd.privacy.events import Gaussian, Response
 from secure_fd.privacy.ledger import BudgetLedger, Total
 from secure_fd.storage import Store
-
 from tests.privacy.ledger_crashes import DATA, Forgets
 
 _ROOT = Path(__file__).parents[2]

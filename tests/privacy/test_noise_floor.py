@@ -9,12 +9,12 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+
 from secure_fd.errors import MissingClientError, PeerError
 from secure_fd.secagg import client as client_round
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.session import NoiseTerms, RoundTerms
-
 from tests.drivers.cohort import TERMS, Cohort, assert_dead, random_values
 from tests.drivers.lying_server import LyingServer, Told
 from tests.secagg.test_split_views import stories_for

@@ -14,6 +14,7 @@ import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_randomized_response
+
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.client import ClientPlan
 from secure_fd.privacy.dp_sgd import TrainingPlan, group_epsilons
@@ -23,7 +24,6 @@ from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit
 from secure_fd.privacy.samplers import FloatGaussian, SeededRandom
 from secure_fd.secure_sum.masked import masked_guarantee
 from secure_fd.selection.density_ratio import ReferenceSettings
-
 from tests.privacy.noise_laws import dp_sgd_bounds, shift_losses
 from tests.privacy.test_guarantees import group_of
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from secure_fd.privacy.accountants import accountant_for
 from secure_fd.privacy.calibration import calibrate, epsilon
 from secure_fd.privacy.client import ClientPlan
 from secure_fd.privacy.dp_sgd import TrainingPlan
 from secure_fd.privacy.events import DistributedGaussian, Event, Gaussian, Repeated, SampledGaussian
 from secure_fd.privacy.record import PooledPlan
-
 from tests.refusals import refused
 
 DELTA = 1e-5

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import secure_fd.privacy.record
-from attacks.audit.shares import StandInForMasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
+
+import secure_fd.privacy.record
+from attacks.audit.shares import StandInForMasks
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.methods.pooled_heads import PooledHeads
@@ -40,7 +41,6 @@ from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.simulation.federation import Federation
 from secure_fd.votes.codec import FloatArray, IntArray
 from secure_fd.wire import Stage
-
 from tests.refusals import refused
 from tests.small_federation import SMALL, STILL, faults, federation, record_unit
 

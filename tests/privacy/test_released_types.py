@@ -10,6 +10,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from mypy import api
+
 from secure_fd.errors import LocalError
 from secure_fd.votes.codec import Contribution, KnowledgeCodec, Released
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from Crypto.Hash import TurboSHAKE128
 from scipy.stats import chi2, chisquare, ncx2, norm
+
 from secure_fd.privacy.record import UNITS, Bounded, PooledPlan
 from secure_fd.privacy.samplers import (
     MAX_SIGMA,
@@ -30,7 +31,6 @@ from secure_fd.privacy.samplers import (
     words,
 )
 from secure_fd.votes.codec import FloatArray, IntArray
-
 from tests.refusals import refused
 
 

@@ -17,6 +17,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+
 from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.data.federated import ClientData, FederatedData, federate
 from secure_fd.data.image_sets import Sizes
@@ -39,7 +40,6 @@ from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.training.models import flatten
 from secure_fd.votes.codec import IntArray, UnitArray
 from secure_fd.wire import Stage
-
 from tests.small_federation import faults, federation, record_unit
 
 SMALL = ReferenceSettings(rank=20, n_features=100)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from secure_fd.crypto.keys import SERVER, IdentityKey
 from secure_fd.errors import PeerError
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -22,7 +23,6 @@ from secure_fd.simulation.federation import Federation
 from secure_fd.storage import Store
 from secure_fd.votes.codec import UnitArray
 from secure_fd.wire import Kind, Place, frame
-
 from tests.small_federation import BRIEF, CPU, participants
 
 SESSION = bytes(32)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from secure_fd.errors import BudgetError, LocalError
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
@@ -12,7 +13,6 @@ from secure_fd.simulation.federation import Federation
 from secure_fd.votes.codec import IntArray
 from secure_fd.votes.draws import Draws
 from secure_fd.wire import Stage
-
 from tests.refusals import refused
 from tests.small_federation import SMALL, all_proxies, faults, federation, run
 

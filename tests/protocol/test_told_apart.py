@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+
 from attacks.inversion.one_update import Lie, Story
 from secure_fd.crypto.keys import SERVER
 from secure_fd.data.federated import FederatedData
@@ -23,7 +24,6 @@ from secure_fd.secure_sum.base import SumClient
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.votes.codec import Ensemble, IntArray, KnowledgeCodec, UnitArray, one_hot
 from secure_fd.wire import Kind, read_header
-
 from tests.small_federation import Unsurveyed, all_proxies, federation
 
 

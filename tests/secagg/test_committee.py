@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from scipy.stats import chi2
+
 from secure_fd.crypto.public_draws import joint_seed
 from secure_fd.secagg import graph
 from secure_fd.secagg.graph import committee, neighbours
-
 from tests.drivers.cohort import Cohort
 
 SEEDS = [bytes([high, low]) * 16 for high in range(8) for low in range(250)]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+
 from secure_fd.crypto import keys as aead
 from secure_fd.crypto.keys import (
     BLOCK_WORDS,
@@ -29,7 +30,6 @@ from secure_fd.secagg.masks import RoundSecrets, prepare, round_key
 from secure_fd.secagg.session import RoundScope, RoundTerms
 from secure_fd.votes.codec import WordArray
 from secure_fd.wire import HEADER_BYTES, Place
-
 from tests.drivers.cohort import Cohort
 from tests.drivers.uniform_words import (
     copied_key,

@@ -13,6 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import tenseal.sealapi as seal
+
 from secure_fd.crypto.keys import EVERYONE, SERVER, insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.secagg.session import RoundTerms, encode_set
@@ -21,7 +22,6 @@ from secure_fd.secure_sum.homomorphic import CIPHER_BYTES, DEGREE, PRIMES, Homom
 from secure_fd.votes.codec import WordArray
 from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import Kind, Place, Stage, frame
-
 from tests.drivers.summing import Summed, summed
 from tests.refusals import refused
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.errors import LocalError
 from secure_fd.secagg.session import NO_NOISE, NoiseTerms
@@ -20,7 +21,6 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.votes.codec import UnitArray
 from secure_fd.wire import Stage
-
 from tests.drivers.summing import Summed, summed, total_of
 from tests.refusals import refused
 
