@@ -4,16 +4,10 @@ import pytest
 
 from secure_fd.cli import main
 from secure_fd.deployment.roster import read
-from tests.drivers.flower_federation import image_folders
+from tests.drivers.flower_federation import Enrolled, image_folders
 from tests.programs import ended
 
 pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
-
-
-def _cards(folder):
-    for records in image_folders(folder, "abc"):
-        assert main(["site", "init", "--data", str(records), "--name", records.parent.name]) == 0
-        yield str(records.parent / "home" / f"{records.parent.name}.toml")
 
 
 def test_keys_are_made_once_beside_the_records(tmp_path):
@@ -31,15 +25,14 @@ def test_keys_are_made_once_beside_the_records(tmp_path):
     assert (home / "state").read_bytes() == state
 
 
-@pytest.mark.parametrize("typed", [True, False])
 @pytest.mark.parametrize("command", ["join", "serve"])
-def test_a_roster_that_is_missing_is_named(tmp_path, capsys, command, typed):
-    """Whether its name is typed or in a file of settings."""
-    path, given = tmp_path / "any.toml", {"roster": str(tmp_path / "none.toml")}
-    given |= {"data": str(tmp_path), "patience": "5"} if command == "join" else {}
-    path.write_text("".join(f'{name} = "{value}"\n' for name, value in given.items()))
-    options = [each for name, value in given.items() for each in (f"--{name}", value)]
-    assert main([command, *(options if typed else ("--config", str(path)))]) == 2
+def test_a_roster_that_is_missing_is_named_also_where_a_file_of_settings_names_it(
+    tmp_path, capsys, command
+):
+    path = tmp_path / "any.toml"
+    data = f'data = "{tmp_path}"\npatience = 5\n' if command == "join" else ""
+    path.write_text(f'roster = "{tmp_path}/none.toml"\n{data}')
+    assert main([command, "--config", str(path)]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("error: roster: ")
     assert "none.toml" in line
@@ -47,11 +40,11 @@ def test_a_roster_that_is_missing_is_named(tmp_path, capsys, command, typed):
 
 def test_a_roster_is_made_from_a_file_with_the_names_of_the_recipe(tmp_path):
     """What is typed wins; a name that is no option is refused and makes nothing."""
-    terms, out = tmp_path / "terms.toml", tmp_path / "roster.toml"
+    terms, out, made = tmp_path / "terms.toml", tmp_path / "roster.toml", Enrolled(tmp_path / "f")
     settings = [
         f'home = "{tmp_path}/server"',
-        f"cards = {list(_cards(tmp_path))}",
-        f'proxies = "{tmp_path}/proxies"',
+        f"cards = {[str(path) for path in made.cards('abc')]}",
+        f'proxies = "{made.folder}/proxies"',
         'classes = ["cat", "dog"]',
         'address = "127.0.0.1:9443"',
         f'out = "{out}"',
