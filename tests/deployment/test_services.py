@@ -16,6 +16,7 @@ from secure_fd.cli import USAGE_ERROR
 from secure_fd.deployment import serve
 from secure_fd.deployment.serve import ServeCommand
 from secure_fd.deployment.site import JoinCommand
+from secure_fd.errors import LocalError
 from tests.programs import ROOT
 
 EXAMPLE = ROOT / "examples" / "hospitals"
@@ -91,3 +92,13 @@ def test_logs_that_grow_too_long_are_moved_and_their_writers_go_on(tmp_path, mon
             assert old.exists() is moved
     assert old.read_text() == "short\nlong enough\n"
     assert log.read_text() == "next\n"
+
+
+def test_a_server_app_that_never_begins_is_given_up(tmp_path, monkeypatch):
+    (tmp_path / "flower").mkdir()
+    hung = subprocess.Popen(["/bin/sleep", "60"])
+    monkeypatch.setattr(serve, "_started", lambda *_: hung)
+    monkeypatch.setattr(serve, "_START", 0.1)
+    with pytest.raises(LocalError):
+        serve._flwr_run({"home": tmp_path}, tmp_path, 1, print)
+    assert hung.wait(5) != 0

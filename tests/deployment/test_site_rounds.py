@@ -166,14 +166,14 @@ class Tampering(Courier):
         return answer[:-40] + bytes([answer[-40] ^ 1]) + answer[-39:]
 
 
-def test_a_tampered_answer_is_refused_by_name_and_its_twin_passes(made):
+def test_a_tampered_answer_is_refused_by_name_and_an_unchanged_one_passes(made):
     world = made()
     courier = Tampering(world)
     played = world.serve(courier).run(3)
-    twin = next(played)
+    first = next(played)
     courier.begun = True
     changed = next(played)
-    assert 2 not in twin.refused
+    assert 2 not in first.refused
     assert 2 in changed.refused
     assert changed.aborted or set(changed.survivors) == {(0, 1, 3)}
 

@@ -78,14 +78,14 @@ def test_sites_that_were_away_came_back(story):
     assert last["survivors"][-1] == [0, 1, 2, 3]
 
 
-def test_a_tampering_relay_is_found_out_and_its_twin_is_not(story):
+def test_a_tampering_relay_is_found_out_in_the_rounds_in_which_it_changed_a_bit(story):
     """The relay is there in all rounds: only those in which it changed a bit refuse its site."""
     refused = [one for one in story.rounds() if one["refused"]]
     assert refused
     assert {site for one in refused for site in one["refused"]} == {"3"}
     assert all(3 not in survivors for one in refused for survivors in one["survivors"])
-    twins = [one for one in story.rounds() if any(3 in s for s in one["survivors"])]
-    assert len(twins) >= 3
+    unchanged = [one for one in story.rounds() if any(3 in s for s in one["survivors"])]
+    assert len(unchanged) >= 3
 
 
 def test_a_killed_site_has_its_network_and_no_secret_is_in_a_file_or_log_but_its_own(story):
