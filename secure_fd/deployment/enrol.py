@@ -165,9 +165,7 @@ class RosterCommand:
         checked("address", self.address, Address)
         named = {name: getattr(self, name) for name in Terms.__struct_fields__}
         cards = tuple(map(read_card, self.cards))
-        _check_sites(cards, named["unit"])
-        if self.share_accuracy:
-            _check_shared(cards)
+        _check_sites(cards, named["unit"], share_accuracy=self.share_accuracy)
         classes, size = _agreed_classes(cards, self.classes), _agreed_size(cards, self.size)
         shape = (_agreed_channels(cards, self.channels), size, size)
         checked("shape", shape, Shape)
@@ -211,8 +209,8 @@ def _check_unchanged(old: RosterFile, agreed: Mapping[str, Any]) -> None:
             raise ConfigurationError(name, "another one", allowed)
 
 
-def _check_sites(cards: Sequence[SiteCard], unit: str) -> None:
-    """Raise ConfigurationError for two cards of one site, and for one with too few records."""
+def _check_sites(cards: Sequence[SiteCard], unit: str, *, share_accuracy: bool) -> None:
+    """Raise ConfigurationError for two cards of one site, and for one that cannot take part."""
     least = LEAST_RECORDS if unit == "none" else LEAST_NOISY_RECORDS
     seen = set[str | bytes]()
     for card in cards:
@@ -222,14 +220,10 @@ def _check_sites(cards: Sequence[SiteCard], unit: str) -> None:
         if card.records < least:
             allowed = f"with unit {unit} a site needs {least} or more ({card.name})"
             raise ConfigurationError("records", card.records, allowed)
-        seen |= {card.name, card.identity}
-
-
-def _check_shared(cards: Sequence[SiteCard]) -> None:
-    for card in cards:
-        if not card.share_accuracy:
+        if share_accuracy and not card.share_accuracy:
             allowed = f"{card.name} does not allow it: leave it out, or ask for another card"
             raise ConfigurationError("share_accuracy", True, allowed)
+        seen |= {card.name, card.identity}
 
 
 def _agreed_classes(cards: Sequence[SiteCard], given: tuple[str, ...]) -> tuple[str, ...]:

@@ -156,37 +156,29 @@ def sentence(line: Mapping[str, Any], names: Sequence[str], status: Status | Non
             return "waiting for the sites"
 
 
-@dataclass(frozen=True, slots=True)
-class Screen:
-    """Shows the server's journal and status: a table in a terminal, else lines with the time.
+@contextmanager
+def shown(
+    home: Path, names: Sequence[str], *, plain: bool = False
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Show the server's status as a table in a terminal, until the end of the block.
 
-    plain: print the journal's JSON lines and nothing else.
+    Yields a function that takes a line of the journal and prints it with the time. names: of the
+    sites, by number. plain: print the journal's JSON lines and nothing else.
     """
+    console = Console(highlight=False, soft_wrap=True)
 
-    home: Path
-    names: Sequence[str]
-    plain: bool = False
-
-    @contextmanager
-    def shown(self) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-        """Yield what takes a line of the journal; the table is there until the end of the block."""
-        console = Console(highlight=False, soft_wrap=True)
-
-        def say(line: Mapping[str, Any]) -> None:
-            if self.plain:
-                print(json.dumps(line), flush=True)
-                return
-            now, text = (
-                time.strftime("%H:%M:%S"),
-                sentence(line, self.names, read_status(self.home)),
-            )
-            console.print(f"{now} {text}", markup=False)
-
-        if self.plain or not console.is_terminal:
-            yield say
+    def say(line: Mapping[str, Any]) -> None:
+        if plain:
+            print(json.dumps(line), flush=True)
             return
-        with _live(lambda: read_status(self.home), console):
-            yield say
+        text = sentence(line, names, read_status(home))
+        console.print(f"{time.strftime('%H:%M:%S')} {text}", markup=False)
+
+    if plain or not console.is_terminal:
+        yield say
+        return
+    with _live(lambda: read_status(home), console):
+        yield say
 
 
 class OwnScreen:

@@ -23,7 +23,7 @@ from secure_fd.deployment import keys
 from secure_fd.deployment.keys import JOURNAL
 from secure_fd.deployment.preflight import check_server
 from secure_fd.deployment.roster import proxies_of, read
-from secure_fd.deployment.screen import Screen
+from secure_fd.deployment.screen import shown
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.optional import extra
 
@@ -102,7 +102,7 @@ class ServeCommand:
         try:
             with (
                 _superlink(home, self.listen or _place(agreed.address), port),
-                Screen(home, names, self.json).shown() as say,
+                shown(home, names, plain=self.json) as say,
             ):
                 event = _flwr_run({**given, "min-sites": enough}, home, port, say)
         finally:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from secure_fd.deployment import screen
 from secure_fd.deployment.loop import RoundOutcome
-from secure_fd.deployment.screen import Board, Screen, Status, read_status, sentence
+from secure_fd.deployment.screen import Board, Status, read_status, sentence
 
 NAMES = ["north", "south", "west"]
 
@@ -61,7 +61,7 @@ def test_a_line_of_the_journal_names_the_sites(line, has, has_not):
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_outside_a_terminal_there_is_a_line_with_the_time_or_json(tmp_path, capsys, plain):
-    with Screen(tmp_path, NAMES, plain).shown() as say:
+    with screen.shown(tmp_path, NAMES, plain=plain) as say:
         say({"event": "ended", "digest": "ab12"})
     [line] = capsys.readouterr().out.splitlines()
     if plain:
