@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from attacks.core.run import public_of
 from attacks.core.view import Capability, server_view
@@ -103,6 +104,24 @@ def test_steps_under_noise_do_not_overshoot_where_a_class_is_rare_among_the_prox
     whole = first + np.linalg.solve(moment, wrong)
     assert (first[1, 1], whole[1, 1]) == pytest.approx((2, 0))
     assert search.step(wrong, (0, 1))[1, 1] == pytest.approx(1)
+
+
+def accuracy(made: Simulation, data: FederatedData) -> float:
+    """Mean over all clients, on test images of the four classes that they hold."""
+    held = data.test[torch.nonzero(data.test.labels < 4)[:, 0]]
+    return float(np.mean(made.federation.accuracies(held)))
+
+
+def test_clients_answer_with_the_head_alone_until_their_networks_learnt(digits):
+    taught = replace(STILL, proxy_steps=30, anneal_over=1, sgd=SGD(0.05, momentum=0.9))
+    alone, both = (run(digits, PooledHeads(1, features=SMALL), 2, s) for s in (STILL, taught))
+    held = digits.test[torch.nonzero(digits.test.labels < 4)[:, 0]]
+    found = [role(both, k).accuracies(held) for k in range(4)]
+    mean = {name: np.mean([one[name] for one in found]) for name in found[0]}
+    assert mean["head"] > 0.85
+    assert 0.2 < mean["network"] < mean["head"]
+    assert accuracy(both, digits) == pytest.approx(mean["mean"])
+    assert accuracy(alone, digits) == pytest.approx(mean["head"])
 
 
 def test_a_message_that_is_no_head_is_refused(digits):

@@ -70,6 +70,7 @@ MISTAKES = (
     ("parts", lambda: fd.clients_of([RECORDS[:1]])),
     ("n_classes", lambda: of_clients(replace(client(), n_classes=3))),
     ("participants", lambda: of_clients(client(torch.rand(40, 1, 5, 5)))),
+    ("participants", lambda: of_clients(RECORDS)),
     ("participants", lambda: federation(networks=[network()], data=[client()])),
     ("test", lambda: federation().accuracies((0, 1))),
     ("dataset", lambda: fd.load("mnits")),
@@ -77,10 +78,15 @@ MISTAKES = (
     ("folder", lambda: fd.images_in("nowhere", 32)),
     # Proxies.
     ("proxies", lambda: federation(proxies=PROXIES * 255)),
+    ("proxies", lambda: federation(proxies=PROXIES[..., :3, :3])),
+    ("proxies", lambda: federation(proxies=PROXIES[:0])),
     ("proxies", lambda: federation(proxies=list(PROXIES))),
     ("proxies", lambda: federation(proxies=None, method=fd.FedMD())),
     ("proxies_per_round", lambda: federation(schedule=replace(BRIEF, proxies_per_round=61))),
     # Networks.
+    ("models", lambda: third("cnn")),
+    ("models", lambda: third(nn.Linear(9, 2))),
+    ("models", lambda: third(nn.Sequential(nn.Flatten(), nn.Linear(16, 5)))),
     ("models", lambda: third(nn.Sequential(network(), nn.Softmax(dim=1)))),
     ("models", lambda: third(network().requires_grad_(requires_grad=False))),
     ("models", lambda: third(network().double())),
