@@ -6,18 +6,20 @@ a sentence: what is wrong, and what to do.
 
 import os
 import shutil
-import socket
 import ssl
 import time
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from http.client import HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from cryptography import x509
 
@@ -40,6 +42,8 @@ _GREETED: Final = 6.0
 """Seconds to wait for a greeting of the server."""
 _AHEAD, _BEHIND = 5.0, 60.0
 """Seconds by which a site's clock may differ: Flower refuses 5 ahead of it, and 305 behind."""
+
+_Link = TypeVar("_Link", bound=HTTPConnection)
 
 
 class PreflightError(SecureFDError):
@@ -83,7 +87,8 @@ def connection_checks(agreed: RosterFile) -> Iterator[str]:
     host, _, port = agreed.address.rpartition(":")
     place = host.strip("[]"), int(port)
     try:
-        socket.create_connection(place, _ANSWER).close()
+        with closing(_towards(place, HTTPConnection)) as link:
+            link.connect()
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
         wrong = f"the server at {agreed.address} does not answer ({why.lower()})"
@@ -172,6 +177,26 @@ def _check_validity(certificate: str) -> None:
         raise PreflightError("clock", f"this clock shows {_day(now)}, and {valid}", advice)
 
 
+def _towards(place: tuple[str, int], kind: Callable[..., _Link]) -> _Link:
+    """Return a connection, not yet open, through the proxy that HTTPS_PROXY names, if it does."""
+    proxy = getproxies().get("https")
+    if proxy is None or proxy_bypass(place[0]):
+        return kind(*place, timeout=_ANSWER)
+    named = urlsplit(proxy if "//" in proxy else f"//{proxy}")
+    link = kind(named.hostname, named.port or 80, timeout=_ANSWER)
+    login = f"{unquote(named.username or '')}:{unquote(named.password or '')}"
+    encoded = {"Proxy-Authorization": f"Basic {b64encode(login.encode()).decode()}"}
+    link.set_tunnel(*place, headers=encoded if named.username else {})
+    return link
+
+
+def _unverified() -> ssl.SSLContext:
+    """Return a context that reads any certificate; nothing is sent over it."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
 def _server_date(place: tuple[str, int], certificate: str) -> datetime:
     """Return the server's date, in whole seconds, if its certificate is the roster's.
 
@@ -179,12 +204,14 @@ def _server_date(place: tuple[str, int], certificate: str) -> datetime:
     """
     trusted = ssl.create_default_context(cadata=certificate)
     try:
-        with closing(HTTPSConnection(*place, timeout=_ANSWER, context=trusted)) as asked:
+        with closing(_towards(place, partial(HTTPSConnection, context=trusted))) as asked:
             asked.request("HEAD", "/")
             return parsedate_to_datetime(asked.getresponse().getheader("Date", ""))
     except ssl.SSLCertVerificationError as error:
-        found = ssl.get_server_certificate(place, timeout=_ANSWER)
-        made = x509.load_pem_x509_certificate(found.encode()).not_valid_before_utc
+        with closing(_towards(place, partial(HTTPSConnection, context=_unverified()))) as link:
+            link.connect()
+            found = link.sock.getpeercert(binary_form=True) or b""
+        made = x509.load_der_x509_certificate(found).not_valid_before_utc
         advice = f"ask the coordinator for the roster of {_day(made + keys.BACKDATED)}"
         wrong = "the server's certificate is not the one in your roster"
         raise PreflightError("certificate", wrong, advice) from error

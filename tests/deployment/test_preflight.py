@@ -1,12 +1,15 @@
 """Mistakes of an operator: the check that names each, in less than ten seconds."""
 
 import shutil
+import socket
 import ssl
 import threading
 import time
+from base64 import b64encode
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -181,6 +184,43 @@ def test_a_server_with_a_mistake_ends_before_it_starts_flower(sites, make, field
     with pytest.raises(SecureFDError, check=lambda error: error.field == field):
         ServeCommand(sites.path, home)()
     assert not (home / "flower").exists()
+
+
+class _Proxy(BaseHTTPRequestHandler):
+    """Carries bytes to any server for user u with password p:q."""
+
+    log_message = _Handler.log_message
+
+    def do_CONNECT(self):
+        if self.headers["Proxy-Authorization"] != "Basic " + b64encode(b"u:p:q").decode():
+            self.send_error(407)
+            return
+        host, port = self.path.split(":")
+        with socket.create_connection((host, int(port))) as server:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.flush()
+            threading.Thread(target=self._carry, args=(server, self.connection)).start()
+            self._carry(self.connection, server)
+
+    @staticmethod
+    def _carry(source, sink):
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(("login", "passed"), [("u:p%3Aq", 3), ("u:wrong", 0)])
+def test_a_site_asks_its_server_through_the_proxy(prepared, monkeypatch, login, passed):
+    agreed, found = prepared.roster("roster"), []
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True).start()
+        monkeypatch.setenv("https_proxy", f"http://{login}@127.0.0.1:{proxy.server_port}")
+        with nullcontext() if passed else pytest.raises(preflight.UnreachableError, match="407"):
+            found.extend(preflight.connection_checks(agreed))
+        proxy.shutdown()
+    assert len(found) == passed
 
 
 @pytest.mark.filterwarnings("ignore:.verify=<str>:DeprecationWarning")  # of flwr
