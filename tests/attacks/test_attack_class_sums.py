@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from scipy.stats import binom, norm
+from scipy.stats import norm
 
 from attacks.core.base import AttackResult, Labelled, joined, match_classes
 from attacks.core.run import SumNoise, attack_view, histograms, labelled, public_of
@@ -23,11 +23,10 @@ from secure_fd.data.images import concatenate
 from secure_fd.data.partition import parse_split
 from secure_fd.data.sources import load
 from secure_fd.methods.pooled_heads import PooledHeads
-from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit, pooled_sums
+from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.selection.density_ratio import ReferenceSettings, shared_reference
+from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.simulation.build import fresh_networks
 from secure_fd.simulation.federation import Federation
 from tests.small_federation import STILL, record_unit
@@ -158,49 +157,6 @@ def test_records_that_were_in_no_sum_score_a_half():
     made = Tracing(outside)
     estimate = made.estimate(seen(made_once(), data), 0)
     assert (estimate.values >= norm.isf(0.05)).mean() <= 0.12
-
-
-# A class of one record in the whole federation.
-
-TRIALS = 200
-
-
-def right_guesses(budget: float, honest: int = 7) -> tuple[int, PooledPlan]:
-    """Which of two images is the one record of its class? Of 200 masked totals of ten clients."""
-    data = divided()
-    reference = shared_reference(data.proxies.pixels, SMALL)
-    plan = PooledPlan(clients=10, honest=honest, entries=SIZE)
-    plan = plan.with_noise(calibrate(budget, DELTA, plan))
-    random = SeededRandom(5)
-    features = reference.features(data.clients[0].train.pixels)
-    gram = features @ features.T
-    one, other = np.unravel_index(gram.argmin(), gram.shape)  # the two that differ most
-    worlds = [pooled_sums([(features[[k]], np.ones((1, 1)))], (SIZE, 1)) for k in (one, other)]
-    away = (worlds[1].values - worlds[0].values).astype(np.float64)
-    middle = (worlds[1].values + worlds[0].values) @ away / 2
-    coins = np.random.default_rng(0).integers(0, 2, TRIALS)
-    right = 0
-    for coin in coins:
-        total = worlds[coin].values.astype(np.float64)
-        if plan.noise:
-            nothing = replace(worlds[coin], values=np.zeros_like(worlds[coin].values))
-            total = total + sum(plan.perturb(nothing, random) for _ in range(plan.clients))
-        right += int((total @ away > middle) == bool(coin))
-    return right, plan
-
-
-def test_the_one_record_of_a_class_is_told_no_better_than_claimed():
-    """Replaced, a record moves a sum by 2: Gaussian noise z allows Phi(1 / z) right guesses.
-
-    False alarms: 1e-4. The twin without noise is right every time, which is above it.
-    """
-    right, plan = right_guesses(4.0)
-    allowed = float(norm.cdf(1 / plan.noise))
-    most = int(binom.ppf(1 - 1e-4, TRIALS, allowed))
-    assert right <= most < TRIALS
-    assert right > TRIALS / 2  # the distinguisher does see it
-    assert right_guesses(math.inf)[0] == TRIALS
-    assert UNITS * plan.noise <= math.sqrt(plan.clients * plan.share_variance)
 
 
 def test_the_bound_is_of_the_noise_that_honest_clients_keep():
