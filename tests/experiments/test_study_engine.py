@@ -31,6 +31,7 @@ from experiments.core.study import (
     write_results,
 )
 from experiments.report.results_page import MODULES
+from experiments.report.tables import rendered
 from secure_fd.errors import ConfigurationError
 from tests.refusals import refused
 
@@ -223,6 +224,15 @@ def test_a_study_has_a_script_and_unique_cells_and_few_in_a_quick_run(module):
         assert len(set(made)) == len(made) == len({key_of(cell) for cell in made})
         assert len({cell.label for cell in made}) == len(made)
     assert len(made) <= 180
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_study_shows_results_of_its_own(module):
+    """Of the committed ones, so that no study fails after hours of measuring."""
+    study = load(module)
+    path = ROOT / "docs" / "results" / f"{study.name}.json"
+    if path.exists():
+        assert rendered(study.shown(read_results(study, path))).strip()
 
 
 def test_with_all_cells_done_the_rest_is_written_at_once(tmp_path, capsys, monkeypatch):
