@@ -57,6 +57,12 @@ SIMULATE = (
     ('"digits"', f'"digits", clients=3, {RECIPE}'),
     ("rounds=3", "rounds=1"),
 )
+SCRIPT = (
+    (
+        "python experiments/privacy_compare.py",
+        f"secure-fd compare --dataset digits --clients 3 --quick {ROWS}",
+    ),
+)
 INSTALLS = "it installs software"
 MINUTES = "it takes minutes"
 MACHINES = "it takes processes on several machines: see test_flower_processes.py"
@@ -156,10 +162,17 @@ BLOCKS = {
         Block("python experiments/privacy/privacy_audit.py", full=MINUTES),
     ],
     "docs/explanation/attacks.md": [
-        Block("secure-fd attacks"),
-        Block("python experiments/privacy_compare.py", full=MINUTES),
+        Block(
+            "secure-fd attacks",
+            (
+                ("compare", f"compare --dataset digits --clients 3 --quick {PRIVATE}"),
+                ("suite --quick", "attacks"),
+                ("suite --scenes selector,updates", "attacks"),
+            ),
+        ),
+        Block("python experiments/privacy_compare.py", SCRIPT),
     ],
-    "docs/results.md": [Block("python experiments/privacy_compare.py", full=MINUTES)],
+    "docs/results.md": [Block("python experiments/privacy_compare.py", SCRIPT)],
 }
 
 
