@@ -1,7 +1,7 @@
 """The attacks by name. Names cost no import; `load` imports the one attack that is asked for."""
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -67,7 +67,7 @@ def load(name: str, field: str = "attack") -> "type[Attack[Any, Any]]":
     if not colon:
         near = get_close_matches(name, known, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        allowed = f"use a name of docs/attacks/all.md{hint}, or package.module:Name of your own"
+        allowed = f"use a name that `secure-fd attacks` lists{hint}, or package.module:Name"
         raise ConfigurationError(field, name, allowed)
     try:
         found = getattr(import_module(module), cls)
@@ -84,18 +84,18 @@ def load(name: str, field: str = "attack") -> "type[Attack[Any, Any]]":
     return found
 
 
-def markdown_table() -> str:
-    """Return the table of docs/attacks/all.md: every attack, what it needs, figure and control."""
-    lines = ["| name | attack | needs | figure | control |", "|---|---|---|---|---|"]
+def main(_: Sequence[str] = (), __: str = "") -> int:
+    """Print every attack: what it needs, its figure, and its control."""
+    lines = []
     for name in registry():
         kind = load(name)
         needs = "; or ".join(
             ", ".join(sorted(capability.value for capability in each)) for each in kind.needs
         )
-        lines.append(
-            f"| `{name}` | {kind.title} | {needs} | {kind.figure_name} | {kind.control_name} |"
-        )
-    return "\n".join(lines)
+        lines += [f"{name}: {kind.title}", f"  needs    {needs}"]
+        lines += [f"  figure   {kind.figure_name}", f"  control  {kind.control_name}"]
+    print("\n".join(lines))
+    return 0
 
 
 def _literals(statement: ast.ClassDef) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Write every study's tables into docs/results/NAME.md, and the list of attacks from their classes.
+"""Write the tables of every study into docs/results/NAME.md.
 
 python experiments/report/results_page.py
 """
@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from attacks import markdown_table
 from experiments.core.provenance import ROOT, Code
 from experiments.core.study import Results, Study, load, read_results
 from experiments.report.tables import markdown
@@ -20,12 +19,15 @@ MODULES = (
     "experiments.privacy.privacy_audit",
 )
 """Studies with a page of tables."""
-SAID = {"attack_suite": "attacks", "privacy_audit": "audit"}
-"""By study, the page that says what was found, where that is not results.md."""
+EXPLAINED = {
+    "attack_suite": "explanation/attacks.md",
+    "privacy_audit": "explanation/privacy_units.md",
+}
+"""By study, the page that explains its tables, where that is not results.md."""
 
 
 def table_pages(folder: Path) -> Mapping[str, str]:
-    """By name of a study that the folder has results of: its page of tables, as Markdown."""
+    """Return the page of tables of every study that the folder has results of, by its name."""
     files = {study: folder / f"{study.name}.json" for study in map(load, MODULES)}
     return {
         study.name: page(study, read_results(study, path))
@@ -35,36 +37,26 @@ def table_pages(folder: Path) -> Mapping[str, str]:
 
 
 def page(study: Study, results: Results) -> str:
-    """Heading, command, code version and every table of a study."""
+    """Heading, origin, command and every table of a study."""
     data = f"{study.name}.json"
-    about = " ".join(study.about.split()).split(". ")[0].rstrip(".")
-    said = SAID.get(study.name, "results")
+    about = study.about.strip().split("\n\n")[0].rstrip(".")
+    explained = EXPLAINED.get(study.name, "results.md")
+    version, date = results.versions["secure-fd"], results.created[:10]
     parts = [
         f"# Tables: {study.name.replace('_', ' ')}",
-        f"{about}. These are all tables of that study, written from"
-        f" [{data}]({data}) by `results_page.py` alone; [{said}.md](../{said}.md)"
-        " says how to read them and what was found.",
+        f"{' '.join(about.split())}. Measured at version {version} on {date}, {_code(results)}."
+        f" This page is written from [{data}]({data}) by `results_page.py` alone;"
+        f" [{explained.split('/')[-1]}](../{explained}) explains it.",
         f"Command: `{' '.join(results.command)}`",
-        f"Measured at {_version(results)}.",
         markdown(study.shown(results)),
     ]
     return "\n\n".join(parts).rstrip() + "\n"
 
 
-def _version(results: Results) -> str:
+def _code(results: Results) -> str:
     """The code that measured a file; older files do not say whether it had changes."""
     after = {None: " or before", True: " with changes that were not committed", False: ""}
     return f"{Code(results.commit)}{after[results.dirty]}"
-
-
-def attack_list() -> str:
-    """The page of all attacks by name, written from their classes."""
-    return (
-        "# All attacks by name\n\n"
-        "Every attack with what it must be able to see, its figure, and the control that the figure"
-        " is read beside. Written from the attacks' classes by `results_page.py` alone;"
-        f" [attacks.md](../attacks.md) says how to read it.\n\n{markdown_table()}\n"
-    )
 
 
 def main() -> int:
@@ -73,7 +65,6 @@ def main() -> int:
     for name, text in table_pages(docs / "results").items():
         (docs / "results" / f"{name}.md").write_text(text, encoding="utf-8")
         print(f"results/{name}.md")
-    (docs / "attacks" / "all.md").write_text(attack_list(), encoding="utf-8")
     return 0
 
 

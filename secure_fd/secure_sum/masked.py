@@ -70,7 +70,10 @@ class RosterMasks(SumPromise):
 
 
 def masked_guarantee(group: Group, public_seed: int | None) -> str:
-    """Return what a group's masks guarantee, and what they do not; docs/protocol.md says why."""
+    """Return what a group's masks guarantee and what they do not.
+
+    docs/explanation/threats_and_limits.md has the reasons.
+    """
     session = group.session
     agreement = (
         "X25519 and ML-KEM-768, so that a later quantum computer does not open them"

@@ -86,7 +86,7 @@ class Simulation:
         return f"{run.method.name}, {sums}, {privacy}, accuracy {self.accuracy:.3f}"
 
     def attack(self, name: str) -> Any:  # noqa: ANN401 - an `attacks.core.base.AttackResult`
-        """Return the result of an attack on the run as it is; docs/attacks/all.md has the names.
+        """Return the result of an attack on the run as it is; `secure-fd attacks` lists the names.
 
         Raises:
             ConfigurationError: for an unknown name.

@@ -8,6 +8,7 @@ import torch
 
 from attacks import load, registry
 from attacks.core.base import AttackResult
+from secure_fd import cli
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import Images
@@ -85,3 +86,8 @@ def test_an_attack_of_ones_own_needs_every_part():
     for place in (*places, "attacks.core.run:Attack"):
         with refused("attack"):
             load(place)
+
+
+def test_the_command_lists_every_attack(capsys):
+    assert cli.main(["attacks"]) == 0
+    assert {line.split(":")[0] for line in capsys.readouterr().out.splitlines()} >= set(registry())

@@ -293,7 +293,7 @@ def votes_vector(form: tuple[int, int, int, int]) -> Vector:
 
 
 def test_our_own_type_gives_the_vectors_on_file():
-    """docs/validated_votes.md specifies it; write the file anew only where that changes."""
+    """docs/reference/protocol.md specifies it; write the file anew only where that changes."""
     on_file = json.loads((VECTORS.parent / "prio3_votes.json").read_text())
     assert [votes_vector(form) for form in FORMS] == on_file
 

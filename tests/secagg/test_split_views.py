@@ -1,10 +1,10 @@
-"""A server that tells each client another story never opens more than one sum over a quorum.
+"""A server that sends clients different sets never opens more than one sum over a quorum.
 
-The claim (docs/protocol.md): with c <= 2t - n - 1 corrupt clients, whatever each honest client
-is told of cohort and survivors, the server never has both secrets of an honest client, and
-reads one sum a round at most, over a quorum of clients, the corrupt ones counted. Every story
-here is told to the real machines; a corrupt client is in every cohort and every survivor set,
-since leaving one out costs the server a signature and gains nothing.
+The claim (docs/explanation/threats_and_limits.md): with c <= 2t - n - 1 corrupt clients, whatever
+cohort and survivors each honest client receives, the server never has both secrets of an honest
+client, and reads one sum a round at most, over a quorum of clients, the corrupt ones counted. The
+real machines receive every combination of sets here; a corrupt client is in every cohort and every
+survivor set, since leaving one out costs the server a signature and gains nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Formulas of docs/protocol.md, written from that page alone; nothing of secure_fd is imported.
+"""Formulas of docs/reference/protocol.md, written from that page alone.
 
-Names are those of the page. Curves and ciphers are the raw primitives of `cryptography`; HKDF and
-HPKE are written out.
+Nothing of secure_fd is imported. Names are those of the page. Curves and ciphers are the raw
+primitives of `cryptography`; HKDF and HPKE are written out.
 """
 
 import hashlib

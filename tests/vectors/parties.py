@@ -1,4 +1,4 @@
-"""Client and server of docs/protocol.md, written from that page alone.
+"""Client and server of docs/reference/protocol.md, written from that page alone.
 
 Nothing of secure_fd is imported. A caller begins set-ups and rounds; the first refusal ends all.
 """

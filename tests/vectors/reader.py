@@ -1,4 +1,4 @@
-"""Makes all of secagg.json from its inputs, as any implementation of docs/protocol.md must.
+"""Make all of secagg.json from its inputs, as implementations of docs/reference/protocol.md must.
 
 Nothing of secure_fd is imported.
 """

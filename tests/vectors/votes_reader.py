@@ -1,4 +1,4 @@
-"""Proven votes once more, from docs/validated_votes.md and the VDAF draft; nothing of secure_fd.
+"""Proven votes once more, from docs/reference/protocol.md and the VDAF draft; nothing of secure_fd.
 
 Field elements are Python integers, and polynomials are read by Lagrange's formula wherever they are
 wanted: no transform, no array. Slow and plain: what the package computes is held against it.
