@@ -1,6 +1,7 @@
 """The studies of `secure-fd study`: one a table or figure."""
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from secure_fd.cli import dispatch
 
@@ -12,8 +13,13 @@ _STUDIES = {
     "rivals": ("equal_terms", "foreign_proxies"),
     "privacy": ("dp_utility", "private_rivals"),
 }
-STUDIES = {name: f"experiments.{folder}.{name}" for folder in _STUDIES for name in _STUDIES[folder]}
-"""Study -> module."""
+STUDIES = {
+    name: f"experiments.{folder}.{name}"
+    for folder, names in _STUDIES.items()
+    for name in names
+    if find_spec(f"experiments.{folder}")
+}
+"""Study -> module. A wheel has neither `paper` nor `rivals`: they need a checkout."""
 
 
 def main(arguments: Sequence[str], prog: str = "secure-fd study") -> int:

@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "audit": ("experiments.privacy.privacy_audit", "test what is promised of privacy"),
     "attacks": ("attacks", "list the attacks: what each needs, its figure and its control"),
     "suite": ("experiments.suite.attack_suite", "every attack against every protocol"),
-    "study": ("experiments.studies", "a table or figure: study --help lists them"),
+    "study": ("experiments.studies", "a table or figure (those of papers in a checkout alone)"),
     "check": ("experiments.check", "leakage against limits, or against a stored baseline"),
     "site": ("secure_fd.deployment.commands", "keys of a site, and the roster of a federation"),
     "serve": ("secure_fd.deployment.commands", "the server of a roster, over Flower"),

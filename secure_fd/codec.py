@@ -62,5 +62,5 @@ class Codec(Generic[Value]):
 
 
 def _plain(number: Any) -> float | int:  # noqa: ANN401 - numpy's
-    """numpy's numbers as Python's; TypeError for what is no number."""
+    """Return NumPy's numbers as Python's; TypeError for what is no number."""
     return float(number) if isinstance(number, float) else index(number)

@@ -53,7 +53,7 @@ def mean(values: ArrayLike, seed: int) -> Rate:
 
 
 def proportion(hits: int, trials: int) -> Rate:
-    """hits / trials with the exact interval of Clopper and Pearson (1934)."""
+    """Return hits / trials with the exact interval of Clopper and Pearson (1934)."""
     bounds = binomtest(hits, trials).proportion_ci(LEVEL, method="exact")
     return Rate(hits / trials, (float(bounds.low), float(bounds.high)))
 

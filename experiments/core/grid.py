@@ -88,9 +88,10 @@ def _classes_held(split: str, n_classes: int) -> float:
 
 
 def baselines(image_set: str, split: str) -> Schedule:
-    """The paper's steps and rate: 200 of warm-up, then 1 local and 10 proxy steps a round (IID 5
-    and 6). Batches of 128 and memory are those of Selective-FD here, and proxies a round those of
-    its non-IID splits.
+    """Return the paper's steps and rate, with batches and memory of our Selective-FD.
+
+    200 steps of warm-up, then 1 local and 10 proxy steps a round (IID 5 and 6). Batches have 128
+    samples. Proxies a round are those of Selective-FD in splits that are not IID.
     """
     steps = paper_recipe(image_set, split).schedule
     proxies = our_recipe(image_set, "strong").schedule.proxies_per_round

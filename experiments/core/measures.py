@@ -126,7 +126,7 @@ def _scores(
     runner: "Federation", made: "Prepared | None" = None
 ) -> "Iterator[tuple[int, FloatArray]]":
     """Clients and their selectors' scores [P]; with `made`, a network's are of the warm-up."""
-    from experiments.rivals.by_network import SelectiveByNetwork
+    from experiments.core.by_network import SelectiveByNetwork
 
     method = getattr(runner.method, "rule", None)
     if made is not None and isinstance(method, SelectiveByNetwork):

@@ -19,6 +19,7 @@ from torch import nn
 from attacks.membership.server_members import evenly
 from attacks.protocol.liars import LIAR, Lie, Lying, honest, lenient
 from experiments.core import run_config
+from experiments.core.by_network import SelectiveByNetwork
 from experiments.core.features import SPREAD
 from experiments.core.measures import ACCURACY, BYTES_UP, lost, measured
 from experiments.core.own_data import own_federation
@@ -26,7 +27,6 @@ from experiments.core.run_config import RunConfig
 from experiments.core.study import Point, Result
 from experiments.core.timed_sum import TimedSum
 from experiments.core.variants import AllClasses, NetworkNamesClasses, TaughtTruth, centralised
-from experiments.rivals.by_network import SelectiveByNetwork
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import IMAGE_SETS, image_set
 from secure_fd.data.images import Images

@@ -144,7 +144,8 @@ class Line:
 class Lines:
     """Lines by name. published: points (x, y). share: whether y is in percent.
 
-    ticks: texts by x."""
+    ticks: texts by x.
+    """
 
     title: str
     x: str

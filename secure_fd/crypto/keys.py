@@ -398,8 +398,9 @@ def check_capsules() -> None:
 
 
 class CapsuleKey(SecretHolder):
-    """A key pair of HPKE (RFC 9180) with MLKEM768-X25519: what is sealed to it stays closed as
-    long as either holds, against quantum computers too.
+    """Key pair of HPKE (RFC 9180) with MLKEM768-X25519.
+
+    What is sealed to it stays closed while either of the two holds, against quantum computers too.
 
     public: 1,216 bytes, the ML-KEM key before the X25519 one.
     """

@@ -31,7 +31,7 @@ _GENERATOR: Final = pow(7, (MODULUS - 1) // _ORDER, MODULUS)
 
 
 def add(a: FieldArray, b: FieldArray) -> FieldArray:
-    """a + b, elementwise.
+    """Return a + b, elementwise.
 
     >>> add(np.array([MODULUS - 1], np.uint64), np.array([3], np.uint64))
     array([2], dtype=uint64)
@@ -43,7 +43,7 @@ def add(a: FieldArray, b: FieldArray) -> FieldArray:
 
 
 def sub(a: FieldArray, b: FieldArray) -> FieldArray:
-    """a - b, elementwise.
+    """Return a - b, elementwise.
 
     >>> sub(np.array([1], np.uint64), np.array([2], np.uint64)) == MODULUS - 1
     array([ True])
@@ -54,7 +54,7 @@ def sub(a: FieldArray, b: FieldArray) -> FieldArray:
 
 
 def mul(a: FieldArray, b: FieldArray) -> FieldArray:
-    """a b, elementwise, with NumPy's broadcasting.
+    """Return a b, elementwise, with NumPy's broadcasting.
 
     >>> mul(np.array([MODULUS - 1], np.uint64), np.array([MODULUS - 1], np.uint64))
     array([1], dtype=uint64)

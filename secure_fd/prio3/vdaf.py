@@ -1,5 +1,6 @@
-"""Prio3: a measurement and the proof of its validity, in shares (draft-irtf-cfrg-vdaf-20, wire
-version 18, section 7.2).
+"""Prio3: a measurement and the proof of its validity, in shares.
+
+Reference: draft-irtf-cfrg-vdaf-20, wire version 18, section 7.2.
 
     client       shard                                public share, an input share an aggregator
     aggregators  verify_init, one exchange of bytes   a verifier share each
@@ -160,12 +161,12 @@ class Prio3:
     def _expand(
         self, usage: Usage, seed: bytes, context: bytes, count: int, binder: bytes = b""
     ) -> FieldArray:
-        """[Q, count]"""
+        """Return [Q, count] elements of a stream."""
         tag, binder = self._tag(usage, context), bytes([self.proofs]) + binder
         return expand(self.proofs * count, seed, tag, binder).reshape(self.proofs, count)
 
     def _challenge(self, context: bytes, seed: bytes) -> FieldArray:
-        """[Q, joint_rand]"""
+        """Return the joint randomness, [Q, joint_rand]."""
         return self._expand(Usage.JOINT_RANDOMNESS, seed, context, self.circuit.size.joint_rand)
 
     def _part(

@@ -153,7 +153,7 @@ def rho(part: Gaussian | DistributedGaussian) -> float:
 
 @lru_cache(maxsize=1024)
 def excess(variance: float, shares: int) -> float:
-    """tau = 10 sum over k < n of exp(-2 pi^2 sigma^2 k / (k + 1)): how far the sum is from one.
+    """Return tau = 10 sum over k < n of exp(-2 pi^2 sigma^2 k / (k + 1)), the distance from one.
 
     Proved for a sigma of 1/2 or more, which the event sees to; at 2 the summands are below 1e-16.
     """

@@ -137,14 +137,14 @@ class Ledger(SecretHolder):
     ) -> bytes:
         """Book the event, then draw the answer. What was booked stays spent, even if `draw` raises.
 
-        Further arguments are those of `book`.
-
         Args:
             name: of the release.
             event: the release.
             request: all that was asked, in public terms: a ledger that keeps answers returns the
                 same bytes to the same request.
             draw: makes the noisy answer; nothing else that it touches may leave.
+            draws: as in `book`.
+            unmet: as in `book`.
         """
         booking = Booking(name, event, draws)
         asked = fields(_BOOKINGS.encode(booking), request)

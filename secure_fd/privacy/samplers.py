@@ -233,7 +233,7 @@ def _whole(sigma: float) -> Table:
 
 @lru_cache(maxsize=64)
 def _proposal(sigma: float) -> _Proposal:
-    """sigma is 16 or more."""
+    """Return the proposal for a sigma of 16 or more."""
     shift = math.floor(math.log2(sigma / 8))
     coarse = range(0, _reach(sigma) + (1 << shift), 1 << shift)
     twice_variance = _twice_variance(sigma)

@@ -247,8 +247,9 @@ class Session:
         return graph.threshold(len(self.roster))
 
     def degree_of(self, members: int) -> int:
-        """Neighbours of each client in a group of so many members: an odd number of members
-        has no regular graph of odd degree, so the next even one is taken.
+        """Return the number of neighbours of each client in a group.
+
+        An odd number of members has no regular graph of odd degree: the next even one is taken.
         """
         wanted = graph.default_degree(members, len(self.roster))
         return min(wanted + (wanted * members) % 2, members - 1)
@@ -382,8 +383,10 @@ class Group:
         return -(-len(self.session.roster) // graph.ONE_IN)
 
     def reaches(self, present: Sequence[int]) -> bool:
-        """Whether `present` are a quorum, and every one of them has a threshold of its holders
-        among them, and so has the committee of its own.
+        """Return whether these clients are enough to open a sum.
+
+        They are a quorum, each of them has a threshold of its holders among them, and so has the
+        committee.
         """
         there = set(present)
         if len(there) < self.quorum or len(there.intersection(self.committee)) < self.threshold:

@@ -32,7 +32,7 @@ def confidence(logits: FloatArray) -> FloatArray:
 
 
 def negative_energy(logits: FloatArray) -> FloatArray:
-    """log sum exp of the logits: minus the energy at temperature one (Liu et al., 2020)."""
+    """Log sum exp of the logits: minus the energy at temperature one (Liu et al., 2020)."""
     return np.asarray(logsumexp(logits, axis=1))
 
 
