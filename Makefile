@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# `make test-long` has what is too slow for every change: 200 set-ups of 300 clients, ten minutes of fuzzing,
-# every schedule of the protocol within larger bounds, 10,000 of sites and server on a simulated
-# network, sites and servers that die in mid-run, and every combination of the comparison's sums,
-# units and splits.
+# `make test-long` has what is too slow for every change: ten minutes of fuzzing, the schedules of the
+# protocol within larger bounds, 10,000 schedules of sites and server on a simulated network, sites
+# and servers that are killed, all mutants of the audit, every combination of the comparison's sums,
+# units and splits, and the blocks of the docs as they stand.
 .PHONY: demo test test-long lint types unit clean
 
 demo: $(STAMP)
@@ -28,17 +28,18 @@ unit: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-long: test
-	OMP_NUM_THREADS=1 SECURE_FD_SETUPS=200 $(BIN)/python -m pytest tests/properties/test_setup_success.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run --minutes 10
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.model.run
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.model.flower --schedules 10000
-	OMP_NUM_THREADS=1 SECURE_FD_PROCESSES=1 $(BIN)/python -m pytest tests/security/test_flower_faults.py
-	OMP_NUM_THREADS=1 SECURE_FD_COMBINATIONS=1 $(BIN)/python -m pytest tests/unit/test_compare_combinations.py
+	OMP_NUM_THREADS=1 SECURE_FD_PROCESSES=1 $(BIN)/python -m pytest tests/deployment/test_flower_faults.py
+	OMP_NUM_THREADS=1 SECURE_FD_AUDITS=1 $(BIN)/python -m pytest tests/privacy/test_audits.py
+	OMP_NUM_THREADS=1 SECURE_FD_DOCS=full $(BIN)/python -m pytest tests/end_to_end/test_docs.py
+	OMP_NUM_THREADS=1 SECURE_FD_COMBINATIONS=1 $(BIN)/python -m pytest tests/experiments/test_compare_combinations.py
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test,flower]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test,docs,flower]"
 	touch $@
 
 clean:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 LIMITS = {
     "secure_fd": 13_980,
     "attacks": 4_490,
     "experiments": 6_520,
     "benchmarks": 570,
     "examples": 150,
-    "tests": 29_530,
+    "tests": 22_840,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
