@@ -14,11 +14,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {
-    "secure_fd": 13_980,
+    "secure_fd": 14_000,
     "attacks": 4_490,
-    "experiments": 6_520,
+    "experiments": 6_530,
     "benchmarks": 570,
-    "examples": 150,
+    "examples": 190,
     "tests": 22_840,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
