@@ -17,7 +17,8 @@ from tests.small_federation import BRIEF
 ROOT = Path(secure_fd.__file__).parent
 MOST_FILES = 14
 """Files that a masked round enters; this number may only fall."""
-APART = ("secagg", "crypto", "training")
+APART = ("secagg", "crypto", "training", "deployment")
+"""Counted apart. Deployment has the formatter of log lines, if an earlier test ran its commands."""
 SUPPORTED = ("1.41", "1.42")
 """Versions of flwr with the private modules that the adapter imports."""
 
