@@ -52,7 +52,7 @@ def part(start: int, stop: int) -> Labelled:
     return digits().take(torch.arange(start, stop))
 
 
-# A private network to invert or to steal, and what everybody knows.
+# A private network to invert or to steal, and what all parties know.
 
 TRAINING = Fit(epochs=10)
 

@@ -28,7 +28,7 @@ def ended(*arguments, cwd=ROOT, timeout=300, **more):
 
 
 def printed(*arguments, timeout=300):
-    """What such a program prints in the repository; it must end well."""
+    """Run such a program in the repository and return its output; it must end well."""
     made = ended(*arguments, timeout=timeout)
     assert made.returncode == 0, made.stderr[-2000:]
     return made.stdout

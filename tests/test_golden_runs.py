@@ -3,7 +3,7 @@
 Norms of final weights, recorded when one object held all clients and no byte was sent; those of
 Selective-FD again when its map became the one of patches, with the code before that. Floating
 point differs from machine to machine, so four digits are compared; one step more, or a client that
-forgets what it was sent while it was away, moves them further (see the twins).
+forgets what it was sent while it was away, moves them further (see the mutants).
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ PLAN = faults(
     {
         1: {2: Stage.PREPARE},
         2: {3: Stage.UNMASK},
-        3: dict.fromkeys(range(3), Stage.PREPARE),  # too few are left: void
+        3: dict.fromkeys(range(3), Stage.PREPARE),  # too few are left: aborted
         4: {0: Stage.INPUT},
     }
 )
@@ -78,7 +78,7 @@ GOLDEN: Mapping[tuple[str, bool], tuple[float, ...]] = {
     ("PLS", True): (2.12477, 2.15898, 2.14993, 2.10858),
     ("Independent", False): (1.96115, 1.96699, 1.95378, 1.96236),
 }
-"""By name and whether sums are masked: norms by client, of the global model for FedAvg."""
+"""Norms by client, by name and whether sums are masked; of the global model for FedAvg."""
 CLOSE = 2e-4
 
 

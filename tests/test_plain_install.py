@@ -65,7 +65,7 @@ sys.meta_path[:] = map(Without, sys.meta_path)
 
 
 def plain(code: str) -> str:
-    """What a program prints where only the core's libraries are installed."""
+    """Return the output of a program where only the core's libraries are installed."""
     return printed("-c", BLOCKED + textwrap.dedent(code), timeout=240)
 
 

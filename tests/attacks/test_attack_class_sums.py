@@ -119,7 +119,7 @@ def test_blocks_of_thirty_give_their_records_away_without_noise():
 
 
 def test_under_noise_tracing_stays_within_what_the_unit_allows():
-    """The twin without noise is above the bound: it would be caught here."""
+    """The mutant without noise is above the bound: it would be caught here."""
     result = traced(masks=True, budget=4.0)
     plan = made_once(masks=True, budget=4.0).protection.plan
     bound = result.details["auc_bound_of_the_noise"]

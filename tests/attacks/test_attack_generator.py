@@ -1,4 +1,4 @@
-"""The generator that everybody holds: it gives away what it replays, and nothing that it never saw.
+"""The generator that all parties hold leaks what it replays, and nothing that it never saw.
 
 Seeds are fixed. Where a figure has to agree with chance, its 95 % interval has to hold one half: a
 right attack fails so for one seed in twenty.
@@ -40,7 +40,7 @@ def public() -> Public:
 
 
 def sides(start: int) -> tuple[Labelled, Labelled]:
-    """Four records a class from each of two parts of the digits that nobody else uses."""
+    """Four records a class from each of two parts of the digits that no other party uses."""
     return match_classes(part(start, start + 150), part(start + 150, start + 300), 0, 4)
 
 
@@ -81,7 +81,7 @@ def attacked(start: int) -> AttackResult:
 
 
 def test_members_are_found_where_the_generator_replays_them():
-    """And the twin: the same generator tells nothing of records that it never saw."""
+    """Control: the same generator reveals nothing of records that it never saw."""
     found, blind = attacked(300), attacked(700)
     assert found.figure > 0.85
     assert found.interval[0] > found.control

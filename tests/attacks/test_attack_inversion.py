@@ -70,8 +70,8 @@ def test_global_parameters_are_inverted_and_beat_a_random_private_network():
 
 
 def test_ensembles_are_inverted_through_a_student():
-    taught = logits(private_network(), public().proxies).argmax(dim=1)
-    view = client_view(answered(answer(taught, np.ones(600, dtype=bool))), public())
+    labels = logits(private_network(), public().proxies).argmax(dim=1)
+    view = client_view(answered(answer(labels, np.ones(600, dtype=bool))), public())
     estimate = attack().estimate(view, 0)
     assert estimate.target == "student of ensembles"
     result = attack().with_truth(truth()).score(estimate, 0)

@@ -49,7 +49,7 @@ def votes() -> dict[int, WordArray]:
 
 
 def run(aggregation: SecureSum, rounds: int = 2) -> Transcript:
-    """What the real sum puts on the wire, round after round."""
+    """Record the transcript of a real sum, round after round."""
     history = Transcript(len(LABELS))
     for index in range(rounds):
         sent = summed(aggregation, index, votes(), 1)
@@ -137,18 +137,18 @@ def noisy(clients: tuple[int, ...], survivors: tuple[int, ...]) -> View:
 
 
 def test_an_attacker_who_knows_the_noise_undoes_that_of_the_survivors():
-    """The twin that takes the noise of a lost client off as well gets a guess that is far away."""
+    """A mutant that also subtracts the noise of a lost client guesses far off."""
     whole = noisy((0, 1, 2), (0, 1, 2))
     estimate, result = attacked(whole, attack=KNOWING)
     assert result.figure < 1e-3
     assert attacked(whole)[1].figure > 0.3
     np.testing.assert_allclose(estimate.guess, HISTOGRAMS.sum(0) / HISTOGRAMS.sum(), atol=1e-3)
     true = HISTOGRAMS[:2].sum(axis=0) / HISTOGRAMS[:2].sum()
-    right, twin = (
+    right, mutant = (
         KNOWING.estimate(noisy((0, 1), survivors), 0).guess for survivors in ((0, 1), (0, 1, 2))
     )
     np.testing.assert_allclose(right, true, atol=1e-3)
-    assert np.abs(twin - true).max() > 0.05
+    assert np.abs(mutant - true).max() > 0.05
 
 
 # Parameters: four clients of one class each.

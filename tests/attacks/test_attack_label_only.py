@@ -1,6 +1,6 @@
 """Label-only membership: the gap attack catches a memorising target, and no other.
 
-Targets learn digits under wrong labels, which nobody guesses.
+Targets learn digits under wrong labels, which cannot be guessed.
 """
 
 import math
@@ -24,7 +24,7 @@ FOUR_SIGMA = 0.15  # of an area with 120 a side at chance: deviation .037
 
 @cache
 def wrong() -> Labelled:
-    """All records under wrong labels drawn at random: nobody guesses those."""
+    """All records under wrong labels drawn at random, which cannot be guessed."""
     off = torch.randint(1, 10, (1797,), generator=torch.Generator().manual_seed(0))
     return Labelled(digits(8).images, (digits(8).labels + off) % 10)
 

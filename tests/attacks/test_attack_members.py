@@ -1,7 +1,7 @@
 """Members by what a server reads: found in clear, not under masks or noise, nor where none are.
 
 The federations are those of the positive control: 120 members of four clients and as many digits
-of nobody, whose area has a deviation of .037 if there is nothing to tell. Four of it are passed
+of no client, whose area has a deviation of .037 if nothing leaks. Four of it are passed
 once in 15,000, two-sided. All is seeded but DP-SGD's noise, which has its bound.
 """
 
@@ -56,17 +56,17 @@ def public() -> Public:
 
 
 @cache
-def posed(of_a_class: int = 3) -> dict[int, Challenge]:
+def member_challenges(of_a_class: int = 3) -> dict[int, Challenge]:
     return overfitted.posed(part(300, 700), part(800, 1200), 0, of_a_class)
 
 
 @cache
 def trained(method: object, *, masks: bool = False) -> View:
-    return overfitted.trained(public(), posed(), method, 0, masks=masks)[0]
+    return overfitted.trained(public(), member_challenges(), method, 0, masks=masks)[0]
 
 
 def asked(view: View, challenges: Mapping[int, Challenge] | None = None) -> AttackResult:
-    return attack_view(ServerMembers.prepare(public(), challenges or posed()), view, 0)
+    return attack_view(ServerMembers.prepare(public(), challenges or member_challenges()), view, 0)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def asked(view: View, challenges: Mapping[int, Challenge] | None = None) -> Atta
     ids=["updates", "votes"],
 )
 def test_members_are_found_in_clear_and_less_under_masks(method, in_clear, of_sums):
-    """Of few clients the sum of updates tells something; that of votes is a coin.
+    """The sum of few clients' updates leaks something; the sum of votes leaks nothing.
 
-    So are candidates that nobody trained on, and the same scores with the members shuffled.
+    So do candidates that no client trained on, and the same scores with the members shuffled.
     """
     caught, hidden = asked(trained(method)), asked(trained(method, masks=True))
     assert in_clear in caught.title
@@ -88,7 +88,8 @@ def test_members_are_found_in_clear_and_less_under_masks(method, in_clear, of_su
     strangers = overfitted.posed(part(1200, 1500), part(1497, 1797), 0)
     order = np.random.default_rng(0)
     shuffled = {
-        k: replace(each, is_member=order.permutation(each.is_member)) for k, each in posed().items()
+        k: replace(each, is_member=order.permutation(each.is_member))
+        for k, each in member_challenges().items()
     }
     coins = [asked(trained(method), others) for others in (strangers, shuffled)]
     for coin in [*coins, *([hidden] if method is DISTILLED else [])]:
@@ -107,19 +108,19 @@ def test_members_are_found_in_clear_and_less_under_masks(method, in_clear, of_su
 )
 def test_every_attack_finds_the_members_of_an_over_trained_federation(method, prepare):
     """One record of each class a client, all in clear: the positive control."""
-    view, networks = overfitted.trained(public(), posed(1), method, 0)
-    attack = prepare(public(), posed(1), networks)
+    view, networks = overfitted.trained(public(), member_challenges(1), method, 0)
+    attack = prepare(public(), member_challenges(1), networks)
     assert attack_view(attack, attack.view or view, 0).figure >= 0.8
 
 
 def test_noise_hides_members():
     """The label unit at epsilon .01, whose votes are all but uniform, and DP-SGD to its bound."""
     unit = LabelUnit(0.01, DELTA, random=np.random.default_rng(0).bytes)
-    votes, _ = overfitted.trained(public(), posed(), DISTILLED, 0, protection=unit)
+    votes, _ = overfitted.trained(public(), member_challenges(), DISTILLED, 0, protection=unit)
     assert asked(votes).figure == pytest.approx(0.5, abs=CHANCE)
     steps = overfitted.STEPS * overfitted.ROUNDS
     private = PrivateSGD(EPSILON, DELTA, steps, learning_rate=0.1, batch=16)
-    updates, _ = overfitted.trained(public(), posed(), FedAvg(private=private), 0)
+    updates, _ = overfitted.trained(public(), member_challenges(), FedAvg(private=private), 0)
     assert asked(updates).figure < auc_bound(EPSILON, DELTA) + CHANCE
 
 

@@ -48,7 +48,7 @@ mlp = partial(games.perceptron, 64, 32, 10)
 def game() -> Game:
     """40 candidates of each of three clients, four of each class, of which two are mislabelled.
 
-    Nobody guesses a wrong label: it tells members best.
+    A wrong label cannot be guessed, so it separates members best.
     """
     rest = digits().take(torch.arange(PROXIES, len(digits())))
     by_class = [(rest.labels == c).nonzero()[:, 0] for c in range(10)]
@@ -59,7 +59,7 @@ def game() -> Game:
 
 
 def mislabelled(labels: Tensor) -> Tensor:
-    """Of four records of a class, the second and the last, under labels of two other classes."""
+    """Mislabel two of each class's four records: the second and the last, with other classes."""
     position = torch.arange(len(labels)) % 4
     return torch.where(odd(len(labels)), (labels + position) % 10, labels)
 
@@ -75,7 +75,7 @@ def public() -> Public:
 
 
 def scored(attack: ShadowAttack, views: list[View], *, canaries: bool = False) -> AttackResult:
-    """Of one client's candidates, or of those that are mislabelled."""
+    """Score one client's candidates, or only those that are mislabelled."""
     estimate, own = play_all(attack, views, game(), 0), game().owned(attack.client)
     chosen = odd(len(own)).numpy() | (not canaries)
     inside = game().inside[:, own][:, chosen]
@@ -154,9 +154,9 @@ def test_a_targets_own_inclusion_is_never_used(kind):
 
 
 def test_shadows_that_keep_the_targets_partner_betray_it():
-    """The twin: among all other runs, the number with a candidate tells what the target did."""
+    """Mutant: among all other runs, the number with a candidate reveals the inclusion."""
 
-    def told(shadows: Callable[[int], list[int]]) -> FloatArray:
+    def counted(shadows: Callable[[int], list[int]]) -> FloatArray:
         counts = [-game().inside[shadows(t)].sum(axis=0, dtype=np.float64) for t in game().runs]
         return np.stack(counts)
 
@@ -165,8 +165,8 @@ def test_shadows_that_keep_the_targets_partner_betray_it():
         named = LiRA(Labelled(torch.zeros(1, 1), torch.zeros(1)))
         return score_scores(named, Scores(scores), inside, 0).figure
 
-    assert area(told(lambda t: [r for r in game().runs if r != t])) == 1.0
-    assert area(told(lambda t: list(game().shadows(t)))) == pytest.approx(0.5, abs=0.1)
+    assert area(counted(lambda t: [r for r in game().runs if r != t])) == 1.0
+    assert area(counted(lambda t: list(game().shadows(t)))) == pytest.approx(0.5, abs=0.1)
 
 
 # The game, and what votes show of a client.

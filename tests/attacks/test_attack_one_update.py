@@ -157,7 +157,7 @@ def test_a_masked_sum_of_eighty_records_is_read_image_by_image():
     assert found.interval[0] > 40
     assert found.details["share_exact"] > 0.3
     assert found.control < 20
-    assert len(lied_to().view.models) == 2  # no client refused, and no round was void
+    assert len(lied_to().view.models) == 2  # no client refused, and no round was aborted
     assert Capability.CLIENT_PARAMETERS not in lied_to().view.capabilities
 
 
@@ -173,7 +173,7 @@ def test_the_mean_that_an_honest_server_sends_shows_no_image():
 
 
 def test_dp_sgds_noise_hides_the_bins():
-    """The twin without noise is read above. What noise leaves is no better than a blank guess."""
+    """Without noise the update is read (above); with noise it is no better than a blank guess."""
     found = imprinted(lied_to(private=True))
     assert found.figure < found.control + 3
     assert found.details["share_exact"] == 0.0

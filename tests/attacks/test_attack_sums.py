@@ -1,4 +1,4 @@
-"""Attacks on sums against the real protections, and against twins in which one is broken.
+"""Attacks on sums against the real protections, and against mutants in which one is broken.
 
 False-alarm rates are stated where a test could fail by chance; noise and keys are not seeded.
 """
@@ -42,10 +42,10 @@ def subtracted(data: FederatedData, limit: int | None, per_round: int) -> Attack
         schedule=replace(BRIEF, proxies_per_round=per_round),
         releases_per_pair=limit,
     )
-    said: list[Said] = []
+    truth: list[Said] = []
     for _ in made.rounds(2):
-        record(made, said)
-    return attack_view(Differencing(truth=said), server_view(made.transcript, public_of(data)), 0)
+        record(made, truth)
+    return attack_view(Differencing(truth=truth), server_view(made.transcript, public_of(data)), 0)
 
 
 def test_without_the_ledger_a_clients_votes_are_the_difference(digits):
@@ -80,7 +80,7 @@ def ask(
         k: client.open_round(RoundTerms(index, length, K, shown[k]), vectors[k])
         for k, client in cohort.clients.items()
     }
-    cohort.server.barred.clear()  # a liar bars nobody
+    cohort.server.barred.clear()  # a liar bars no client
     server = cohort.server.open_round(RoundTerms(index, length, K, own))
     for k, machine in machines.items():
         message = machine.start()
@@ -96,7 +96,7 @@ def ask(
 
 
 def isolated(*, binding: bool) -> list[bool]:
-    """Whether the sum is client k's vote, when it alone is shown what others know nothing about.
+    """For each client k, check if the sum is its vote when it alone is shown something new.
 
     binding: whether masks are bound to what a client was shown.
     """
@@ -110,7 +110,7 @@ def isolated(*, binding: bool) -> list[bool]:
     return found
 
 
-@pytest.mark.parametrize("binding", [True, False], ids=["bound", "twin without binding"])
+@pytest.mark.parametrize("binding", [True, False], ids=["bound", "mutant without binding"])
 def test_a_vote_is_isolated_only_where_masks_are_not_bound_to_what_a_client_was_shown(binding):
     assert isolated(binding=binding) == [not binding] * K
 
@@ -123,7 +123,7 @@ def test_a_lying_server_gains_nothing_by_either_claim(claimed):
 
 
 def disaggregated(data: FederatedData, drop: float, *, mixed: bool = False) -> AttackResult:
-    """mixed: the attack is told the participants of other rounds."""
+    """mixed: the attack receives the participants of other rounds."""
     aggregation = MaskedSum(K, public_seed=0, hybrid=False)
     made = run(federation(data, aggregation=aggregation, dropouts=Dropouts(drop, seed=3)), 30)
     rounds = made.transcript.distillation

@@ -49,7 +49,7 @@ MASKED_MODEL = {PUBLIC, GLOBAL, PAYLOADS}
     ],
 )
 def test_what_an_attacker_can_read(attacker, fedavg, readable, expected):
-    """What it may not read is not in its view either, and asking for it is refused."""
+    """A view lacks what its attacker may not read, and refuses to be asked for it."""
     view = attacker(transcript(readable=readable, fedavg=fedavg), public())
     assert view.capabilities == expected
     for seen in view.rounds:

@@ -1,10 +1,10 @@
-"""What each protocol row may tell of its members, and changes that must not pass unnoticed.
+"""Leakage limits of each protocol row, and mutations that must exceed them.
 
 A figure is the mean AUC of games with seeds 1 to 5; the tests play seed 0. `SPREAD` is the standard
 deviation of a game's AUC between seeds, pooled over rows (28 degrees of freedom). A game misses the
 mean of five others by Student's t with that spread times sqrt(1 + 1/5), so `TOLERANCE` takes the
 quantile at which all rows together, each on both sides, raise a false alarm in fewer than 1 % of
-reseedings; on one machine the seed is fixed and nothing is left to chance. Each twin lies further
+reseedings; on one machine the seed is fixed and nothing is left to chance. Each mutant is further
 above its limit than the tolerance: it is caught at nearly every seed (power over 99 %).
 """
 
@@ -69,7 +69,7 @@ ATTACKS = {
     "fedavg": "lira-upload",
     "pooled-dp-record": "lira-traced",
 }
-"""By row, what its server's view is attacked by; all others by votes on nearby proxies."""
+"""Attack on the server's view, by row; all other rows: votes on nearby proxies."""
 
 
 @cache
@@ -128,7 +128,7 @@ def test_noise_of_dp_sgd_hides_members_within_its_claim_and_without_it_they_show
 
 
 def test_uploads_of_all_rounds_tell_more_than_the_newest():
-    """A server that forgets, the twin, understates what one that keeps what it saw can tell."""
+    """A mutant server that forgets understates the leak to one that keeps what it received."""
 
     def forgetful(records: Sequence[Labelled], seed: int) -> View:
         view = factory(ROWS["fedavg"])(records, seed)

@@ -1,4 +1,4 @@
-"""What one lying client does to sums of votes, with networks of one layer that learn in moments."""
+"""Effect of one lying client on sums of votes, with networks of one layer that train quickly."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -38,9 +38,9 @@ class Taking(Lie):
     """A lie that also takes as much from the right class."""
 
     def votes(self, right: IntArray, n_classes: int, bound: int) -> WordArray:
-        said = super().votes(right, n_classes, bound).view(np.int64).reshape(-1, n_classes)
-        said[np.arange(len(right)), right] -= self.strength * bound
-        return said.reshape(-1).view(np.uint64)
+        sent = super().votes(right, n_classes, bound).view(np.int64).reshape(-1, n_classes)
+        sent[np.arange(len(right)), right] -= self.strength * bound
+        return sent.reshape(-1).view(np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ class Spending(Lie):
     slack: float = 1.5
 
     def votes(self, right: IntArray, n_classes: int, bound: int) -> WordArray:
-        said = Lie.votes(self, right, n_classes, bound).reshape(-1, n_classes)
+        sent = Lie.votes(self, right, n_classes, bound).reshape(-1, n_classes)
         order = np.arange(len(right))
         if self.spend == "classes":
             order = np.argsort(right, kind="stable")
         codec = KnowledgeCodec(n_classes, bound)
         budget = codec.budget(self.slack, len(right), CLIENTS)
-        said[order] = codec.within(said[order].reshape(-1), budget, place=0.0).reshape(said.shape)
-        return said.reshape(-1)
+        sent[order] = codec.within(sent[order].reshape(-1), budget, place=0.0).reshape(sent.shape)
+        return sent.reshape(-1)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def lied(
     ],
 )
 def test_a_liar_beyond_the_bound_is_named_wherever_votes_are_checked(ten, sums, lie, least, most):
-    """Under masks alone the sum is all that is seen: the twin of validated votes."""
+    """Under masks alone the sum is all that is seen: the control of validated votes."""
     made, report = lied(ten, lie, sums(CLIENTS), SelectiveFD("hard"), LEARNING)
     assert least < np.mean(honest(made.accuracies(ten.test))) < most
     assert bool(report.aborted) == isinstance(lie, Taking)
@@ -110,7 +110,7 @@ def test_a_liar_beyond_the_bound_is_named_wherever_votes_are_checked(ten, sums, 
 
 
 def cast(lie: Lie, slack: float | None) -> tuple[UnitArray, RoundReport]:
-    """What the liar casts in the strong split under a budget, validated."""
+    """The liar's votes in the strong split under a budget, validated."""
     strong = federate(load("digits"), parse_split("strong"), CLIENTS, seed=20, sizes=SIZES)
     method = Unsurveyed("hard", budget=slack)
     brief = replace(LEARNING, warmup_steps=1, proxy_steps=1)
@@ -126,7 +126,7 @@ def test_a_liar_that_keeps_to_its_budget_is_not_named_and_reaches_no_further(spe
 
 
 def test_a_liar_that_claims_all_proxies_is_named_where_there_is_a_budget():
-    """The twin without a budget claims every proxy, and is not named."""
+    """Without a budget, the mutant claims every proxy, and is not named."""
     assert [client for client, _ in cast(Lie(), slack=1.5)[1].refused] == [LIAR]
     total, report = cast(Lie(), slack=None)
     assert report.refused == ()

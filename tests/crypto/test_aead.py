@@ -132,7 +132,7 @@ def test_a_changed_capsule_context_or_reader_is_refused():
 
 
 def test_bytes_that_are_no_public_key_are_refused():
-    """Of other lengths, with coefficients that are too large, with a point of low order."""
+    """Keys of other lengths, with coefficients that are too large, with a point of low order."""
     lengths = (0, 31, CAPSULE_PUBLIC_BYTES - 1, CAPSULE_PUBLIC_BYTES + 1, CAPSULE_PUBLIC_BYTES)
     for public in (*(bytes(length) for length in lengths), b"\xff" * CAPSULE_PUBLIC_BYTES):
         for use in (lambda p: seal_capsule(p, KEY, b""), capsule_public):

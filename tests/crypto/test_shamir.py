@@ -90,7 +90,7 @@ def test_shares_of_a_published_example():
 
 
 def all_coefficients(prime: int, threshold: int) -> Iterator[bytes]:
-    """What a source can give for the threshold - 1 coefficients, each of them once."""
+    """All values of the threshold - 1 coefficients, each of them once."""
     return map(bytes, product(range(prime), repeat=threshold - 1))
 
 
@@ -112,7 +112,7 @@ def seen(
 
 
 def hides(prime: int, threshold: int, points: tuple[int, ...]) -> bool:
-    """Whether every tuple of threshold - 1 shares is equally frequent, whatever the secret."""
+    """Check that every tuple of threshold - 1 shares is equally frequent for each secret."""
     every = dict.fromkeys(product(range(prime), repeat=threshold - 1), 1)
     return all(
         counts == every
@@ -170,7 +170,7 @@ class RejectedError(Exception):
 
 
 def first_draws(draw_one: Callable[[RandomBytes], int]) -> Counter[int]:
-    """How often each element comes of a first byte, over all 256, where it is not rejected."""
+    """Count each element over all 256 first bytes that are not rejected."""
 
     def source(first: int) -> RandomBytes:
         left = [bytes([first])]
@@ -283,8 +283,8 @@ def test_up_to_half_of_the_spare_shares_may_be_anything(word):
 
 @given(codewords("more"))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_with_more_the_answer_is_none_or_fits_all_but_so_many(word):
-    """It cannot know better; whoever asks checks the secret against what its owner published."""
+def test_with_more_the_answer_is_none_or_fits_enough_shares(word):
+    """The caller checks the secret against the value that its owner published."""
     _, points, shares, _, threshold, prime = word
     with field_of(prime):
         found = correct(points, shares, threshold)
@@ -313,7 +313,7 @@ def test_secrets_and_shares_of_zero_are_corrected():
 
 
 def test_a_mutation_that_takes_the_first_shares_is_caught_by_one_wrong_one():
-    """What a server did that corrected nothing."""
+    """Accept shares like a server that corrects nothing."""
     points = list(range(1, 8))
     shares = split(42, points, 3, insecure_bytes(2))
     shares[0] += 1

@@ -49,7 +49,7 @@ def test_every_record_is_in_one_part(text):
 
 
 def test_test_images_from_a_pool_are_the_same_for_every_seed_and_in_no_other_part():
-    """What is chosen on one seed has trained on, and validated with, nothing that scores another.
+    """The choices of one seed use no record that scores another seed.
 
     Proxies, held-out records and clients' shares do differ between the seeds.
     """

@@ -240,7 +240,7 @@ def test_folders_are_read_in_the_order_of_their_names(chest_xray):
 
 
 def test_four_hospitals_hold_one_or_two_classes(chest_xray):
-    """Of 40 images 6 are proxies, 3 held out and 4, 2, 2 tested: 27, 29 and 29 are divided."""
+    """40 images: 6 proxies, 3 held out, 4, 2 and 2 tested; 27, 29 and 29 are divided."""
     source, split = load("chest_xray", chest_xray), parse_split("hospitals")
     data = federate(source, split, 4, 0, Sizes(6, (4, 2, 2), 3))
     assert [client.classes for client in data.clients] == [(0,), (1,), (2,), (0, 1)]

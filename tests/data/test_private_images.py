@@ -235,7 +235,7 @@ def correlation(plane: Plane, template: Plane) -> float:
 
 
 def leaks(folder: Path) -> tuple[dict[str, float], Counter[str]]:
-    """By place, planes that show the pattern; and how much was read."""
+    """Count what was read, and return by place the planes that show the pattern."""
     counts: Counter[str] = Counter()
     seen: dict[bytes, float] = {}
     found = {}

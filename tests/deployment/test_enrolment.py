@@ -1,4 +1,4 @@
-"""What parties agree on and keep, read strictly: rosters, cards, envelopes, keys, ledgers."""
+"""Strict parsing of rosters, cards, envelopes, keys and ledgers."""
 
 import hashlib
 import math
@@ -88,7 +88,7 @@ LINES = {
     "deadline": (f"1{'0' * 400}", "nan", "inf", "true"),
     "records": ("0", "true", f"{10**12}"),
 }
-"""By name and field, values that mean nothing."""
+"""Invalid values, by name and field."""
 
 
 def _line(name, value):
@@ -230,14 +230,14 @@ def _noisy(roster, epsilon=4.0):
 
 
 def _spend(sites, site):
-    """What one sum's noise costs, booked on a site's ledger."""
+    """Book the noise of one sum on a site's ledger."""
     with BudgetLedger.open(default_ledger(sites.records(site))) as ledger:
         ledger.book("an earlier federation", Gaussian(1.2))
         return ledger.spent
 
 
 def test_a_ledger_that_is_gone_is_not_made_again(sites, roster):
-    """What was released under it is not known. With the ledger there, the site goes on."""
+    """Without the ledger, past releases are unknown. With the ledger there, the site goes on."""
     for _ in range(2):
         sites.join(_noisy(roster), "b")
     default_ledger(sites.records("b")).unlink()

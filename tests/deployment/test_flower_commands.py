@@ -39,7 +39,7 @@ def test_a_roster_that_is_missing_is_named_also_where_a_file_of_settings_names_i
 
 
 def test_a_roster_is_made_from_a_file_with_the_names_of_the_recipe(tmp_path):
-    """What is typed wins; a name that is no option is refused and makes nothing."""
+    """Command-line values override the file; an unknown option is refused and writes nothing."""
     terms, out, made = tmp_path / "terms.toml", tmp_path / "roster.toml", Enrolled(tmp_path / "f")
     settings = [
         f'home = "{tmp_path}/server"',

@@ -1,4 +1,4 @@
-"""What operators see: a line a site, and the journal as sentences."""
+"""Output for operators: one line for each site, and the journal as sentences."""
 
 import json
 import time

@@ -39,8 +39,8 @@ class ServerEndedError(Exception):
 class Faulty(Courier):
     """A courier that loses messages of one type to some sites, or at which the server ends.
 
-    times: so often. reached: so many of the sites have the message all the same. late: sites that
-    are not there for so many looks for nodes. most: pushes before a person ends the server.
+    times: number of losses. reached: number of sites that receive the message all the same. late:
+    number of looks for nodes that miss a site. most: pushes before an operator ends the server.
     """
 
     kind: MessageType | None = None
@@ -76,7 +76,7 @@ class Faulty(Courier):
 
 
 def survivors(world, courier, rounds=1):
-    """By round, the sites in its newest sum; none where it was aborted."""
+    """Sites in the newest sum, by round; none where it was aborted."""
     played = world.serve(courier).run(rounds)
     return [one.survivors[-1] if one.survivors else () for one in played]
 
@@ -173,7 +173,7 @@ def greet(site, challenge=bytes(CHALLENGE_BYTES)):
 
 
 def invited(site, attempt, challenge=bytes(CHALLENGE_BYTES)):
-    """Whether it takes an invitation to this set-up."""
+    """Return True if the site takes an invitation to this set-up."""
     invitation = Push(PushKind.JOIN, (challenge,), attempt)
     return not Answer.decode(site.answer(invitation.encode())).refused
 

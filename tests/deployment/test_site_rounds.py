@@ -199,7 +199,7 @@ def test_parties_with_two_rosters_name_both_to_their_operators(made, caplog):
 
 @dataclass
 class LosingTheEnd(Courier):
-    """Loses so many pushes by which site 2 would learn that the run is over."""
+    """Lose this number of pushes that announce the end of the run to site 2."""
 
     lost: int = 0
 

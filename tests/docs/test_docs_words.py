@@ -30,7 +30,7 @@ def words(text: str) -> int:
 
 
 def anchors(page: Path) -> set[str]:
-    """Of every heading, what a link to it says: GitHub's rule, and the site's."""
+    """Return the anchor of every heading, by GitHub's rule and the site's."""
     heads = re.findall(r"^#+ (.*)$", shown(page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head).strip().lower().replace(" ", "-") for head in heads}
 

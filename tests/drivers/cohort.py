@@ -69,7 +69,7 @@ class SparseSession(Session):
 
 
 class Cohort:
-    """n clients and a server that share a session and, unless told otherwise, a set-up."""
+    """n clients and a server that share a session and, by default, a set-up."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ def open_round(party: MaskingClient | MaskingServer, terms: RoundTerms) -> objec
 
 
 def zeros(terms: RoundTerms) -> WordArray | IntArray:
-    """What a client may send that has nothing to say."""
+    """Return an input of zeros."""
     nothing = np.zeros(terms.length, np.int64)
     return nothing if terms.noise.room else nothing.astype(np.uint64)
 
@@ -304,13 +304,13 @@ def forged_member(cohort: Cohort, client: int) -> bytes:
 
 
 def take_prepare(machine: ClientRound) -> Prepare:
-    """What a client that starts a round prepares."""
+    """Return the PREPARE of a client that starts a round."""
     message, degree = machine.start(), machine._enrolment.group.degree
     return messages.decode_prepare(message, machine.scope.place, machine.number, degree)
 
 
 def read_input(machine: ClientRound, message: bytes) -> Masked:
-    """What a client's MASKED says."""
+    """Return the parts of a client's MASKED."""
     enrolment = machine._enrolment
     return messages.decode_masked(
         message, machine.scope, machine.number, enrolment.group, enrolment.authenticator
@@ -329,7 +329,7 @@ def closed_in(machine: ClientRound, message: bytes) -> Clients:
 
 
 def line(prepared: Mapping[int, Prepare], group: Group, client: int, peer: int) -> Relayed:
-    """What an honest server relays of a peer to a client."""
+    """Return the line of a peer that an honest server relays to a client."""
     sent, at = prepared[peer], group.neighbours(peer).index(client)
     size = messages.SEALED_BYTES
     return Relayed(sent.key, sent.sealed[size * at : size * (at + 1)])
@@ -373,7 +373,7 @@ def sign_story(
     cohort: Clients,
     survivors: Clients,
 ) -> bytes:
-    """What a client signs that has heard this: of the cohort, or of cohort and survivors."""
+    """Return a client's signature of the cohort, or of the cohort and the survivors."""
     everyone, left = (encode_set(chosen, group.members) for chosen in (cohort, survivors))
     if cohort == survivors:
         return identity.sign(messages.cohort_text(scope, client, group, everyone))
@@ -393,7 +393,7 @@ LATER = RoundTerms(TERMS.index + 2, TERMS.length, TERMS.bound)
 
 @dataclass
 class Stage:
-    """Four clients, of whom client 0 is told things."""
+    """Four clients, of whom client 0 receives the messages."""
 
     cohort: Cohort
     machines: Mapping[int, ClientRound]
@@ -407,7 +407,7 @@ class Stage:
         return cls(cohort, machines, prepared)
 
     def relayed(self, client: int = 0, cohort: Clients = ALL) -> dict[int, Relayed]:
-        """What an honest server passes on."""
+        """Return the line that an honest server relays."""
         return lines(self.prepared, self.cohort.group, client, cohort)
 
     def tell(self, relayed: Mapping[int, Relayed], cohort: Clients = ALL) -> bytes:
@@ -442,7 +442,7 @@ def inbox(cohort: Cohort, terms: RoundTerms = TERMS) -> dict[str, bytes]:
 
 
 def complete_survivors(cohort: Cohort, terms: RoundTerms = TERMS) -> bytes:
-    """What the server says to client 0 when nobody is missing."""
+    """Return the SURVIVORS that client 0 receives when no client is missing."""
     current = round_of(cohort, terms)
     return current.deliver(current.masked())[0]
 

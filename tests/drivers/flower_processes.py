@@ -1,4 +1,4 @@
-"""Real processes of a federation on loopback, all of them ended by whoever started them."""
+"""Real processes of a federation on loopback, each ended by the test that started it."""
 
 import os
 import re

@@ -13,7 +13,7 @@ from secure_fd.votes.codec import IntArray, WordArray
 from tests.drivers.cohort import Cohort, random_values
 
 Fault = Callable[[str, str, int], bool]
-"""Whether a message is lost: direction, type, client."""
+"""Return True if a message is lost: direction, type, client."""
 UP, DOWN = "up", "down"
 EPOCH = 6
 
@@ -59,7 +59,7 @@ class World:
         return MaskingClient(k, self.cohort.identities[k], self.cohort.session, *given)
 
     def ask(self, client: int, what: str, *given: object) -> list[bytes]:
-        """What a client answers that is asked to start, load or receive."""
+        """Return a client's answer to a request to start, load or receive."""
         answers: list[bytes] = getattr(self.clients[client], what)(*given)
         return answers
 

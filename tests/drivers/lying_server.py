@@ -1,5 +1,5 @@
-"""A server that lies in a round: it has the keys of the corrupt clients, and tells each honest
-client what it likes. It then opens whatever can be opened with all that it has seen."""
+"""A server that lies in a round: it has the keys of the corrupt clients, and sends each honest
+client any story. It then opens whatever can be opened with all that it has seen."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -42,8 +42,8 @@ from tests.drivers.cohort import (
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What one client hears: who takes part, and whose input came."""
+class Story:
+    """Sets that one client receives: who takes part, and whose input arrived."""
 
     cohort: Clients
     survivors: Clients
@@ -86,21 +86,21 @@ class LyingServer:
 
     @property
     def honest(self) -> Clients:
-        """Whose keys it does not have."""
+        """Clients whose keys the server does not have."""
         return tuple(k for k in self.machines if k not in self.corrupt)
 
-    def run(self, told: Mapping[int, Told]) -> None:
-        """Tell each client its own story, keep every answer, and pass signatures on wherever
+    def run(self, stories: Mapping[int, Story]) -> None:
+        """Send each client its own story, keep every answer, and pass signatures on wherever
         they fit. A client that refuses falls silent."""
-        for k, story in told.items():
+        for k, story in stories.items():
             self.collect_input(k, story.cohort)
-        signed = {k: self._tell_survivors(k, story) for k, story in told.items()}
+        signed = {k: self._send_survivors(k, story) for k, story in stories.items()}
         signatures = {k: signature for k, signature in signed.items() if signature is not None}
         for k in signatures:
             signers = signatures.keys() & set(self.group.committee)
-            fits = {j: signatures[j] for j in signers if told[j] == told[k]}
-            message = signatures_message(fits | self._forged(told[k]), self.machines[k])
-            self._collect_shares(k, told[k], self._ask(k, message))
+            fits = {j: signatures[j] for j in signers if stories[j] == stories[k]}
+            message = signatures_message(fits | self._forged(stories[k]), self.machines[k])
+            self._collect_shares(k, stories[k], self._ask(k, message))
 
     def both(self) -> Clients:
         """Honest clients of whom it has both secrets."""
@@ -149,7 +149,7 @@ class LyingServer:
         self.roots.add(owner, holder, shares.root)
 
     def collect_input(self, client: int, cohort: Clients) -> None:
-        """Tell a client its cohort, and keep its masked input."""
+        """Send a client its cohort, and keep its masked input."""
         relayed = lines(self.prepared, self.group, client, cohort)
         answer = self._ask(client, cohort_message(relayed, cohort, self.machines[client]))
         if answer is not None:
@@ -157,7 +157,7 @@ class LyingServer:
             self.words[client], self._masked_for[client] = masked.words, cohort
             self._cohort_signatures[client] = masked.cohort
 
-    def _tell_survivors(self, client: int, story: Told) -> bytes | None:
+    def _send_survivors(self, client: int, story: Story) -> bytes | None:
         """The client's signature of the survivors, where it gives one."""
         if story.survivors != story.cohort:
             message = survivors_message(story.survivors, {}, self.machines[client])
@@ -175,7 +175,7 @@ class LyingServer:
         self._collect_shares(client, story, self._ask(client, message))
         return None
 
-    def _forged(self, story: Told) -> dict[int, bytes]:
+    def _forged(self, story: Story) -> dict[int, bytes]:
         """The corrupt clients sign whatever the server wants."""
         keys, sets = self.cohort.identities, (story.cohort, story.survivors)
         signers = self.corrupt.intersection(self.group.committee)
@@ -189,7 +189,7 @@ class LyingServer:
         except PeerError:
             return None
 
-    def _collect_shares(self, client: int, story: Told, answer: bytes | None) -> None:
+    def _collect_shares(self, client: int, story: Story, answer: bytes | None) -> None:
         if answer is None:
             return
         size, owners = shamir.ELEMENT_BYTES, sorted({*story.cohort} & {*self.group.holders(client)})

@@ -15,7 +15,7 @@ ORDER = list(Stage)
 
 @dataclass
 class Summed:
-    """How a round ended. aborted: why there is no sum. missing: as the server noticed it.
+    """End of a round. aborted: why there is no sum. missing: as the server noticed it.
 
     up, down: bytes by client. stages: in which any message arrived that was asked for.
     """
@@ -52,7 +52,7 @@ class Summed:
 
     @property
     def payloads(self) -> dict[int, WordArray]:
-        """By client, the words of its input."""
+        """Words of each client's input."""
         return dict(self.seen.payloads or {})
 
     def run(self, terms: RoundTerms, vectors: Mapping[int, UnitArray]) -> None:

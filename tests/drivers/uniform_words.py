@@ -1,4 +1,4 @@
-"""One test of uniformity, for everything that must look like noise to whoever lacks the key.
+"""One test of uniformity, for everything that must look like noise to any party without the key.
 
 At each of the eight byte positions of a word, Pearson's chi-square of the 256 byte values; eight
 p-values, Bonferroni. Words are rejected below ALPHA, so sound ones are rejected with probability
@@ -23,7 +23,7 @@ ALPHA = 1e-6
 
 
 def p_value(words: WordArray) -> float:
-    """Of the hypothesis that the words are uniform and independent."""
+    """Return the p value of the hypothesis that the words are uniform and independent."""
     columns = np.ascontiguousarray(words, dtype="<u8").view(np.uint8).reshape(-1, 8).T
     expected = words.size / 256
     each = [
@@ -34,7 +34,7 @@ def p_value(words: WordArray) -> float:
 
 
 def looks_uniform(words: WordArray) -> bool:
-    """Whether the test accepts."""
+    """Return True if the test accepts."""
     return p_value(words) >= ALPHA
 
 

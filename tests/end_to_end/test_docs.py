@@ -38,7 +38,7 @@ OWN = ROWS.replace("fedavg", "majority-masks")
 
 @dataclass(frozen=True)
 class Block:
-    """How a block runs here.
+    """Rule for running one block.
 
     start: text of its first line. small: replacements that make it quick. fill: replacements for
     what the reader fills in. full: why it runs in full mode alone. never: why it never runs.
@@ -223,7 +223,7 @@ PREPARED = {
         f"secure-fd compare --dataset digits --clients 3 --quick {ROWS} --out runs/example"
     ),
 }
-"""What a page's reader has already."""
+"""Files that a page's reader already has."""
 
 
 def command(line):
@@ -328,7 +328,7 @@ def test_targets_and_extras_that_pages_name_exist():
         re.findall(r"^([a-z]+):", makefile, re.MULTILINE)
     )
     assert "\t$(BIN)/python experiments/privacy_compare.py --secure-agg --dp-eps 4\n" in makefile
-    said = "".join((ROOT / page).read_text() for page in ("README.md", *PAGES))
-    extras = set(",".join(re.findall(r"[\w.]\[([a-z,]+)\]\"", said)).split(","))
+    written = "".join((ROOT / page).read_text() for page in ("README.md", *PAGES))
+    extras = set(",".join(re.findall(r"[\w.]\[([a-z,]+)\]\"", written)).split(","))
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {"all", "flower"} <= extras <= set(known["optional-dependencies"])

@@ -14,13 +14,13 @@ from tests.drivers.flower_processes import SITES, federation
 pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
 
 
-def _running(*said):
+def _running(*parts):
     """Command lines with all of this in them, by process."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             line = path.read_text(errors="replace")
-            if all(each in line for each in said):
+            if all(each in line for each in parts):
                 found[int(path.parent.name)] = line.split("\0")
     return found
 

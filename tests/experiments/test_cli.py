@@ -85,7 +85,7 @@ def seconds_of(process: int) -> float:
 
 
 def is_worker(process: int) -> bool:
-    """Whether it is a Python process that the run started, and no tool that ends by itself."""
+    """Return True for a Python process that the run started, not for a tool that ends by itself."""
     try:
         return b"multiprocessing" in Path(f"/proc/{process}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -93,7 +93,7 @@ def is_worker(process: int) -> bool:
 
 
 def hears_interrupts(process: int) -> bool:
-    """Whether Ctrl-C would reach it, and leave a traceback of its own beside the parent's word.
+    """Return True if Ctrl-C would reach the process and make it print a traceback.
 
     Tools such as git and ldconfig run for an instant, hear Ctrl-C, and print no traceback.
     """

@@ -67,7 +67,7 @@ def weights(row: Trained) -> list[torch.Tensor]:
 
 
 def same(one: Trained, other: Trained) -> bool:
-    """Whether networks and accuracies agree to the last bit."""
+    """Return True if networks and accuracies are equal to the last bit."""
     pairs = zip(weights(one), weights(other), strict=True)
     return one.accuracies == other.accuracies and all(torch.equal(a, b) for a, b in pairs)
 
@@ -95,7 +95,7 @@ def test_an_infinite_epsilon_is_the_row_without_noise(trained):
     assert same(trained(RowSpec("fedavg")), trained(RowSpec("fedavg", unit="record"), math.inf))
 
 
-def test_a_row_whose_every_round_was_void_is_still_a_row(warm, shared):
+def test_a_row_whose_every_round_was_aborted_is_still_a_row(warm, shared):
     for spec in (HARD, RowSpec("fedavg")):
         made = runs.run(planned(spec, drop=0.999999), None, warm, attacked=True)
         assert made.federation.transcript.aborted_rounds == 1
@@ -133,7 +133,7 @@ def shared():
 def test_an_attack_that_fails_its_own_check_costs_its_own_figure_alone(
     trained, shared, monkeypatch
 ):
-    """Where it is made, and where it is prepared; a bug ends the run."""
+    """Errors where a row is built and where it is prepared; a bug ends the run."""
 
     def fail(*_, **__):
         raise error

@@ -39,7 +39,7 @@ def images(count: int, shape: tuple[int, ...], classes: int, seed: int) -> Image
 
 
 def federated(shape: tuple[int, ...], classes: int, each: int) -> FederatedData:
-    """Two clients with so many records each."""
+    """Two clients with this number of records each."""
     parts = [images(each, shape, classes, seed) for seed in range(2)]
     clients = tuple(ClientData(part, part[torch.arange(0)], classes) for part in parts)
     shared = [images(count, shape, classes, 9 + count) for count in (600, 30, 40)]

@@ -73,7 +73,7 @@ def test_false_alarms_over_seeds_are_as_many_as_stated():
 # Holm's correction over a table.
 
 FIGURES = 52
-"""Of the comparison's default table."""
+"""Figures of the comparison's default table."""
 
 
 def table(figures: Sequence[AttackResult]) -> Leakage:
@@ -99,7 +99,7 @@ def test_a_table_of_nothing_has_a_star_in_at_most_one_of_twenty():
 
 
 def test_an_adjusted_p_value_is_holm_s():
-    """By the definition: the largest of the corrected ones so far, in rising order."""
+    """Definition: the largest of the corrected values so far, in rising order."""
     p_values = np.random.default_rng(2).random(30) ** 3
     order = p_values.argsort()
     corrected = np.minimum(1.0, np.arange(30, 0, -1) * p_values[order])
@@ -107,7 +107,7 @@ def test_an_adjusted_p_value_is_holm_s():
     assert [found[i] for i in order] == pytest.approx(np.maximum.accumulate(corrected))
 
 
-def test_one_record_is_told_from_nothing():
+def test_one_record_differs_from_no_control():
     alone_there = replace(null(np.random.default_rng(0), 10), figure=9.0, interval=(9.0, 9.0))
     assert alone_there.p_value == 0.0
     assert replace(alone_there, n_members=1).p_value == 1.0

@@ -1,4 +1,4 @@
-"""What a comparison shows: the figures of its file, escaped, within the width of a terminal.
+"""Report of a comparison: its figures, escaped, within the width of a terminal.
 
 The sample is the committed comparison with few attacks and invented pictures.
 """
@@ -40,7 +40,7 @@ ATTACKS = {
     "server-members": "game-server",
     "label-only": "game-labels",
 }
-"""By attack of the sample, the attack of the committed results that it is taken from."""
+"""Source of each attack of the sample: an attack of the committed results."""
 
 
 @cache
@@ -137,7 +137,7 @@ def test_forty_lines_of_a_hundred_columns_are_enough():
 
 
 def test_a_figure_is_corrected_for_all_figures_of_the_table():
-    """At 1 of 50 by chance, a figure is told from its control in a table of its own alone."""
+    """At 1 of 50 by chance, a figure differs from its control in a separate table only."""
     close = replace(figure(sample(), 0, "game-server"), interval=(0.52, 0.58))
     close = replace(close, figure=0.55, control=0.5)
     assert close.p_value == pytest.approx(0.02, abs=0.002)
@@ -156,13 +156,13 @@ def pooled() -> Guarantee:
 
 def test_an_epsilon_is_shown_only_where_the_guarantee_holds():
     record, label = pooled(), RandomizedResponse(4.0, 11).guarantee(releases=1000, delta=1e-5)
-    void = record.invalidated_by(("the noise was seeded",))
-    for claim, epsilon in ((record, "3.93"), (label, "3,552"), (void, "none")):
+    refuted = record.invalidated_by(("the noise was seeded",))
+    for claim, epsilon in ((record, "3.93"), (label, "3,552"), (refuted, "none")):
         made = with_row(sample(1), 0, notes={"privacy": claim.to_json()})
         assert table(made)["fedavg"]["epsilon: record"] == epsilon
         for shown in (text(made), page(made)):
             assert ("3.93" in shown) == (claim is record)
-            assert ("the noise was seeded" in shown) == (claim is void)
+            assert ("the noise was seeded" in shown) == (claim is refuted)
 
 
 def test_a_claim_that_does_not_hold_for_every_seed_holds_for_none():
@@ -219,7 +219,7 @@ def whole(page: str) -> Page:
 
 
 def harmless(page: str, places: int) -> None:
-    """Nothing of `HOSTILE` became a tag, or an attribute of one, in so many places."""
+    """Nothing of `HOSTILE` became a tag, or an attribute of one, in any of these places."""
     parsed = Page(page)
     assert not parsed.all("script")
     assert all((one["src"] or "").startswith("data:") for one in parsed.all("img"))
@@ -261,8 +261,8 @@ def test_everything_in_a_report_is_escaped():
     named = {**results.settings, HOSTILE: [HOSTILE]}
     made = replace(results, command=[*results.command, HOSTILE], settings=named)
     harmless(page(made), 10)
-    void = {"unit": "record", "holds": False, "unmet": ["[red]x[/red] [/]"]}
-    assert "[red]x[/red] [/]" in text(with_row(sample(1), 0, notes={"privacy": void}))
+    refuted = {"unit": "record", "holds": False, "unmet": ["[red]x[/red] [/]"]}
+    assert "[red]x[/red] [/]" in text(with_row(sample(1), 0, notes={"privacy": refuted}))
 
 
 def test_the_page_of_the_attack_suite_is_whole_and_escaped():

@@ -27,7 +27,7 @@ from secure_fd.privacy.samplers import SeededRandom
 
 
 def without(of: Records, k: int) -> Records:
-    """Of all records but one."""
+    """Return all records but those of unit k."""
     kept = np.arange(len(of)) != k
     return replace(of, units=of.units[kept], labels=of.labels[kept])
 
@@ -91,7 +91,7 @@ def fleet(corrupt: int, proxies: int) -> ClientPlan:
 
 
 def released(unit: ClientUnit, present: int) -> np.ndarray:
-    """What the released sums hold before anything is clipped, in votes, where all abstain."""
+    """Return the released sums before clipping, in votes, where all clients abstain."""
     kept: list[np.ndarray] = []
     whole = unit.debias
     unit.debias = lambda sums, who: kept.append(sums.total) or whole(sums, who)

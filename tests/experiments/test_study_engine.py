@@ -199,7 +199,7 @@ def test_a_folder_resumes_with_the_same_code_only(tmp_path):
     check_held(tmp_path, ACCURACY, "", code)
     (tmp_path / CELLS).touch()
     with refused("out"):
-        check_held(tmp_path, ACCURACY, "", code)  # cells of nobody knows which code
+        check_held(tmp_path, ACCURACY, "", code)  # cells of unknown code
     claim_folder(tmp_path, "", code)
     check_held(tmp_path, ACCURACY, "", code)
     for other in (Code("1" * 40), Code("0" * 40, "changes")):
@@ -228,7 +228,7 @@ def test_a_study_has_a_script_and_unique_cells_and_few_in_a_quick_run(module):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_study_shows_results_of_its_own(module):
-    """Of the committed ones, so that no study fails after hours of measuring."""
+    """Load the committed results, so that no study fails after hours of measuring."""
     study = load(module)
     path = ROOT / "docs" / "results" / f"{study.name}.json"
     if path.exists():

@@ -88,7 +88,7 @@ def relayed(peers: Mapping[int, rounds.Relayed]) -> bytes:
 
 
 def setup_decoders(at: Honest, name: str) -> list[Target]:
-    """Of one session; client 1 speaks, or is spoken to."""
+    """Decoders of one session; client 1 sends or receives."""
     session = at.session
     capsules = partial(frame, MessageType.CAPSULES, session.place, SERVER)
     return [
@@ -147,7 +147,7 @@ def capsules() -> list[Target]:
         except PeerError as error:
             return outcome_of(error)
         honest = data == sealed and secret == bytes(range(32))
-        expect(honest, "a capsule opens that nobody sealed")
+        expect(honest, "a capsule opens that no client sealed")
         return "accepted"
 
     def read(data: bytes) -> bytes:
@@ -174,19 +174,19 @@ OURS = AgreementKey.generate(insecure_bytes(6))
 
 
 def retagged(data: bytes, at: Honest) -> bytes:
-    """What a corrupt client would send: any bytes, with a good tag."""
+    """Tag any bytes, as a corrupt client would."""
     return data + tags_of(at).seal(at.scope.terms.index, b"", data)
 
 
 def tags_of(at: Honest) -> Sealer:
-    """Of client 1, as new: a client itself tags one message a round."""
+    """Sealer of client 1, as new: a client itself tags one message a round."""
     return Sealer(at.machines.clients[1]._enrolment.authenticator.key)
 
 
 def verified(data: bytes, at: Honest) -> bytes:
     """A message that an arbiter finds its sender to have signed."""
-    everybody = encode_set(at.members, at.members)
-    verify_input(data, at.scope, 1, at.group, everybody)
+    full = encode_set(at.members, at.members)
+    verify_input(data, at.scope, 1, at.group, full)
     words = data[: HEADER + 8 * at.scope.words]
     whole = at.sent("MASKED", 1)
     expect(whole.startswith(words), "a signature convicts of words that were altered")
@@ -194,7 +194,7 @@ def verified(data: bytes, at: Honest) -> bytes:
 
 
 def round_decoders(at: Honest) -> list[Target]:
-    """Of one round, in which nobody is missing; client 1 speaks, or is spoken to."""
+    """Decoders of one round in which no client is missing; client 1 sends or receives."""
     group, scope, place, k = at.group, at.scope, at.scope.place, len(at.members) - 1
     marks = at.sent("SURVIVORS", SERVER)[HEADER + 1 :]
 

@@ -17,7 +17,7 @@ from tests.fuzz.decoders import Target, expect, outcome_of
 from tests.fuzz.honest import Honest, kind_of, values_of
 
 CLIENT = 1
-"""Whose machine it is, or who speaks to the server's."""
+"""Client whose machine is fuzzed, or which sends to the server's machine."""
 
 
 def client_target(name: str, machine: ClientSetup | ClientRound, seeds: Sequence[bytes]) -> Target:
@@ -62,7 +62,7 @@ def server_target(
             current.receive(CLIENT, data)
         except PeerError as error:
             expect(current.state is before, "a bad message moved the server to another stage")
-            expect(CLIENT in current.refused, "whoever sent a bad message is not out")
+            expect(CLIENT in current.refused, "the sender of a bad message is not out")
             return outcome_of(error)
         expect(current.state is before, "a message moved the server to another stage")
         try:
@@ -76,7 +76,7 @@ def server_target(
 
 @dataclass(frozen=True)
 class Stop:
-    """Where to take a machine from: the message that is due, of an honest run."""
+    """State of a machine: the message that is due, of an honest run."""
 
     name: str
     due: str
@@ -96,7 +96,7 @@ CLIENT_STATES = [
     Stop("hybrid SENT_CAPSULES", "CAPSULES down", hybrid=True),
     Stop("PREPARED", "COHORT"),
     Stop("SENT", "SURVIVORS"),
-    Stop("SENT, somebody missing", "SURVIVORS", without=2),
+    Stop("SENT, one missing", "SURVIVORS", without=2),
     Stop("SIGNED", "SIGNATURES", without=2),
     Stop("sparse PREPARED", "COHORT", sparse=True),
     Stop("sparse SENT", "SURVIVORS", sparse=True),
@@ -110,8 +110,8 @@ SERVER_STATES = [
     Stop("INPUT", "MASKED"),
     Stop("CONSISTENCY", "CONSISTENT", without=2),
     Stop("UNMASK", "UNMASK"),
-    Stop("UNMASK, somebody missing", "UNMASK", without=2),
-    Stop("sparse UNMASK, somebody missing", "UNMASK", without=2, sparse=True),
+    Stop("UNMASK, one missing", "UNMASK", without=2),
+    Stop("sparse UNMASK, one missing", "UNMASK", without=2, sparse=True),
 ]
 
 
@@ -121,7 +121,7 @@ def client_state(stop: Stop) -> Target:
 
 
 def server_state(stop: Stop) -> Target:
-    """Where shares are due, those of all others have come."""
+    """If shares are due, those of all others have arrived."""
     run, name = stop.reach(), f"server {stop.name}"
     server = run.machines.server
     if stop.due != "UNMASK":

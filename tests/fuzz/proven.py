@@ -69,7 +69,7 @@ WHOLE: Final = Proven()
 
 
 def proven_decoders() -> list[Target]:
-    """Of every message, and of field elements."""
+    """Decoders of every message, and of field elements."""
     opened, (reports, *others) = WHOLE.round, WHOLE.sent
     return [
         decoder("field elements", lambda data: decode(data, 6), encode, encode(VOTES)),

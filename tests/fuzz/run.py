@@ -57,7 +57,7 @@ class Findings:
 
     @property
     def outcomes(self) -> int:
-        """How many different ones there were."""
+        """Number of different outcomes."""
         return sum(map(len, self.inputs.values()))
 
 
@@ -89,7 +89,7 @@ def write_crashes(findings: Findings, folder: Path) -> list[str]:
 
 
 def corpus_text(inputs: Mapping[str, Mapping[str, bytes]]) -> str:
-    """By target and outcome, an input as hex; long ones are left to the fuzzer."""
+    """Shortest input as hex, by target and outcome; long inputs are not kept."""
     content = {
         name: {outcome: data.hex() for outcome, data in sorted(found.items()) if len(data) <= LONG}
         for name, found in sorted(inputs.items())
@@ -107,12 +107,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--corpus", action="store_true")
     chosen = parser.parse_args(arguments)
     wanted = [target for target in targets() if chosen.only in target.name]
-    start = said = time.monotonic()
+    start = reported = time.monotonic()
     findings = Findings()
     for findings in fuzz(wanted, 60 * chosen.minutes, chosen.seed):
-        if time.monotonic() - said >= REPORT_EVERY:
-            said = time.monotonic()
-            print(progress(findings, said - start), flush=True)
+        if time.monotonic() - reported >= REPORT_EVERY:
+            reported = time.monotonic()
+            print(progress(findings, reported - start), flush=True)
             for kind in write_crashes(findings, chosen.out):
                 print(f"  crash: {kind}", flush=True)
     print(progress(findings, time.monotonic() - start))

@@ -1,4 +1,4 @@
-"""What every method of the table keeps: masks, seeds, rounds, bytes, absent clients."""
+"""Contract of every method in the table: masks, seeds, rounds, bytes, absent clients."""
 
 from collections.abc import Callable, Mapping
 

@@ -113,8 +113,8 @@ def accuracy(made: Simulation, data: FederatedData) -> float:
 
 
 def test_clients_answer_with_the_head_alone_until_their_networks_learnt(digits):
-    taught = replace(STILL, proxy_steps=30, anneal_over=1, sgd=SGD(0.05, momentum=0.9))
-    alone, both = (run(digits, PooledHeads(1, features=SMALL), 2, s) for s in (STILL, taught))
+    distilled = replace(STILL, proxy_steps=30, anneal_over=1, sgd=SGD(0.05, momentum=0.9))
+    alone, both = (run(digits, PooledHeads(1, features=SMALL), 2, s) for s in (STILL, distilled))
     held = digits.test[torch.nonzero(digits.test.labels < 4)[:, 0]]
     found = [role(both, k).accuracies(held) for k in range(4)]
     mean = {name: np.mean([one[name] for one in found]) for name in found[0]}

@@ -52,7 +52,7 @@ class _Seen:
 
 
 def explore(world: Any, faults: int) -> Explored:
-    """Visit every state that at most so many faults lead to.
+    """Visit every state that at most `faults` faults lead to.
 
     A state that is reached with several numbers of faults is expanded with the smallest: what
     follows on more of them follows on fewer.

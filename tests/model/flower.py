@@ -53,7 +53,7 @@ Action = Callable[[], object]
 
 
 class Fault(NamedTuple):
-    """What hits a site at its message of this number, or a party at its write or send.
+    """Fault of a site at its message of this number, or of a party at its write or send.
 
     seconds: by which a message is late, or after which a site or a process is back.
     """
@@ -245,7 +245,7 @@ class World(Transport):
                 self.opened.add((k, self.loaded[k, index][1]))
 
     def _messages(self, parts: Iterable[bytes]) -> list[bytes]:
-        """What is a message of the parties; a greeting is none."""
+        """Select the messages of the parties; a greeting is none."""
         return [part for part in parts if part[16:48] == self._roster.session.id]
 
     def _round(self, aborted: bool, survivors: Sequence[Sequence[int]]) -> None:
@@ -360,7 +360,7 @@ class World(Transport):
     # Processes
 
     def _leaves(self, k: int, seconds: float, back: Action | None = None) -> None:
-        """The node of a site is gone, and another one comes after so many seconds."""
+        """The node of a site is gone, and another one comes after `seconds`."""
         self._gone |= {n: self._clock for n, at in self._nodes.items() if at == k}
         self._later(seconds, back or partial(self._connects, k))
 
@@ -454,7 +454,7 @@ def broken(seed: int, faults: Sequence[Fault]) -> BrokenError | None:
 
 
 def main(seed: int | None = None, schedules: int = 1, first: int = 0) -> None:
-    """Run one schedule and print it, or run so many, from the first seed on."""
+    """Run one schedule and print it, or run several, from the first seed on."""
     for number in range(first, first + schedules) if seed is None else [seed]:
         faults = faults_of(number)
         for fault in faults_of(number) if broken(number, faults) else ():  # leave out what it can

@@ -36,7 +36,7 @@ PARTS = {
     "CONSISTENT": {"signature": 0},
     "UNMASK": {"first share": 31, "last share": -1},
 }
-"""By type, where the body's parts begin, or end."""
+"""Begin or end of the body's parts, by type."""
 
 
 class CorruptWorld(World):
@@ -48,7 +48,7 @@ class CorruptWorld(World):
         return super().first().touched(0, TOUCHED)
 
     def bad(self, rest: Spot, k: int, number: int) -> Iterator[Choice]:
-        """What the corrupt client sends is changed.
+        """Change the corrupt client's message.
 
         With a bad PREPARE or MASKED it can abort a round and make a sum wrong without being named.
         """
@@ -109,7 +109,7 @@ class LyingWorld(World):
     # The world.
 
     def first(self) -> Spot:
-        """Clients have joined, or are ready for a round after a set-up in which nobody lied."""
+        """Clients have joined, or are ready for a round after a set-up in which no party lied."""
         spot, sent = super().first(), ()
         while spot.index < 0:
             if not (spot.queue or spot.up):
@@ -127,7 +127,7 @@ class LyingWorld(World):
         return self.number(broadcast(client, Kind.ROUND_START, 0, bytes(1)))
 
     def choices(self, spot: Spot, *, faults: bool) -> Iterator[Choice]:
-        """What the server may send to the client at hand."""
+        """Messages that the server may send to the client at hand."""
         if not spot.queue:
             return
         (k, _), rest = spot.queue[0], spot._replace(queue=spot.queue[1:])
@@ -158,8 +158,8 @@ class LyingWorld(World):
         born = super().reborn(k, *given)
         if k < 0:
             return born
-        told = self.step(k, born.after, self._announced(self.processes[born.after].machine))
-        return Outcome(told.after, (*born.sent, *told.sent))
+        started = self.step(k, born.after, self._announced(self.processes[born.after].machine))
+        return Outcome(started.after, (*born.sent, *started.sent))
 
     def taken(self, spot: Spot, k: int, *outcomes: Outcome) -> Spot:
         """A client that gives up, or lost its round, does nothing any more."""
@@ -188,7 +188,7 @@ class LyingWorld(World):
         return spot._replace(stage=stage, queue=queue)
 
     def _kept_of(self, number: int) -> int:
-        """What the server needs of a message: of an input, the signature of the cohort."""
+        """The part of a message that the server needs: of an input, the signature of the cohort."""
         data = self.messages[number]
         if data[3] != MessageType.MASKED:
             return number
@@ -206,7 +206,7 @@ class LyingWorld(World):
         return self._menus[key]
 
     def _sent(self, spot: Spot, k: int, kind: MessageType) -> list[bytes]:
-        """What a client sent of a type, the newest first."""
+        """Messages of a type that a client sent, the newest first."""
         sent = (self.messages[number] for client, number in spot.inbox[::-1] if client == k)
         return [data for data in sent if data[3] == kind]
 
@@ -235,7 +235,7 @@ class LyingWorld(World):
         return [*true, SignedJoin(k, own[0], messages.commit(session, k, bytes(32)), b"")]
 
     def _nonces(self, spot: Spot) -> dict[bytes, bytes]:
-        """By line that a member sent, the nonce that it committed to."""
+        """Nonces that a member committed to, by line that it sent."""
         session, found = self.session, dict[bytes, bytes]()
         for k in self.all:
             reveals = self._sent(spot, k, MessageType.REVEAL)
@@ -264,13 +264,13 @@ class LyingWorld(World):
             joins[peer] = next(join for join in self._joins(spot, peer) if join.line == line)
         for chosen in self._subsets(k, listed):
             reveals = {peer: self._reveal(spot, joins[peer], held.view) for peer in chosen}
-            told = {"" if chosen == listed else f"{list(chosen)}": reveals}
+            shown = {"" if chosen == listed else f"{list(chosen)}": reveals}
             for peer in self.corrupt.intersection(chosen):
                 given = held.view, bytes(32), self.cohort.identities[peer]
                 late = Reveal.signed(session, peer, *given)
-                told[f"{list(chosen)}, another nonce of {peer}"] = reveals | {peer: late}
+                shown[f"{list(chosen)}, another nonce of {peer}"] = reveals | {peer: late}
             keys = [joins[peer].keys for peer in chosen if peer != k]
-            for what, some in told.items():
+            for what, some in shown.items():
                 yield what, messages.encode_agreed(some, listed, keys, session)
 
     def _reveal(self, spot: Spot, join: SignedJoin, view: bytes) -> Reveal:
@@ -282,7 +282,7 @@ class LyingWorld(World):
         return messages.decode_reveal(had[0], session, k) if had else Reveal(bytes(32), bytes(64))
 
     def _line(self, spot: Spot, k: int, peer: int) -> Relayed:
-        """What the peer prepared for the client, where it did."""
+        """The line that the peer prepared for the client, if any."""
         had = self._sent(spot, peer, MessageType.PREPARE)
         group = self._groups[self.number(had[0])] if had else None
         if group is None or k not in group.members:
@@ -319,15 +319,15 @@ class LyingWorld(World):
         kind = MessageType.MASKED if survivors == cohort else MessageType.CONSISTENT
         for k in group.committee:
             if k in self.corrupt:
-                told = machine.scope, group, k, cohort, survivors
-                signed[k] = made.sign_story(self.cohort.identities[k], *told)
+                story = machine.scope, group, k, cohort, survivors
+                signed[k] = made.sign_story(self.cohort.identities[k], *story)
             elif had := self._sent(spot, k, kind):
                 signed[k] = had[0][HEADER_BYTES:]
         return signed
 
 
 def _wanted(client: Any) -> str | None:
-    """What a client waits for."""
+    """Messages that a client waits for."""
     if client is None:
         return None
     if client._sum._machine is None:
@@ -355,9 +355,9 @@ class StoryWorld(LyingWorld):
 
     def _menu(self, _: str, spot: Spot, k: int) -> list[tuple[str, bytes]]:
         client, at = self.machine(spot, k), Place(self.session.id, 0)
-        here, told = max(client._index, 0), bytes([client.position])
+        here, start = max(client._index, 0), bytes([client.position])
         menu = [(f"SURVIVORS of sum {here}", frame(MessageType.SURVIVORS, at, made.SERVER))]
-        bodies = [(Kind.ROUND_START, told), (Kind.RESULT, b"x"), (Kind.RESULT, b"y")]
+        bodies = [(Kind.ROUND_START, start), (Kind.RESULT, b"x"), (Kind.RESULT, b"y")]
         bodies += [(Kind.ABORTED, OPENED), (Kind.ABORTED, UNOPENED)]
         for index in (here, client._index + 1):
             for kind, body in bodies:

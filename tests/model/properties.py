@@ -1,4 +1,4 @@
-"""What must hold in every state, from what parties did: their facts.
+"""Properties of every state, checked on the facts: what each party did.
 
 Letters: (a) both secrets of one client never reach a threshold of shares. (b) A published sum is
 that of the inputs of the clients that it names, at least as many as promised. (c) No masks serve
@@ -72,20 +72,20 @@ def expect(fine: object, what: str) -> None:
 # Of one client, when it made a step.
 
 
-def noted(k: int, before: Any, after: Any, told: bytes, sent: Sequence[bytes] = ()) -> Any:
+def noted(k: int, before: Any, after: Any, received: bytes, sent: Sequence[bytes] = ()) -> Any:
     """The process after a step, with what it did in it."""
     sums, facts, life = before.machine._sum, list(before.facts), after.life
     if after.machine.position > before.machine.position:
-        facts = [_read(facts, told), *(fact for fact in facts if not isinstance(fact, Read))]
-    if told[3:4] == bytes([Kind.ROUND_START]) and isinstance(sums, MaskingClient):
-        oldest = int.from_bytes(told[8:16], "big") - 1
+        facts = [_read(facts, received), *(fact for fact in facts if not isinstance(fact, Read))]
+    if received[3:4] == bytes([Kind.ROUND_START]) and isinstance(sums, MaskingClient):
+        oldest = int.from_bytes(received[8:16], "big") - 1
         facts = [fact for fact in facts if isinstance(fact, Read) or fact.index >= oldest]
     for data in sent:
         life += data[3] == MessageType.JOIN
         if data[3] == MessageType.MASKED:
-            facts.append(_masked(k, before, after, told, data))
+            facts.append(_masked(k, before, after, received, data))
         elif data[3] == MessageType.UNMASK:
-            facts.append(_opened(before, told, data))
+            facts.append(_opened(before, received, data))
     check_masks(k, [fact for fact in facts if isinstance(fact, Masked)])
     votes = {fact.vote for fact in facts if isinstance(fact, Opened)} - {None}
     unbooked = votes - after.machine.role.spent
@@ -93,18 +93,18 @@ def noted(k: int, before: Any, after: Any, told: bytes, sent: Sequence[bytes] = 
     return replace(after, life=life, facts=tuple(dict.fromkeys(facts)))
 
 
-def _read(facts: Iterable[Any], told: bytes) -> Read:
-    start = HEADER_BYTES if told[3] == Kind.CATCH_UP else 0
-    kind, index, _ = read_header(told[start:], told[16:HEADER_BYTES], SERVER)
+def _read(facts: Iterable[Any], received: bytes) -> Read:
+    start = HEADER_BYTES if received[3] == Kind.CATCH_UP else 0
+    kind, index, _ = read_header(received[start:], received[16:HEADER_BYTES], SERVER)
     [last] = [fact for fact in facts if isinstance(fact, Read)] or [Read(-1, awaited=False)]
     expect(kind == Kind.ROUND_START or last.awaited, f"(d) sum {last.index} has two results")
     return Read(index, kind == Kind.ROUND_START or index > last.index)
 
 
-def _masked(k: int, before: Any, after: Any, told: bytes, data: bytes) -> Masked:
+def _masked(k: int, before: Any, after: Any, received: bytes, data: bytes) -> Masked:
     machine: ClientRound = before.machine._sum._machine
     scope, group = machine.scope, machine._enrolment.group
-    cohort, _ = messages.decode_cohort(told, group, machine.place, k)
+    cohort, _ = messages.decode_cohort(received, group, machine.place, k)
     words = machine._held.words
     mask = np.frombuffer(data, "<u8", scope.words, HEADER_BYTES) - words
     index, session, kept = scope.terms.index, scope.session, after.machine._sum
@@ -120,15 +120,15 @@ def _masked(k: int, before: Any, after: Any, told: bytes, data: bytes) -> Masked
     return Masked(index, mask.tobytes(), words.tobytes(), group.view, cohort)
 
 
-def _opened(before: Any, told: bytes, data: bytes) -> Opened:
+def _opened(before: Any, received: bytes, data: bytes) -> Opened:
     """Which share a client gave of each owner: compared with those that it held."""
     machine, vote = before.machine._sum._machine, before.machine.role.vote
     if not isinstance(machine, ClientRound):
         return Opened(int.from_bytes(data[8:16], "big"), vote=vote)
     held, group, terms = machine._held, machine._enrolment.group, machine.scope.terms
     survivors, shares, size = held.survivors, set[Share](), ELEMENT_BYTES
-    if told[3] == MessageType.SURVIVORS:
-        survivors, _ = messages.decode_survivors(told, group, machine.place)
+    if received[3] == MessageType.SURVIVORS:
+        survivors, _ = messages.decode_survivors(received, group, machine.place)
     for at, owner in enumerate(sorted(held.shares)):
         share = data[HEADER_BYTES + size * at :][:size]
         for kind in ("seed", "root"):
@@ -139,9 +139,9 @@ def _opened(before: Any, told: bytes, data: bytes) -> Opened:
     return Opened(terms.index, agreed, named, frozenset(shares), vote)
 
 
-def check_refused(client: Any, told: bytes, why: str) -> None:
+def check_refused(client: Any, received: bytes, why: str) -> None:
     """(g): a client takes what comes in the sum that it belongs to, how often it may come."""
-    current = client._awaited and told[8:16] == client._index.to_bytes(8, "big")
+    current = client._awaited and received[8:16] == client._index.to_bytes(8, "big")
     expect(not current, f"(g) client {client.number} refuses a message: {why}")
 
 
@@ -156,7 +156,7 @@ def check_masks(k: int, masked: Sequence[Masked]) -> None:
 
 
 def facts_of(world: Any, parties: Sequence[int], kind: type) -> list[tuple[int, Any]]:
-    """By client, its facts of a kind."""
+    """Facts of one kind, by client."""
     clients = enumerate(world.processes[party] for party in parties[: world.n])
     return [(k, fact) for k, client in clients for fact in client.facts if isinstance(fact, kind)]
 
@@ -198,7 +198,7 @@ def check_read(world: Any, parties: Sequence[int]) -> None:
 def _is_read(
     world: Any, k: int, sent: Masked, chosen: Iterable[tuple[int, Masked]], opened: set[Share]
 ) -> bool:
-    """Whether no mask of an input is left that the server cannot take off."""
+    """Check that the server can remove every mask of an input."""
     there = {peer for peer, fact in chosen if fact.view == sent.view and k in fact.cohort}
     left = set(sent.cohort) - there - world.corrupt - {k}
     roots = {owner for view, _, owner, kind in opened if view == sent.view and kind == "root"}

@@ -21,7 +21,7 @@ class Setting(NamedTuple):
     least: int = 1
 
 
-POOLED, TOLD = NoiseTerms(2**16, 4), ("ROUND_START", *ROUND)
+POOLED, FROM_START = NoiseTerms(2**16, 4), ("ROUND_START", *ROUND)
 SHORT = [
     Setting("4 clients, 1 round, 2 faults", partial(World, 4, 1, tail=0), 2, 55_000),
     Setting("4 clients, 1 round, 1 fault, then 2 sums", partial(World, 4, 1), 1, 1_900),
@@ -36,7 +36,7 @@ SHORT = [
     ),
     Setting("a story of 3 messages", StoryWorld, 1, 900),
 ]
-"""What `make test` explores."""
+"""Settings that `make test` explores."""
 LONG = [
     Setting("4 clients, 2 rounds, 1 fault, then 2 sums", partial(World, 4), 1),
     Setting("4 clients, 2 rounds, 2 faults, then 3 sums", partial(World, 4, tail=3), 2),
@@ -49,13 +49,13 @@ LONG = [
     Setting("4 clients, a corrupt one, 2 faults", partial(CorruptWorld, 4, 1, tail=3), 2),
     Setting("4 clients, lies, 1 fault", LyingWorld, 1),
     Setting("4 clients, lies in the set-up", partial(LyingWorld, 4, stages=SETUP + ROUND), 0),
-    Setting("3 clients, lies, other rounds", partial(LyingWorld, 3, stages=TOLD), 2),
+    Setting("3 clients, lies, other rounds", partial(LyingWorld, 3, stages=FROM_START), 2),
     Setting("3 clients, lies, two set-ups", partial(LyingWorld, 3, stages=AGAIN), 2),
     Setting("a story of 4 messages", partial(StoryWorld, 4), 1),
     Setting("a story of 4 messages with a survey", partial(StoryWorld, 4, survey=True), 1),
     Setting("4 clients, 1 round, 3 faults", partial(World, 4, 1, tail=0), 3),
 ]
-"""What `make test-long` explores beside it."""
+"""Further settings that `make test-long` explores."""
 
 
 def main(names: list[str]) -> None:

@@ -114,7 +114,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any], int]] = {
     "noise is drawn before it is booked": (BudgetLedger, "_answer", drawn_first, 1),
     "a booking is in memory only": (BudgetLedger, "_pay", Ledger._pay, 1),
 }
-"""Where the rule is removed, what does without it, and a seed that catches it."""
+"""Place of the removed rule, its replacement, and a seed that catches it."""
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -27,7 +27,7 @@ from secure_fd.secagg.unmasking import Unmasking
 from tests.drivers.cohort import still
 from tests.model.explorer import BrokenError, replay, shortest
 from tests.model.lying import AGAIN, ROUND, SETUP, CorruptWorld, LyingWorld, StoryWorld
-from tests.model.run import POOLED, TOLD
+from tests.model.run import FROM_START, POOLED
 from tests.model.world import World
 
 HONEST, THREE, TWO = partial(World, 4, 0), partial(World, 3, 1), partial(World, 3)
@@ -36,7 +36,7 @@ POOL, LAST = partial(World, 4, 1, noise=POOLED, tail=0), partial(World, 3, 1, ep
 LIES, TWICE = partial(LyingWorld, cost=1), partial(LyingWorld, 3, stages=AGAIN, cost=1)
 START = partial(LyingWorld, 3, stages=SETUP, cost=1)
 GROUPS = partial(LyingWorld, 4, stages=SETUP + ROUND, cost=1, allowed=frozenset())
-ROUNDS = partial(LyingWorld, 3, stages=TOLD, cost=1)
+ROUNDS = partial(LyingWorld, 3, stages=FROM_START, cost=1)
 CORRUPT, STORY, TALE = partial(CorruptWorld, 4, 1), StoryWorld, partial(StoryWorld, 4)
 
 withdraw, enrol, note_given = ClientRound.withdraw, MaskingServer.enrol, Client._note_given
@@ -116,7 +116,7 @@ def list_alone(session, view, listed, reveals):
 group_of, encode = setup.group_of, RoundTerms.encode
 MUTANTS = {
     "A: no set-up is repaired": (MaskingServer, "_needs_setup", never, HONEST, 1, "j"),
-    "B: nobody reads a late JOIN": (MaskingServer, "_asks", never, HONEST, 1, "j"),
+    "B: no party reads a late JOIN": (MaskingServer, "_asks", never, HONEST, 1, "j"),
     "the server enrols without a write": (MaskingServer, "enrol", unwritten, HONEST, 1, "j"),
     "a sum leaves before it is written": (StoredSums, "_record", nothing, THREE, 1, "j"),
     "a round begins before it is noted": (Recovery, "note_begun", nothing, THREE, 1, "gj"),
@@ -147,7 +147,7 @@ MUTANTS = {
     "C: the newest sum alone counts": (Client, "_note_given", one_sum, TALE, 0, "f"),
     "C: it helps whatever came of a sum": (Client, "_check_takes_part", nothing, STORY, 0, "f"),
 }
-"""Where the rule is, what stands in its place, and the world, faults and letters that show it."""
+"""Place of the rule, its replacement, and the world, faults and letters that show it."""
 SECOND = {
     POOL: (ClientRound, "_check_reach", without_noise),
     TWICE: (Client, "_check_takes_part", nothing),

@@ -42,7 +42,7 @@ NETWORK = {
     "comes twice": (2, False, TOUCHED),
     "comes twice, late": (1, True, TOUCHED),
 }
-"""What may become of a message: copies that come now, whether one is late, fate of the client."""
+"""Fates of a message: copies that come now, whether one is late, fate of the client."""
 FAULTS = frozenset({*NETWORK, "client gone", "client killed", "server killed"})
 NAMES = {0: "START"} | {kind.value: kind.name for kind in (*MessageType, *Kind)}
 Files = tuple[tuple[str, bytes], ...]
@@ -180,8 +180,8 @@ class World:
 
     def put(self, process: Process) -> int:
         """The number of a party's state."""
-        told = process.life, process.facts, process.files
-        key = digest(process.machine, self._kept), told
+        kept = process.life, process.facts, process.files
+        key = digest(process.machine, self._kept), kept
         if key not in self._ids:
             self._ids[key] = len(self.processes)
             self.processes.append(process)
@@ -215,14 +215,17 @@ class World:
 
     def _run(self, k: int, before: Process, event: Any, *given: Any) -> Outcome:
         machine, sent, failed = snapshot(before.machine), list[tuple[int, bytes]](), ""
-        told = b"" if k == SERVER else self.messages[event]
-        self._act_as(before.files, k, before.life, told[2:4], told[8:16])
+        received = b"" if k == SERVER else self.messages[event]
+        self._act_as(before.files, k, before.life, received[2:4], received[8:16])
         try:
             if k == SERVER:
                 out = self._serve(machine, event, *given)
                 sent = [(to, data) for to, parts in out.items() for data in parts]
             else:
-                sent = [(k, data) for data in (machine.receive(told) if told else machine.start())]
+                sent = [
+                    (k, data)
+                    for data in (machine.receive(received) if received else machine.start())
+                ]
         except (PeerError, LocalError) as error:
             failed = str(error)
         except Exception as error:
@@ -232,7 +235,7 @@ class World:
         if k == SERVER:
             properties.check_named(set(machine.sums.barred) - self.corrupt)
         else:
-            after = properties.noted(k, before, after, told, [data for _, data in sent])
+            after = properties.noted(k, before, after, received, [data for _, data in sent])
         posts = tuple((to, self.number(data)) for to, data in sent)
         return Outcome(self.put(after), posts, written, failed)
 
@@ -249,8 +252,10 @@ class World:
 
     def _restart(self, k: int, before: Process, files: Files, number: int) -> Outcome:
         made = self._new(k, files, before.life + 1, before.facts)
-        told = self.messages[number]
-        return Outcome(self.put(made if k == SERVER else properties.noted(k, before, made, told)))
+        received = self.messages[number]
+        return Outcome(
+            self.put(made if k == SERVER else properties.noted(k, before, made, received))
+        )
 
     def _new(self, k: int, files: Files, life: int, facts: tuple[Any, ...] = ()) -> Process:
         self._act_as(files, k, life, "new")
@@ -311,7 +316,7 @@ class World:
             yield from self.kills(rest.touched(k, HURT), k, number, f"{where}: ", name)
 
     def bad(self, rest: Spot, k: int, number: int) -> Iterator[Choice]:  # noqa: ARG002
-        """What a corrupt client sends in the place of a message."""
+        """Message that a corrupt client sends in place of the honest one."""
         return iter(())
 
     def arrive(self, spot: Spot, k: int, number: int, *, up: bool = False, copies: int = 1) -> Spot:
@@ -406,7 +411,7 @@ class World:
         return spot._replace(stage=spot.stage + 1, queue=queue, inbox=inbox, late=())
 
     def _next_round(self, spot: Spot) -> Spot:
-        """What came after the server had ended the round comes in the next one."""
+        """Messages that came after the server had ended the round come in the next one."""
         late = (*spot.late, *((True, *post) for post in spot.inbox))
         return spot._replace(index=spot.index + 1, stage=0, inbox=(), late=late, over=False)
 

@@ -31,7 +31,7 @@ from tests.refusals import refused
 
 N, ROWS, CLASSES, BOUND, BUDGET = 5, 4, 3, 3, 8
 LIAR = 2
-TERMS = RoundTerms(0, ROWS * CLASSES, BOUND, b"told", limits=Limits(CLASSES, BUDGET))
+TERMS = RoundTerms(0, ROWS * CLASSES, BOUND, b"sent", limits=Limits(CLASSES, BUDGET))
 
 
 @dataclass
@@ -171,7 +171,7 @@ def moved(cast: Cast, label: bytes) -> bytes:
 
 
 def contexts(cast: Cast) -> list[bytes]:
-    """Of another round, another federation, another client."""
+    """Reports of another round, another federation, another client."""
     later = cast.opened(replace(TERMS, index=1)).votes_of(LIAR)
     return [later, Cast().opened().votes_of(LIAR), cast.opened().votes_of(LIAR + 1)]
 

@@ -210,7 +210,7 @@ LESS = {
     "label": less_label_noise,
     "client-noise": less_client_noise,
 }
-"""By audit, the mutant with a share of what hides the data."""
+"""Mutant with a share of the noise, by audit."""
 
 MUTATIONS = {
     "noise x0.95, label": ("label-noise", partial(less_label_noise, 0.95)),
@@ -226,7 +226,7 @@ MUTATIONS = {
     "dropouts ignored": ("client-noise", dropouts_ignored),
     "sensitivity of half a vote": ("client-noise", sensitivity_of_half_a_vote),
 }
-"""By name, the audit that must catch a mutant, and the mutant: one a kind of mistake."""
+"""The audit that must catch a mutant, and the mutant, by name: one for each kind of mistake."""
 
 SAME_KIND = {
     "noise x0.95, pooled": ("pooled-noise", partial(less_pooled_noise, 0.95)),

@@ -32,12 +32,12 @@ ONE, TWO = Total(DATA, 4.0, 1e-5), Total(DATA, 6.0, 1e-5)
 """Totals that suffice for one release, and for two."""
 Act: TypeAlias = Callable[[], None]
 Life: TypeAlias = dict[str, object]
-"""What came of a process and of the one after it: notes, bookings, the ledger's kind and total."""
+"""Result of two processes: notes, bookings, the ledger's kind and total."""
 TraceFunction: TypeAlias = Callable[[FrameType, str, object], object]
 
 
 class Notes:
-    """What a life did, written before it goes on."""
+    """Notes of a process, written before it goes on."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "notes"
@@ -195,8 +195,8 @@ def two_lives(folder: Path, kind: type[BudgetLedger], total: Total, step: int) -
         killed = was_killed(forked(place, partial(release, place, kind, before)))
         Notes(place).add("restarted", "")
         was_killed(forked(place, partial(release, place, kind)))
-        said = {"notes": Notes(place).read(), "bookings": bookings(place)}
-        yield said | {"kind": kind.__name__, "total": total.epsilon}
+        life = {"notes": Notes(place).read(), "bookings": bookings(place)}
+        yield life | {"kind": kind.__name__, "total": total.epsilon}
         if not killed:
             return
 
@@ -247,7 +247,7 @@ def race(folder: Path, kind: type[BudgetLedger], *, unlink: bool = False) -> lis
 
 
 def full_disk(folder: Path) -> list[str]:
-    """The booking finds room on the disk and the answer does not; then somebody asks again."""
+    """The booking finds room on the disk and the answer does not; then a caller asks again."""
     place = ledger_in(folder / "full")
     notes = Notes(place)
 

@@ -46,7 +46,7 @@ DELTA = 1e-5
 # Which accountant prices which event.
 
 WIDE = DistributedGaussian(variance=1e10, shares=7, l2=2.6e5, dimension=1000)
-"""Of a pooled sum: a unit is next to nothing against the noise."""
+"""Event of a pooled sum: a unit is very small against the noise."""
 SAMPLED, ANSWER = SampledGaussian(1.0, 0.1), Response(2.0, 11)
 GAUSSIANS = [ANALYTIC_GAUSSIAN, PRIVACY_LOSS]
 KNOWN = [
@@ -274,7 +274,7 @@ def test_sampled_steps_of_two_kinds_cost_more_than_either_and_less_than_both():
 
 @pytest.mark.parametrize("noise", [0.05, 0.07, 0.1, 0.3, 1000.0])
 def test_dp_sgd_is_priced_at_the_extremes(noise):
-    """Where exponentials overflow, and where the grid is coarser than the answer."""
+    """Ranges in which exponentials overflow, or the grid is coarser than the answer."""
     spent = PRIVACY_LOSS.epsilon(Repeated(SampledGaussian(noise, 0.5), 30), DELTA)
     whole, less = (
         ANALYTIC_GAUSSIAN.epsilon(Repeated(Gaussian(z), 30), DELTA) for z in (noise, 2 * noise)
@@ -318,7 +318,7 @@ def test_shares_in_wide_units_cost_what_one_gaussian_does(times):
 
 
 def exact_delta(chances: FloatArray, shift: int, epsilon: float) -> float:
-    """Of one integer that neighbours move by `shift`; both directions are equal by symmetry."""
+    """Delta of one integer that neighbours move by `shift`, the same in both directions."""
     moved = np.pad(chances, (shift, 0))
     still = np.pad(chances, (0, shift))
     return float(np.maximum(0.0, moved - math.exp(min(epsilon, 700.0)) * still).sum())

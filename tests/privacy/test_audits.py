@@ -109,7 +109,7 @@ def test_confidence_is_kept_over_many_binomials():
     assert wrong <= 130 < loose
 
 
-def test_a_deviation_is_above_its_bound_as_rarely_as_is_said():
+def test_a_deviation_is_above_its_bound_as_rarely_as_stated():
     """2,000 runs at miss .05: a hundred are expected, 133 or more once in 2,000.
 
     The mutation with the bound of miss .1 is wrong about twice as often. In the weakest direction
@@ -157,7 +157,7 @@ def test_a_verdict_needs_that_the_claim_could_have_been_refuted(bound, ceiling, 
 
 
 def test_what_cannot_be_audited_is_refused():
-    """Impossible counts, a claim that is no number, and a guarantee that is missing or void."""
+    """Impossible counts, a claim that is no number, and a guarantee that is missing or unmet."""
     seeded = masked_unit(
         Setting(4.0), ClientPlan(clients=10, proxies=2, rounds=1, classes=2), SeededRandom(1)
     )

@@ -104,7 +104,7 @@ def test_every_round_is_paid_for():
         for client in range(10):
             (made.parts.get(client) or made.client(client)).perturb(votes)
         given = made.guarantee()
-        # Whenever somebody stops, what was planned is what holds.
+        # Whenever the run stops, the planned guarantee holds.
         assert given.epsilon == pytest.approx(epsilon(made.plan, DELTA))
         assert given.parts[0].times == done
         spent.append(given.parts[0].epsilon)
@@ -128,13 +128,13 @@ def weak_masks() -> ClientUnit:
         lambda: unit(random=np.random.default_rng(0).bytes),
     ],
 )
-def test_masks_and_noise_that_nobody_vouches_for_void_the_claim(make):
+def test_unconfirmed_masks_and_noise_invalidate_the_claim(make):
     made = make()
     made.client(0).perturb(NONE[: 10 * made.plan.proxies])
     assert not made.guarantee().holds
 
 
-def test_too_few_shares_void_the_claim():
+def test_too_few_shares_invalidate_the_claim():
     made = unit()
     made.client(0).perturb(NONE)
     assert made.guarantee().holds

@@ -229,7 +229,7 @@ def test_private_settings_are_checked(field, value):
 
 DELTA = 1e-5
 WHOLE = PrivateSGD(4.0, DELTA, steps=2, batch=30)
-"""Of all records in every step, which has a price in closed form."""
+"""Event of all records in every step, whose epsilon has a closed form."""
 DATA = "ward 7"
 
 # One budget, in a process that is killed once noise was drawn.
@@ -294,7 +294,7 @@ def bookings(path: Path) -> tuple[Booking, ...]:
 
 
 def drew_unpaid(path: Path, make: Make) -> bool:
-    """Whether it had drawn noise that was not paid for when it died."""
+    """Return True if the process had drawn noise that was not booked when it died."""
     BudgetLedger.create(path, DATA, epsilon=4.0, delta=DELTA).close()
     killed_once_it_drew(path, make)
     return path.with_suffix(".drew").exists() and not bookings(path)
@@ -351,7 +351,7 @@ class Watch:
 def run_of(
     data: FederatedData, name: str, ledgers: dict[int, Ledger] | None, rounds: int = 1
 ) -> Federation:
-    """A federation whose clients train by DP-SGD for so many planned rounds."""
+    """A federation whose clients train by DP-SGD for this number of planned rounds."""
     method: Method = PLANNED[name].trained_privately(4.0, DELTA, rounds, BRIEF, ledgers)
     networks = [models.build(models.SHARED, data.n_classes, 0) for _ in data.clients]
     return Federation(networks, data.clients, None, method, aggregation=PlainSum(4), schedule=BRIEF)

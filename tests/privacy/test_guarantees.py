@@ -22,7 +22,7 @@ DELTA = 1e-5
 
 
 def record(epsilon: float = 4.0, *, entries: int = 2000) -> Guarantee:
-    """Of class sums on which each client's own noise is enough."""
+    """Guarantee of class sums on which each client's own noise is enough."""
     plan = PooledPlan(clients=10, honest=1, entries=entries)
     plan = plan.with_noise(calibrate(epsilon, DELTA, plan))
     return plan.guarantee(DELTA, (5400,) * 10, released=1)
@@ -44,11 +44,11 @@ def dp_sgd() -> Guarantee:
 def test_no_epsilon_of_a_claim_whose_assumptions_failed_is_ever_printed(claim, figures):
     assert all(figure in claim.sentence() for figure in figures)
     assert claim.invalidated_by(()) == claim
-    void = claim.invalidated_by(("a network was released",))
-    shown = void.sentence() + repr(void) + json.dumps(void.to_json())
-    assert void.unmet[0] in void.sentence()
-    assert math.isinf(void.epsilon)
-    assert void.to_json()["epsilon"] is None
+    refuted = claim.invalidated_by(("a network was released",))
+    shown = refuted.sentence() + repr(refuted) + json.dumps(refuted.to_json())
+    assert refuted.unmet[0] in refuted.sentence()
+    assert math.isinf(refuted.epsilon)
+    assert refuted.to_json()["epsilon"] is None
     assert not [f for f in figures if f in shown]
 
 
@@ -109,7 +109,7 @@ def group_of(members: int, roster: int) -> Group:
 
 @pytest.mark.parametrize(("members", "corrupt"), [(3, 1), (4, 1), (10, 3), (100, 33), (301, 31)])
 def test_it_names_the_corrupt_clients_that_its_graph_withstands(members, corrupt):
-    """Of a sparse graph a tenth, and beside it what corruption after the draw does."""
+    """A sparse graph withstands a tenth; corruption after the draw is named beside it."""
     group = group_of(members, members)
     shown = masked_guarantee(group, None)
     assert f"up to {corrupt} of the {members} clients" in shown

@@ -108,7 +108,7 @@ def test_two_words_less_of_2_to_the_64_are_caught(size):
 
 
 def test_an_answer_of_one_symbol_is_randomised_response_word_by_word():
-    """Known answers: 3 of 11 at epsilon 4, by the rule u // Q, whoever wrote the sampler."""
+    """Known answers: 3 of 11 at epsilon 4, by the rule u // Q, for any sampler."""
     q = math.floor(WORD / (math.exp(4) + 10)) // 10**6 * 10**6  # double precision, rounded down
     words_ = [0, q // 2, q + 10**9, 3 * q - 10**9, 3 * q + 10**9, 9 * q + 10**9, WORD - 1]
     answers = RandomizedResponse(4.0, 11).respond(np.full(7, 3), fixed(*words_))
@@ -192,7 +192,7 @@ def within_six_errors(estimates: FloatArray, truth: FloatArray) -> BoolArray:
 
 
 M, LOST = 8_000, {1: Stage.PREPARE, 4: Stage.INPUT, 5: Stage.UNMASK}
-"""Of ten clients, 1 and 4 are not in the sum; 5 fell silent too late to be out of it."""
+"""Ten clients: 1 and 4 are not in the sum; 5 drops out too late to be left out of it."""
 
 
 def masked_sums(mechanism: RandomizedResponse) -> tuple[FloatArray, FloatArray, Summed]:
@@ -310,7 +310,7 @@ def always_nine(indices: IntArray) -> Contribution:
 
 
 def most_answers_to_a_pair(unit: Recording, data: FederatedData) -> int:
-    """Over lost uploads, a void round, two runs, another order, repeats and another network."""
+    """Over lost uploads, an aborted round, two runs, another order, repeats and another network."""
     lost = faults(
         {
             0: {0: Stage.INPUT},

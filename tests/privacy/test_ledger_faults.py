@@ -45,12 +45,12 @@ def words(notes: list[str], kind: str) -> list[str]:
 
 
 def broken(life: dict[str, Any]) -> str | None:
-    """How the two lives of a ledger broke its promise; None where they kept it."""
+    """Describe how two lives of a ledger broke its guarantee; None if they kept it."""
     notes, again = life["notes"], life["notes"].index("restarted ")
     if words(notes, "failed"):
         return "it failed in no way that is foreseen"
     if len(words(notes, "drew")) > life["bookings"]:
-        return "noise was drawn that nobody paid for"
+        return "noise was drawn that was not booked"
     if life["total"] == 4.0 and life["bookings"] > 1:
         return "it is beyond its total"
     if len(set(words(notes, "left"))) > 1:
@@ -90,9 +90,9 @@ def test_a_lost_answer_is_drawn_again_where_that_is_paid_for_again(crashes):
 @pytest.mark.parametrize(
     ("mutation", "how"),
     [
-        ("DrawsFirst", "noise was drawn that nobody paid for"),
+        ("DrawsFirst", "noise was drawn that was not booked"),
         ("SendsFirst", "an answer left and is not replayed"),
-        ("Forgets", "noise was drawn that nobody paid for"),
+        ("Forgets", "noise was drawn that was not booked"),
     ],
 )
 def test_mutations_that_draw_or_send_too_early_or_forget_are_caught(crashes, mutation, how):
@@ -137,7 +137,7 @@ def test_a_forked_process_has_no_part_in_a_ledger(crashes):
 
 
 def booked_when_drawn(kind: type[BudgetLedger], folder: Path) -> int:
-    """How many bookings the file has, as it is while the noise is drawn."""
+    """Count the bookings in the file while the noise is drawn."""
     path, found = folder / "ledger", []
 
     def draw() -> bytes:
@@ -162,7 +162,7 @@ class Unsynced(BudgetLedger):
 
 
 def waits(ledger: BudgetLedger) -> bool:
-    """Whether a commit syncs the file, its journal, and the folder."""
+    """Check that a commit syncs the file, its journal, and the folder."""
     return ledger._file._database.execute("PRAGMA synchronous").fetchone() == (3,)
 
 
@@ -179,7 +179,7 @@ def test_a_booking_is_on_the_disk_before_noise_is_drawn(tmp_path):
 
 
 def state(path: Path) -> tuple[object, ...]:
-    """What a ledger knows: its total, its bookings and its answers."""
+    """Contents of a ledger: its total, its bookings and its answers."""
     with BudgetLedger.open(path, DATA) as ledger:
         answers = [
             ledger.release("means", Gaussian(2.0), b"%d" % i, lambda: b"drawn") for i in range(2)
@@ -210,7 +210,7 @@ class Trusting(Store):
 
 
 def after_damage(whole: Path, damaged: bytes) -> object:
-    """What a file of these bytes says; None where it is refused."""
+    """Read a file of these bytes; None if it is refused."""
     path = whole.with_name("damaged")
     path.write_bytes(damaged)
     path.chmod(0o600)

@@ -16,7 +16,7 @@ from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.session import NoiseTerms, RoundTerms
 from tests.drivers.cohort import TERMS, Cohort, assert_dead, random_values
-from tests.drivers.lying_server import LyingServer, Told
+from tests.drivers.lying_server import LyingServer, Story
 from tests.secagg.test_split_views import stories_for
 
 EVERYONE, FIVE = (0, 1, 2, 3, 4, 5, 6), (0, 1, 2, 3, 6)
@@ -28,16 +28,16 @@ def without_floor(terms: RoundTerms) -> RoundTerms:
     return replace(terms, noise=replace(terms.noise, survivors=0))
 
 
-def opened(terms: RoundTerms, told: Told) -> tuple[LyingServer, list[frozenset[int]]]:
-    """What a server reads that tells all honest clients of the story this one story."""
+def opened(terms: RoundTerms, story: Story) -> tuple[LyingServer, list[frozenset[int]]]:
+    """Run a server with one story for all its honest clients; return it and the sums it reads."""
     server = LyingServer(Cohort(7), CORRUPT, terms)
-    honest = [k for k in told.survivors if k in server.honest]
-    server.run(dict.fromkeys(honest, told))
+    honest = [k for k in story.survivors if k in server.honest]
+    server.run(dict.fromkeys(honest, story))
     return server, list(server.readable())
 
 
 # What a server says: two of seven are missing, so that five inputs, the quorum, are left.
-MISSING = {"recovery": Told(EVERYONE, FIVE), "at once": Told(FIVE, FIVE)}
+MISSING = {"recovery": Story(EVERYONE, FIVE), "at once": Story(FIVE, FIVE)}
 
 
 @pytest.mark.parametrize("path", MISSING)
@@ -74,23 +74,25 @@ def test_mutation_that_forgets_the_floor_opens_it_too(path, monkeypatch):
     assert frozenset(FIVE) - set(CORRUPT) in found
 
 
-def every_choice(honest: tuple[int, ...], corrupt: tuple[int, ...]) -> Iterator[Mapping[int, Told]]:
-    """Each honest client told each story of four or more clients, the quorum of five."""
+def every_choice(
+    honest: tuple[int, ...], corrupt: tuple[int, ...]
+) -> Iterator[Mapping[int, Story]]:
+    """Send each honest client each story of four or more clients, the quorum of five."""
     each = [stories_for(k, honest, corrupt, 4) for k in honest]
-    return (dict(zip(honest, told, strict=True)) for told in product(*each))
+    return (dict(zip(honest, chosen, strict=True)) for chosen in product(*each))
 
 
-def test_whatever_each_client_is_told_no_sum_of_fewer_opens():
+def test_whatever_each_client_receives_no_sum_of_fewer_opens():
     """Five clients, two of them the server's: quorum 4, and noise that asks for 5.
 
-    The one sum is of all five, where at most one client was told of missing inputs, and refused:
-    all of the noise is in it, and the others' shares open it.
+    The one sum is of all five, where at most one client received a set with missing inputs,
+    and refused: all of the noise is in it, and the others' shares open it.
     """
     cohort, sums = Cohort(5), 0
-    for at, told in enumerate(every_choice((0, 1, 2), (3, 4))):
+    for at, stories in enumerate(every_choice((0, 1, 2), (3, 4))):
         terms = RoundTerms(2 * at + 1, 8, 4, noise=NoiseTerms(room=50, survivors=5))
         server = LyingServer(cohort, (3, 4), terms)
-        server.run(told)
+        server.run(stories)
         found = list(server.readable())
         assert all(chosen == {0, 1, 2} for chosen in found)
         assert not server.both()

@@ -42,7 +42,7 @@ def test_training_is_sampled_unless_a_batch_is_everything():
 
 @pytest.mark.parametrize("noise", [0.3, 0.5, 0.7, 1.0, 1.158, 4.0, 30.0])
 def test_units_are_priced_as_if_as_coarse_as_they_may_be(noise):
-    """Of the same noise in votes, and never finer than those that a client counts in."""
+    """Compare equal noise in votes: the unit is never finer than the one that clients count in."""
     plan = ClientPlan(1000, 512, 1, 10, noise=noise)
     one, otherwise = plan.event().event, plan.replaced().event
     assert one.l2 <= plan.l2

@@ -251,7 +251,7 @@ def test_noise_that_no_sampler_draws_is_refused_before_anything_is_booked(honest
 
 
 def test_a_local_release_is_private_in_clear(digits):
-    """Of each upload that the server reads; the mutation keeps a share of a pooled noise alone."""
+    """Check each upload that the server reads; the mutation keeps a share of pooled noise alone."""
     unit = record_unit(digits, honest=1)
     run = federation(digits, PooledHeads(0), protection=unit, schedule=STILL)
     run.fit(1)
@@ -268,7 +268,7 @@ def test_a_local_release_is_private_in_clear(digits):
 
 @pytest.mark.parametrize(("deviation", "kept"), [(10.0, [0]), (1.0, [0, 1])])
 def test_classes_within_their_noise_are_left_out(deviation, kept):
-    """Of 200 records of one class and 20 of another, noise of 12 records hides the second.
+    """With 200 records of one class and 20 of another, noise of 12 records hides the second.
 
     Nothing is left out where most of the records would be.
     """

@@ -35,7 +35,7 @@ from tests.refusals import refused
 
 
 def edges_of(table: Table) -> list[int]:
-    """Where the entries of a table begin and end, in units of 2^-128."""
+    """First and last values of a table's entries, in units of 2^-128."""
     upper, lower = table.leading.tolist(), table.trailing.tolist()
     return [0, *(high << 64 | low for high, low in zip(upper, lower, strict=True)), 1 << 128]
 
@@ -121,7 +121,7 @@ def test_a_tie_of_the_first_64_bits_is_settled_by_the_rest(table):
             assert table.look_up(upper, low_word(low)) == [reached]
 
 
-def test_thresholds_that_share_their_first_64_bits_are_told_apart():
+def test_thresholds_that_share_their_first_64_bits_are_distinguished():
     """Three entries of 2^-127 each after 0.3; only the lower halves of the thresholds differ."""
     tiny = Decimal(2) ** -127
     table = Table.of([Decimal("0.3"), tiny, tiny, tiny, Decimal("0.7") - 3 * tiny])
@@ -190,7 +190,7 @@ def test_the_stated_distance_covers_thresholds_and_tail():
 PUBLISHED = Path(__file__).parents[1] / "vectors" / "discrete_gaussian.json"
 CASES = json.loads(PUBLISHED.read_text(encoding="utf-8"))["cases"]
 FALSE_ALARM = 1e-6
-"""Of every test that rejects below it; seeds are fixed, so a verdict never changes."""
+"""Level below which every test rejects; seeds are fixed, so a verdict never changes."""
 Read = Callable[[int], bytes]
 
 
@@ -274,7 +274,7 @@ def edges_for(sigma: float, bins: int) -> FloatArray:
 
 
 def binned(edges: FloatArray, sigma: float) -> FloatArray:
-    """What a discrete Gaussian puts into each bin; for large sigma the continuous one does too,
+    """Mass of a discrete Gaussian in each bin; for large sigma the continuous one agrees
     to a part in 24 sigma^2.
     """
     if sigma > 1e4:

@@ -140,7 +140,7 @@ class Case:
         hold: bool = True,
         script: Mapping[int, Mapping[int, Stage]] | None = None,
     ) -> bool:
-        """Whether the bytes are the same; the networks must not be."""
+        """Compare the bytes, which may be equal; the networks must not be."""
         runs, releases = [], list[object]()
         for records in (data, tainted(data)):
             with held(releases) if hold else nullcontext():

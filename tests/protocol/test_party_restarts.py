@@ -35,7 +35,7 @@ def put_back(made: Federation, client: Client) -> None:
 
 
 def kept(made: Federation, number: int, path: Path) -> None:
-    """Give a client a file, before anything was said."""
+    """Give a client a file, before any message was sent."""
     made.clients[number]._file = Store.create(path, "state")
 
 
@@ -57,7 +57,7 @@ def test_it_goes_on_where_it_stood(digits, tmp_path, limit):
 
 
 def second_story(made: Federation, client: Client) -> list[bytes]:
-    """What a client answers to a server that begins the session once more."""
+    """Return a client's answer to a server that begins the session once more."""
     half, key = made.method.server(made._setting, made.models[0]), made.server._chain._key
     session, sums = made.aggregation.session, made.aggregation.server()
     server = Server((0, 1, 2, 3), session, key, half, sums)

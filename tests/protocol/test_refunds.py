@@ -111,7 +111,7 @@ class Story:
 
     @property
     def refunded(self) -> bool:
-        """Whether a vote was opened that the client does not count."""
+        """Return True if a vote was opened that the client does not count."""
         return bool(self.sums.opened) and self.role.refunds > 0
 
 
@@ -181,7 +181,7 @@ class AnyIndex(OneSum):
 
 class Unwritten(Client):
     def _note_given(self) -> None:
-        """What it gave is in memory alone."""
+        """Keep the given vote in memory alone."""
         file, self._file = self._file, None
         super()._note_given()
         self._file = file

@@ -1,4 +1,4 @@
-"""How often a client answers about one proxy: counted in time, whole or not at all, for good."""
+"""Limit on a client's answers about one proxy: counted in time, whole or not at all, for good."""
 
 import numpy as np
 import pytest

@@ -86,7 +86,7 @@ class Sites:
 
 
 def sent_in_both(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> list[list[IntArray]]:
-    """By sum, the vectors of all clients: the first is opened and aborted, then all restart."""
+    """Vectors of all clients, by sum: the first is opened and aborted, then all restart."""
     load = MaskingClient.load
     sent: list[list[IntArray]] = [[], []]
 

@@ -43,7 +43,7 @@ from tests.drivers.cohort import (
 )
 
 BAD, N = 2, 7
-"""Who sends it, and of how many clients."""
+"""Sender of the bad message, and number of clients."""
 STAGES = [
     *("JOINS", "REVEALS", "CAPSULES"),
     *("PREPARE", "INPUT", "CONSISTENCY", "UNMASK"),
@@ -155,7 +155,7 @@ def test_mutant_whose_round_ends_with_a_bad_message_is_caught(stage, monkeypatch
 
 
 def test_mutant_that_keeps_half_of_a_bad_input_is_caught(monkeypatch):
-    """What the sender is out for must not be in the sum: words are added after every check."""
+    """The sender's refused input must not be in the sum: words are added after every check."""
     take = ServerRound._take
 
     def hasty(server: ServerRound, sender: int, data: bytes) -> None:
@@ -186,7 +186,7 @@ BEFORE = {
     ClientState.SIGNED: {"COHORT", "SURVIVORS"},
     ClientState.DONE: {"COHORT", "SURVIVORS", "SIGNATURES"},
 }
-"""What a client accepted before it came into a state of a round."""
+"""Messages that a client accepted before it came into a state of a round."""
 
 
 def takes_once(machine, message: bytes, *, due: bool, known: bool) -> None:
@@ -213,26 +213,28 @@ def test_a_client_takes_a_message_in_its_turn_and_once(state):
 
 def setup_in(state: ClientState) -> tuple[SetUp, dict[str, bytes]]:
     """A set-up with client 0 in the state; every message to it so far and the next."""
-    setup, said = Cohort(3, hybrid=True, enrolled=False).open_setup(), dict[str, bytes]()
+    setup, received = Cohort(3, hybrid=True, enrolled=False).open_setup(), dict[str, bytes]()
     if state is ClientState.READY:
-        return setup, said
+        return setup, received
     inbound = setup.deliver(setup.start())
     for name in ("MEMBERS", "AGREED", "CAPSULES"):
-        said[name] = inbound[0]
+        received[name] = inbound[0]
         if setup.clients[0].state is state:
             break
         outbound = setup.answer(inbound)
         inbound = setup.deliver(outbound) if outbound else {}
-    return setup, said
+    return setup, received
 
 
 @pytest.mark.parametrize("state", SETUP_STATES)
 def test_a_set_up_takes_a_message_in_its_turn_and_once(state):
     for name in ("MEMBERS", "AGREED", "CAPSULES"):
-        setup, said = setup_in(state)
+        setup, received = setup_in(state)
         assert setup.clients[0].state is state
-        message = (setup_in(ClientState.DONE)[1] | said)[name]
-        takes_once(setup.clients[0], message, due=name in DUE.get(state, ()), known=name in said)
+        message = (setup_in(ClientState.DONE)[1] | received)[name]
+        takes_once(
+            setup.clients[0], message, due=name in DUE.get(state, ()), known=name in received
+        )
 
 
 # What the server relays. A key or shares that a neighbour did not seal are named to the server:
@@ -248,7 +250,7 @@ CHANGES: dict[str, Callable[[Stage, Relay], Relayed]] = {
     "another session": lambda _, __: Stage.opened(Cohort(4, nonce=b"other")).relayed()[1],
     "another client's line": lambda _, relayed: relayed[2],
 }
-"""By name, what the server relays in the place of client 1's line."""
+"""Replacements for client 1's line that the server relays, by name."""
 
 
 def named(stage: Stage, change: str) -> Clients:
@@ -273,7 +275,7 @@ def test_a_seal_that_does_not_bind_the_round_key_lets_the_server_swap_it(monkeyp
 
 
 def mask_that_the_server_knows(stage: Stage) -> bool:
-    """Whether client 0 masks with client 1 under what follows from the server's key alone."""
+    """Return True if client 0 masks with client 1 under a secret of the server's key alone."""
     machine, seen = stage.machines[0], []
     public = machine._held.prepared.secrets.key.public
     with pytest.MonkeyPatch.context() as patch:
@@ -304,14 +306,14 @@ def test_survivors_are_of_the_cohort():
 
 # Faults that only the end of a round shows: who made them is in no later cohort.
 
-AGREED, NEXT = RoundTerms(1, 12, 4, b"told this"), RoundTerms(2, 12, 4, b"told that")
+AGREED, NEXT = RoundTerms(1, 12, 4, b"this"), RoundTerms(2, 12, 4, b"that")
 
 
-def told_otherwise(cohort: Cohort, number: int) -> None:
+def other_subject(cohort: Cohort, number: int) -> None:
     """A round in which one client speaks of another subject."""
     current, other = cohort.draw(AGREED), cohort.clients[number]
     other._rounds._last -= 1
-    terms = replace(AGREED, subject=b"told something else")
+    terms = replace(AGREED, subject=b"something else")
     current.clients[number] = other.open_round(terms, current.values[number])
     inbound = current.deliver(current.masked())
     answers = current.answer({k: data for k, data in inbound.items() if k != number})
@@ -321,7 +323,7 @@ def told_otherwise(cohort: Cohort, number: int) -> None:
 
 def test_a_client_under_other_terms_voids_one_round_and_is_named():
     cohort = Cohort(10)
-    told_otherwise(cohort, 4)
+    other_subject(cohort, 4)
     assert set(cohort.server.barred) == {4}
     left = [k for k in range(10) if k != 4]
     following = cohort.draw(NEXT, left)
@@ -332,7 +334,7 @@ def test_a_client_under_other_terms_voids_one_round_and_is_named():
 def test_mutant_that_looks_at_no_signature_names_nobody(monkeypatch):
     monkeypatch.setattr(ServerRound, "_name_others", lambda _: None)
     cohort = Cohort(10)
-    told_otherwise(cohort, 4)
+    other_subject(cohort, 4)
     assert not cohort.server.barred
 
 

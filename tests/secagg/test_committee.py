@@ -61,7 +61,7 @@ def test_the_committee_says_nothing_of_the_graph():
 
 
 def always_chosen(set_ups: int = 16) -> set[int]:
-    """The members that were in the committee of every one of so many set-ups.
+    """The members that were in the committee of every one of the set-ups.
 
     Of 12 members 7 are drawn, so a given one is in all 16 with probability 2e-4, and any of them
     with 2e-3; the nonces come from a fixed seed, so the verdict never changes.

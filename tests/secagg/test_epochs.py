@@ -25,7 +25,7 @@ def exact(result: Summed, index: int, who: tuple[int, ...]) -> bool:
 
 
 def views(method: MaskedSum) -> set[bytes]:
-    """Of the set-ups that the clients and the server use."""
+    """Views of the set-ups that the clients and the server use."""
     found = {client._enrolment.group.view for client in method._clients if client.enrolled}
     return found | {method._server.group.view}
 
@@ -49,17 +49,17 @@ def test_six_rounds_of_epochs_of_two_sum_exactly_with_a_client_away(hybrid):
     assert len(views(method)) == 1
 
 
-def test_too_few_at_a_set_up_void_the_round_and_the_next_one_sets_up_again():
+def test_too_few_at_a_set_up_abort_the_round_and_the_next_one_sets_up_again():
     method = MaskedSum(N, epoch=2, random=insecure_bytes(2), hybrid=False)
     assert exact(summed(method, 1, vectors_of(1), BOUND), 1, ALL)
-    void = summed(method, 2, vectors_of(2, (0, 1, 2)), BOUND)
-    assert void.aborted
-    assert void.server.result is None
+    second = summed(method, 2, vectors_of(2, (0, 1, 2)), BOUND)
+    assert second.aborted
+    assert second.server.result is None
     assert exact(summed(method, 3, vectors_of(3), BOUND), 3, ALL)
 
 
 def test_rounds_of_an_epochs_end_bring_nothing_of_the_next():
-    """What was prepared would be under channels that are gone by then."""
+    """The prepared message would be under channels that are gone by then."""
     method = MaskedSum(N, epoch=2, random=insecure_bytes(4), hybrid=False)
     sent = [summed(method, index, vectors_of(index), BOUND).up[0] for index in range(2)]
     prepare = 32 + 32 + (32 * 4 + 16) + 80 * 4

@@ -74,7 +74,7 @@ def test_it_is_regular_symmetric_connected_and_the_same_for_all(order, seed):
 
 
 def p_value(samples: Iterable[Hashable], cells: int) -> float:
-    """Of the hypothesis that the samples are uniform over that many values."""
+    """Return the p value of the hypothesis that the samples are uniform over `cells` values."""
     counts = Counter(samples)
     return float(chisquare([*counts.values(), *[0] * (cells - len(counts))]).pvalue)
 
@@ -145,7 +145,7 @@ def ring_of(n: int, degree: int, seed: bytes) -> list[int]:
 
 
 def cut_has_windows(n: int, degree: int, extra: int, rng: np.random.Generator) -> bool | None:
-    """Whether a cut that the server can read has its two windows; None where there is no cut.
+    """Check that a cut that the server can read has its two windows; None if there is no cut.
 
     extra: how many more corrupt clients a window is asked for than the bound asks.
     """

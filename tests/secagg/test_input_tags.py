@@ -31,9 +31,9 @@ def inputs(cohort: Cohort | None = None) -> tuple[Round, dict[int, bytes]]:
 
 
 def finish(current: Round, sent: dict[int, bytes]) -> None:
-    """The round goes on with whoever the server has heard."""
-    heard = {k: message for k, message in sent.items() if k in current.server.waiting}
-    current.go_on(current.deliver(heard))
+    """Go on with the clients whose input the server accepted."""
+    accepted = {k: message for k, message in sent.items() if k in current.server.waiting}
+    current.go_on(current.deliver(accepted))
 
 
 def bits(message: bytes) -> Iterator[int]:
@@ -96,7 +96,7 @@ def test_a_tag_is_of_one_client_round_and_set_up():
 
 
 def judged(current: Round, message: bytes, cohort: tuple[int, ...] = tuple(range(N))) -> bool:
-    """Whether the arbiter finds that client 2 sent these words for this cohort."""
+    """Return True if the arbiter finds that client 2 sent these words for this cohort."""
     machine = current.clients[HIT]
     group = machine._enrolment.group
     try:
@@ -132,7 +132,7 @@ def test_a_sender_whose_words_were_altered_afterwards_is_acquitted():
     assert judged(current, sent[HIT])
     masked = read_input(machine, sent[HIT])
     altered = write_input(machine, replace(masked, words=masked.words + np.uint64(1)))
-    read_input(machine, altered)  # whoever has the key can tag it
+    read_input(machine, altered)  # any party that has the key can tag it
     assert not judged(current, altered)
     for other in (sent[HIT + 1], flip(sent[HIT], 49), sent[HIT][:-1], sent[HIT] + b"\0", b""):
         assert not judged(current, other)

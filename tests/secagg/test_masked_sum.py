@@ -1,4 +1,4 @@
-"""What every sum does, what a masked one costs, and who can read what is sent.
+"""Behaviour of every sum, cost of a masked one, and readers of the messages.
 
 That sums are exact for any cohort, bound and input is in test_noisy_sums.py.
 """
@@ -33,7 +33,7 @@ def test_masks_cancel_across_blocks(words):
 
 @pytest.mark.parametrize("method", [PlainSum(4), MaskedSum(4)], ids=lambda method: method.name)
 class TestEverySecureSum:
-    """What the interface promises, whichever way the sum is made."""
+    """Check the guarantees of the interface for each kind of sum."""
 
     VECTORS = {k: np.full(6, k, np.uint64) for k in range(4)}  # noqa: RUF012 - read only
 
@@ -84,7 +84,7 @@ def test_a_steady_round_of_hard_labels_is_small_and_counted_to_the_byte():
 
 
 @pytest.mark.parametrize(("value", "noise"), [(np.uint64(1), NO_NOISE), (-1, NoiseTerms(12))])
-def test_payloads_are_readable_only_where_that_is_said(value, noise):
+def test_payloads_are_readable_only_where_stated(value, noise):
     vectors = {k: np.full(6, k * value) for k in range(4)}
     plain, masked = (summed(s, 0, vectors, 3, noise=noise) for s in (PlainSum(4), MaskedSum(4)))
     assert set(plain.seen.uploads) == set(vectors)

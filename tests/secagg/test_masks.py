@@ -15,7 +15,7 @@ from secure_fd.secagg import masks as masking
 from secure_fd.secagg.masks import pair_stream, self_stream
 from secure_fd.secagg.session import NoiseTerms, RoundScope
 from tests.drivers.cohort import TERMS, Cohort
-from tests.drivers.lying_server import LyingServer, Told
+from tests.drivers.lying_server import LyingServer, Story
 
 # Keys of full length. In Flower's SecAgg+ a mask's seed is folded to 32 bits: a colluding
 # neighbour and seconds of search recover an input. Here the mutant's keys are folded to 16.
@@ -48,7 +48,7 @@ def search(server: LyingServer) -> list[list[int]]:
 
 def attacked() -> LyingServer:
     server = LyingServer(Cohort(3), corrupt=[2])
-    server.run(dict.fromkeys((0, 1), Told((0, 1, 2), (0, 1, 2))))
+    server.run(dict.fromkeys((0, 1), Story((0, 1, 2), (0, 1, 2))))
     assert 0 in server.seeds.known
     return server
 

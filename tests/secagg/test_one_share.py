@@ -40,7 +40,7 @@ def tell_cohort(cohort: Clients) -> Send:
 
 
 def tell_survivors(chosen: Clients) -> Send:
-    """With the signatures that serve where nobody is missing, and must not come elsewhere."""
+    """With the signatures that serve where no client is missing, and must not come elsewhere."""
     return lambda stage: survivors_message(
         chosen, signatures(stage, chosen, chosen), stage.machines[0]
     )
@@ -64,7 +64,7 @@ ALPHABET: list[Send] = [
 
 
 class Transcript:
-    """What client 0 gave away in one round: for each owner, the kinds of its shares."""
+    """Kinds of shares that client 0 gave in one round, by owner."""
 
     def __init__(self, cohort: Cohort, index: int) -> None:
         self.stage = Stage.opened(cohort, RoundTerms(index, 4, 4))
@@ -74,7 +74,7 @@ class Transcript:
         self._kinds: dict[bytes, tuple[int, str]] = {}
 
     def send(self, message: Send) -> bool:
-        """Whether the client answered."""
+        """Return True if the client answered."""
         try:
             answer = self.machine.receive(message(self.stage))
         except PeerError:

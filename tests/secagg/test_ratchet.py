@@ -1,6 +1,6 @@
-"""What is kept or opened in one round opens no other: ratchet, secrets of a round, end of epoch.
+"""Values kept or opened in one round open no other: ratchet, secrets of a round, end of epoch.
 
-Whoever records all messages and reads everything that a client keeps after ten rounds tries each
+An attacker that has all messages and all that a client keeps after ten rounds tries each
 secret that it finds as the chain of each channel, and each sealer, on every round. Were the secrets
 of a round the same in every round, the root of a client that drops out in one round would open the
 masks of its input in every other. No channel moves on from the last round of an epoch, so its keys
@@ -34,7 +34,7 @@ from tests.drivers.cohort import (
     closed_in,
     still,
 )
-from tests.drivers.lying_server import LyingServer, Told
+from tests.drivers.lying_server import LyingServer, Story
 
 ROUNDS = range(10)
 READER = 0
@@ -199,10 +199,10 @@ VICTIM = 1
 def two_rounds(cohort: Cohort) -> tuple[LyingServer, LyingServer]:
     """A complete round, and one in which the victim drops out: what the server has of both."""
     first = LyingServer(cohort, [], RoundTerms(3, 40, 4))
-    first.run(dict.fromkeys(ALL, Told(ALL, ALL)))
+    first.run(dict.fromkeys(ALL, Story(ALL, ALL)))
     second = LyingServer(cohort, [], RoundTerms(5, 40, 4))
     left: Clients = tuple(k for k in ALL if k != VICTIM)
-    second.run(dict.fromkeys(left, Told(ALL, left)))
+    second.run(dict.fromkeys(left, Story(ALL, left)))
     assert VICTIM in first.seeds.known
     assert VICTIM in second.roots.known
     assert VICTIM not in first.roots.known
@@ -296,18 +296,18 @@ def test_what_was_prepared_is_dropped_with_its_set_up():
 # The last round of an epoch.
 
 LAST = TERMS.index + 1
-"""An epoch of so many rounds ends with that of TERMS."""
+"""Rounds of an epoch that ends with the round of TERMS."""
 
 
 def recorded(cohort: Cohort) -> LyingServer:
     """A round to its end, of which the server keeps everything."""
     server = LyingServer(cohort, [])
-    server.run(dict.fromkeys(ALL, Told(ALL, ALL)))
+    server.run(dict.fromkeys(ALL, Story(ALL, ALL)))
     return server
 
 
 def read_with(server: LyingServer, states: Mapping[int, bytes]) -> bool:
-    """Whether the victim's input is read with these states of its channels; PeerError if closed."""
+    """Return True if the victim's input is read with these channel states; PeerError if closed."""
     for peer, state in states.items():
         end = Channel.restored(server.cohort.session, peer, VICTIM, state)
         server.open_box(VICTIM, peer, end)

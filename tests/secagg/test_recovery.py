@@ -2,12 +2,12 @@
 
 Of h holders that answered, of which t open a secret, up to (h - t) / 2 liars are corrected and
 barred from later rounds. With more, up to all spare ones, a set of t that fits what the owner
-published is looked for among a thousand, and nobody is named: liars that conspire could make it
-look as if others had lied. With more than spare ones the round is void, and the next one goes on.
+published is looked for among a thousand, and no client is named: liars that conspire could make
+others look like liars. With more than spare ones the round is aborted, and the next one goes on.
 
 A client that seals garbage costs itself: its victims name it, give no share of it and stay. The
-round goes on while enough others hold shares, and is void otherwise. A complaint that is a lie bars
-nobody: it takes more of them than may be corrupt, or than the shares that a secret has to spare.
+round goes on while enough others hold shares, and is aborted otherwise. A false complaint bars no
+client: it takes more of them than may be corrupt, or than the shares that a secret has to spare.
 """
 
 from collections.abc import Collection
@@ -106,7 +106,7 @@ def test_up_to_all_spare_shares_may_be_wrong_and_then_nobody_is_named(liars):
     assert not cohort.server.barred
 
 
-def test_more_wrong_shares_than_spare_ones_void_the_round_and_not_the_next():
+def test_more_wrong_shares_than_spare_ones_abort_the_round_and_not_the_next():
     cohort = Cohort(10)
     with pytest.raises(GarbledSumError):
         run(cohort, [0, 1, 2, 3])
@@ -115,13 +115,13 @@ def test_more_wrong_shares_than_spare_ones_void_the_round_and_not_the_next():
 
 
 @pytest.mark.parametrize("n", [10, 30])
-def test_mutant_without_correction_is_void(n, monkeypatch):
-    """What one client could do before: end any round that it was in."""
+def test_mutant_without_correction_is_aborted(n, monkeypatch):
+    """Without correction, one client can end any round that it is in."""
 
-    def void(*_: object) -> int:
+    def refuse(*_: object) -> int:
         raise GarbledSumError("another secret")
 
-    monkeypatch.setattr(Unmasking, "_corrected", void)
+    monkeypatch.setattr(Unmasking, "_corrected", refuse)
     cohort = Cohort(n)
     with pytest.raises(GarbledSumError):
         run(cohort, [0])
@@ -141,7 +141,7 @@ def test_a_liar_is_decoded_until_it_is_known_and_then_left_out(monkeypatch):
 # Four or five clients: three or four shares open a secret.
 
 
-def assert_void(current: Round, cohort: Cohort) -> None:
+def assert_aborted(current: Round, cohort: Cohort) -> None:
     """No sum, and the next round has one."""
     assert current.server.state is ServerState.ABORTED
     with pytest.raises(LocalError, match="no sum"):
@@ -177,7 +177,7 @@ def test_what_was_published_and_what_is_restored_must_fit(client, at):
     shares = current.answer(current.deliver(current.answer(inbound)))
     with pytest.raises(GarbledSumError, match=f"client {client}'s"):
         current.deliver(shares)
-    assert_void(current, cohort)
+    assert_aborted(current, cohort)
 
 
 @pytest.mark.parametrize("stage", range(4))
@@ -190,7 +190,7 @@ def test_below_the_quorum_nothing_is_unmasked_and_the_next_round_goes_on(stage):
         outbound = current.answer(current.deliver(outbound, without=lost))
     with pytest.raises(MissingClientError):
         current.deliver(outbound, without=(2, 3))
-    assert_void(current, cohort)
+    assert_aborted(current, cohort)
 
 
 # Seals that do not open, and complaints about them.
@@ -235,7 +235,7 @@ def test_the_round_goes_on_while_enough_shares_are_left(n, count):
 
 
 @pytest.mark.parametrize(("n", "count"), [(4, 2), (4, 3), (7, 3), (7, 6), (10, 4), (30, 10)])
-def test_else_it_is_void_and_the_next_goes_on_without_the_sealer(n, count):
+def test_else_it_is_aborted_and_the_next_goes_on_without_the_sealer(n, count):
     cohort = Cohort(n)
     current = attacked(cohort, others(n)[-count:])
     with pytest.raises(MissingClientError, match="opened at fewer"):
@@ -253,7 +253,7 @@ def test_else_it_is_void_and_the_next_goes_on_without_the_sealer(n, count):
 
 
 def test_mutant_whose_clients_abort_loses_every_victim(monkeypatch):
-    """What one client could do: knock out whom it chose."""
+    """Without the judgement, one client can remove any other."""
 
     def aborting(machine: ClientRound, *given: object) -> bytes:
         closed = OPEN_ALL(machine, *given)
@@ -269,7 +269,7 @@ def test_mutant_whose_clients_abort_loses_every_victim(monkeypatch):
 OPEN_ALL = ClientRound._open_all
 
 
-def test_mutant_that_judges_no_seal_is_void_round_after_round(monkeypatch):
+def test_mutant_that_judges_no_seal_aborts_round_after_round(monkeypatch):
     monkeypatch.setattr(ServerRound, "_judge_seals", lambda *_: None)
     cohort = Cohort(7)
     for index in (1, 3, 5):
@@ -327,7 +327,7 @@ def test_mutant_that_believes_one_complaint_is_caught(monkeypatch):
     def credulous(current: ServerRound, survivors: tuple[int, ...]) -> None:
         for k in survivors:
             for owner in current._closed[k]:
-                current._enrolment.barred[owner] = "somebody said so"
+                current._enrolment.barred[owner] = "one complaint"
 
     monkeypatch.setattr(ServerRound, "_judge_seals", credulous)
     cohort = Cohort(10)

@@ -24,7 +24,7 @@ class KilledError(BaseException):
 
 
 class When(Enum):
-    """Where in its answer to a message a life ends."""
+    """Point in the answer to a message at which a life ends."""
 
     UNWRITTEN = "before it has written"
     WRITTEN = "after it has written"

@@ -6,7 +6,7 @@ The rules say what a network, a client or a server may do; the checks say what m
 - a sum that appears is exactly that of the clients whose inputs arrived;
 - a round ends without one only where too few were left, of all or of some client's shares;
 - a message that was replayed, altered or out of order stops the one client that it reached; at the
-  server it costs whoever sent it, and the round goes on;
+  server it costs its sender, and the round goes on;
 - an exact copy of a message that was accepted in the round changes nothing, at either end;
 - a seal that was altered costs one share, which its holder names;
 - no client gives two shares of one owner in a round, whatever it is shown, and with two corrupt
@@ -14,7 +14,7 @@ The rules say what a network, a client or a server may do; the checks say what m
   different sets of survivors;
 - no round key is ever seen in two rounds.
 
-Every twin, with one protection broken, must be caught by them.
+Every mutant, with one protection broken, must be caught by them.
 """
 
 from collections import Counter, defaultdict
@@ -47,13 +47,13 @@ from secure_fd.wire import HEADER_BYTES as HEADER
 from secure_fd.wire import Place
 from tests.drivers.cohort import Cohort, flip, random_values, sign_story
 
-N, THRESHOLD, CORRUPT, NOBODY = 7, 5, 2, 99
+N, THRESHOLD, CORRUPT, STRANGER = 7, 5, 2, 99
 UP, DOWN = 0, 1
 
 MARKS, SIGNATURE, KEY = 1, 64, 32
 """Lengths in a MASKED: whose seals did not open, a signature, a round key."""
 LINE = KEY + SEALED_BYTES
-"""Of a COHORT, behind one byte of members."""
+"""Set of a COHORT, behind one byte of members."""
 
 clients = st.integers(0, N - 1)
 
@@ -89,7 +89,7 @@ class Federation(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.index, self.faults, self.copies, self.liar = -1, 0, 0, "nobody"
+        self.index, self.faults, self.copies, self.liar = -1, 0, 0, "none"
         self.server: ServerRound | None = None
         self.machines: dict[int, ClientRound] = {}
         self.values: dict[int, WordArray] = {}
@@ -121,10 +121,10 @@ class Federation(RuleBasedStateMachine):
         gap=st.sampled_from([0, 0, 0, 1]),
         away=st.just(frozenset()) | st.frozensets(clients, max_size=2),
         faults=st.integers(0, 2),
-        liar=st.sampled_from(["nobody", "nobody", "server", "server", "client", "client"]),
+        liar=st.sampled_from(["none", "none", "server", "server", "client", "client"]),
     )
     def begin(self, gap: int, away: frozenset[int], faults: int, liar: str) -> None:
-        """Whoever is away knows nothing of it. faults, liar: what may go wrong, not too often."""
+        """Clients that are away miss the round. faults, liar: what may go wrong, not too often."""
         self.faults, self.liar, self.copies = faults, liar, 1
         self.ready = self.inputs if gap == 0 and self.index >= 0 else set()
         self.index += 1 + gap
@@ -164,7 +164,7 @@ class Federation(RuleBasedStateMachine):
             self.inbox = dict(self.server.advance())
         except MissingClientError:
             assert self._too_few(state, arrived)
-            self._end("void")
+            self._end("aborted")
             return
         assert not self._too_few(state, arrived)
         if self.server.finished:
@@ -172,7 +172,7 @@ class Federation(RuleBasedStateMachine):
             self._end("sum of all" if self.inputs == self.members else "sum of some")
 
     def _too_few(self, state: ServerState, arrived: set[int]) -> bool:
-        """Clients, or holders of shares that opened of somebody's secrets."""
+        """Clients, or holders of shares that opened of one client's secrets."""
         least = len(arrived)
         if state in (ServerState.INPUT, ServerState.UNMASK):
             lost = Counter(owner for holder, owner in self.closed.items() if holder in arrived)
@@ -308,14 +308,14 @@ class Federation(RuleBasedStateMachine):
     @precondition(lambda self: self.outbox and self.liar == "client")
     @rule(data=st.data())
     def strike_the_server(self, data: st.DataObject) -> None:
-        """The same for the server: whoever it came from is out, and no client notices."""
+        """The same for the server: the sender is out, and no client notices."""
         assert self.server is not None
         sender = data.draw(st.sampled_from(sorted(self.outbox)))
         message = self.outbox[sender]
         attacks = [
             st.tuples(st.just(sender), altered(message, all_bits=kind_of(message) == "MASKED")),
             st.tuples(st.sampled_from([k for k in range(N) if k != sender]), st.just(message)),
-            st.tuples(st.just(NOBODY), st.just(message)),
+            st.tuples(st.just(STRANGER), st.just(message)),
         ]
         if self.sent_up[sender]:
             attacks.append(st.tuples(st.just(sender), st.sampled_from(self.sent_up[sender])))
@@ -332,7 +332,7 @@ class Federation(RuleBasedStateMachine):
         self.endings["struck"] += 1
 
     def _asked(self) -> set[int]:
-        """By the stage that is open."""
+        """Clients that the open stage asks."""
         assert self.server is not None
         return set(self.server._asked)
 
@@ -352,8 +352,8 @@ class Federation(RuleBasedStateMachine):
         for client, view in shown.items():
             signatures = self.cohort_marks if view == cohort else {}
             place = self.machines[client].scope.place
-            told = messages.encode_survivors(view, signatures, self.group, place)
-            reply = self._ask(client, told)
+            message = messages.encode_survivors(view, signatures, self.group, place)
+            reply = self._ask(client, message)
             if reply and kind_of(reply) == "CONSISTENT":
                 marks[view][client] = reply[HEADER:]
         for client, view in shown.items():
@@ -419,7 +419,7 @@ def test_every_rule_in_any_order():
     Federation.endings.clear()
     run_state_machine_as_test(Federation, settings=settings(BOUNDED, max_examples=25))
     assert set(Federation.endings) == {
-        *("sum of all", "sum of some", "void", "struck", "copied", "spoiled", "lied to")
+        *("sum of all", "sum of some", "aborted", "struck", "copied", "spoiled", "lied to")
     }
 
 
@@ -462,25 +462,25 @@ def roots_only(self: ClientRound, held: _RoundHeld) -> bytes:
     return self._message(MessageType.UNMASK, *roots)
 
 
-TWINS = {
+MUTANTS = {
     "a client that goes on after a bad message": (ClientRound, "_take", keep_state),
     "a dropped client's masks taken off with the wrong sign": (
         Unmasking,
         "_left_behind",
         other_sign,
     ),
-    "shares of roots, whoever survived": (ClientRound, "_unmask", roots_only),
+    "shares of roots for all survivors": (ClientRound, "_unmask", roots_only),
 }
 
 
-@pytest.mark.parametrize(("holder", "name", "broken"), TWINS.values(), ids=TWINS)
-def test_twins_are_caught_by_the_rules(holder, name, broken, monkeypatch):
+@pytest.mark.parametrize(("holder", "name", "broken"), MUTANTS.values(), ids=MUTANTS)
+def test_mutants_are_caught_by_the_rules(holder, name, broken, monkeypatch):
     monkeypatch.setattr(holder, name, broken)
     with pytest.raises((AssertionError, PeerError, pytest.fail.Exception)):
         run_state_machine_as_test(Federation, settings=settings(BOUNDED, max_examples=100))
 
 
-def test_twin_that_repeats_its_secrets_is_caught(monkeypatch):
+def test_mutant_that_repeats_its_secrets_is_caught(monkeypatch):
     """The round's number in the context makes the keys differ all the same, so drop it too."""
     monkeypatch.setattr(RoundSecrets, "draw", classmethod(same_secrets))
     monkeypatch.setattr(Place, "context", lambda *_: b"no round")
@@ -488,7 +488,7 @@ def test_twin_that_repeats_its_secrets_is_caught(monkeypatch):
         run_state_machine_as_test(Federation, settings=BOUNDED)
 
 
-def test_twin_that_checks_no_signatures_is_caught(monkeypatch):
+def test_mutant_that_checks_no_signatures_is_caught(monkeypatch):
     monkeypatch.setattr(ClientRound, "_check_signatures", lambda *_: None)
     with pytest.raises(AssertionError, match="two sets of survivors"):
         test_a_server_that_lies_about_the_survivors()

@@ -1,6 +1,6 @@
-"""What a widely used implementation got wrong, and this one must refuse.
+"""Mistakes of a widely used implementation, which this one must refuse.
 
-Found in Flower's SecAgg+ (flwr 1.41), and told beside each test. Three more have files of
+Found in Flower's SecAgg+ (flwr 1.41), and described beside each test. Three more have files of
 their own: masks from short seeds in test_masks, both shares of one client in test_one_share, and a
 round that ends with a client which shares no key in test_masked_sum.
 """
@@ -32,7 +32,7 @@ from tests.drivers.cohort import (
     random_values,
     reach,
 )
-from tests.drivers.lying_server import LyingServer, Told
+from tests.drivers.lying_server import LyingServer, Story
 
 # A message type outside the protocol. There it returns the update in plain text.
 
@@ -45,7 +45,7 @@ DUE = {
 
 
 def answers_to_every_other_type(state: ClientState) -> Iterator[bytes]:
-    """What a client answers to each type that is not due, with the body of one that is."""
+    """Answer of a client to each type that is not due, with the body of one that is."""
     bodies = [message[HEADER_BYTES:] for message in inbox(Cohort(4)).values()]
     for kind in KINDS:
         if (state, kind) in DUE:
@@ -77,11 +77,11 @@ def test_a_client_that_answers_types_it_does_not_know_is_caught(monkeypatch):
         return sound(machine, data)
 
     monkeypatch.setattr(ClientRound, "receive", obliging)
-    told = list(answers_to_every_other_type(ClientState.PREPARED))
+    answers = list(answers_to_every_other_type(ClientState.PREPARED))
     cohort = Cohort(4)
     layout = RoundScope(cohort.session, TERMS).layout
     plain = layout.pack(random_values(cohort)[0]).tobytes()
-    assert set(told) == {plain}
+    assert set(answers) == {plain}
 
 
 # Parameters that the server chooses. There a threshold of 1 and a modulus of 2 are accepted; here
@@ -91,7 +91,7 @@ def test_a_client_that_answers_types_it_does_not_know_is_caught(monkeypatch):
 def test_a_client_with_a_threshold_of_one_is_read_by_one_corrupt_client(monkeypatch):
     monkeypatch.setattr(Session, "threshold_of", lambda *_: 1)
     server = LyingServer(Cohort(4), corrupt=[3])
-    server.run(dict.fromkeys(server.honest, Told(ALL, ALL)))
+    server.run(dict.fromkeys(server.honest, Story(ALL, ALL)))
     assert server.both() == (0, 1, 2)
     assert (server.read([0]) == server.values[0]).all()
 
@@ -105,29 +105,29 @@ def dialogue(values: WordArray) -> list[bytes]:
     and the tag of the message.
     """
     cohort = Cohort(4)
-    said: list[bytes] = []
+    sent: list[bytes] = []
     for index in (3, 4):
         terms = RoundTerms(index, TERMS.length, TERMS.bound)
         current = cohort.open(terms, random_values(cohort) | {0: values})
         outbound = current.start()
         while True:
-            said += outbound.values()
+            sent += outbound.values()
             inbound = current.deliver(outbound, without=(3,) if index == 4 else ())
-            said += inbound.values()
+            sent += inbound.values()
             if not inbound:
                 break
             outbound = current.answer(inbound)
     width = current.server.scope.words * WORD.itemsize
     masked = MessageType.MASKED.to_bytes(2, "big")
-    return [without_words(m, width) if m[2:4] == masked else m for m in said]
+    return [without_words(m, width) if m[2:4] == masked else m for m in sent]
 
 
 def without_words(message: bytes, width: int) -> bytes:
-    """Of a MASKED of four clients: header, whose seals did not open, cohort, what follows."""
+    """Cut words out of a MASKED of four clients; keep header, closed seals, cohort, the rest."""
     rest = message[HEADER_BYTES + width :]
     assert len(rest) > 1 + 2 * SIGNATURE_BYTES + TAG_BYTES
-    said = rest[: 1 + SIGNATURE_BYTES] + rest[1 + 2 * SIGNATURE_BYTES : -TAG_BYTES]
-    return message[:HEADER_BYTES] + said
+    kept = rest[: 1 + SIGNATURE_BYTES] + rest[1 + 2 * SIGNATURE_BYTES : -TAG_BYTES]
+    return message[:HEADER_BYTES] + kept
 
 
 FEW, MANY = np.zeros(40, np.uint64), np.full(40, 4, np.uint64)

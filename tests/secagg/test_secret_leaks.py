@@ -1,4 +1,4 @@
-"""What must never leave a party of the masked sum."""
+"""Values that must never leave a party of the masked sum."""
 
 import copy
 import logging
@@ -59,13 +59,13 @@ def secrets_of(setups: Iterable[ClientSetup], rounds: Iterable[ClientRound]) -> 
 
 
 def refusals(current: Round) -> list[str]:
-    """The tracebacks of what each client says to bytes that are no message, with all its causes."""
-    told = []
+    """Tracebacks of each client's error for bytes that are no message, with all its causes."""
+    shown = []
     for machine in current.clients.values():
         with pytest.raises(SecureFDError) as refused:
             machine.receive(bytes(100))
-        told += traceback.format_exception(refused.value)
-    return told
+        shown += traceback.format_exception(refused.value)
+    return shown
 
 
 def test_secrets_are_in_no_text_no_log_and_on_no_wire(caplog):

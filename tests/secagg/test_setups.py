@@ -50,9 +50,9 @@ from tests.drivers.cohort import (
     survivors_message,
     take_prepare,
 )
-from tests.drivers.lying_server import LyingServer, Told
+from tests.drivers.lying_server import LyingServer, Story
 
-# Members that are late, and keys that nobody can use.
+# Members that are late, and keys that no client can use.
 
 
 def late_member(cohort: Cohort) -> Group:
@@ -69,11 +69,11 @@ def test_a_set_up_goes_on_without_a_late_member():
 
 
 def test_mutant_that_needs_all_that_joined_ends_with_one_late_member(monkeypatch):
-    def everybody(server: ServerSetup, seen: Mapping[int, object], _: str) -> None:
+    def require_all(server: ServerSetup, seen: Mapping[int, object], _: str) -> None:
         if len(seen) < len(server._joins):
-            raise MissingClientError("somebody joined and then went missing")
+            raise MissingClientError("a client joined and then went missing")
 
-    monkeypatch.setattr(ServerSetup, "_require", everybody)
+    monkeypatch.setattr(ServerSetup, "_require", require_all)
     with pytest.raises(MissingClientError):
         late_member(Cohort(7, enrolled=False))
 
@@ -92,10 +92,10 @@ def test_mutant_that_takes_low_order_keys_loses_every_client(monkeypatch):
             setup.clients[k].receive(inbound[k])
 
 
-# Two stories. The server tells one half that client 6 is late, and the other that client 5 is.
+# Two stories. The server reports client 6 as late to one half, and client 5 to the other.
 
-TOLD = {0: 6, 1: 6, 2: 6, 5: 6, 3: 5, 4: 5, 6: 5}
-"""By client, whom it is told to be late."""
+LATE = {0: 6, 1: 6, 2: 6, 5: 6, 3: 5, 4: 5, 6: 5}
+"""Client that is announced as late, by receiver."""
 
 
 def two_groups() -> tuple[Cohort, dict[int, Group]]:
@@ -104,7 +104,7 @@ def two_groups() -> tuple[Cohort, dict[int, Group]]:
     answers = setup.answer(setup.deliver(setup.start()))
     reveals = {k: messages.decode_reveal(data, cohort.session, k) for k, data in answers.items()}
     joins = {k: machine._join for k, machine in setup.clients.items()}
-    for k, late in TOLD.items():
+    for k, late in LATE.items():
         who = tuple(peer for peer in range(7) if peer != late)
         keys = [joins[peer].keys for peer in who if peer != k]
         shown, session = {peer: reveals[peer] for peer in who}, cohort.session
@@ -114,7 +114,7 @@ def two_groups() -> tuple[Cohort, dict[int, Group]]:
 
 
 def clients_that_unmask() -> int:
-    """The server shows everybody all signatures that it has; how many give their shares."""
+    """Show each client all signatures that the server has; count those that give shares."""
     cohort, groups = two_groups()
     terms = RoundTerms(1, 8, 4)
     machines = {
@@ -125,7 +125,7 @@ def clients_that_unmask() -> int:
     for k, machine in machines.items():
         relayed = {}
         for peer in groups[k].neighbours(k):
-            near = [other for other in range(7) if other not in (peer, TOLD[peer])]
+            near = [other for other in range(7) if other not in (peer, LATE[peer])]
             at = near.index(k) if k in near else 0
             sealed = prepared[peer].sealed[80 * at : 80 * (at + 1)]
             relayed[peer] = messages.Relayed(prepared[peer].key, sealed)
@@ -247,7 +247,7 @@ def read_0_among_its_own(n: int, corrupt: tuple[int, ...]) -> LyingServer:
         cohort.enrol((0, *corrupt))
     cohort.clients = {k: cohort.clients[k] for k in (0, *corrupt)}
     server = LyingServer(cohort, corrupt)
-    server.run({0: Told(cohort.group.members, cohort.group.members)})
+    server.run({0: Story(cohort.group.members, cohort.group.members)})
     return server
 
 
@@ -293,15 +293,15 @@ def test_clients_left_out_make_no_graph_weaker(n):
 
 
 def play_client_1(cohort: Cohort, setup: SetUp) -> bytes:
-    """Tell everybody but client 1 the server's key in its place, and show what each then signed.
+    """Send all but client 1 the server's key in its place, and the list that each then signed.
 
     The result is the pair secret that the server would then share with client 0.
     """
     session = cohort.session
     inbound = setup.deliver(setup.start())
     forged = messages.decode_members(inbound[0], session) | {1: forged_member(cohort, 1)}
-    told = messages.encode_members(forged, session)
-    answers = setup.answer({0: told, 1: inbound[1], 2: told, 3: told})
+    altered = messages.encode_members(forged, session)
+    answers = setup.answer({0: altered, 1: inbound[1], 2: altered, 3: altered})
     reveals = {k: messages.decode_reveal(answers[k], session, k) for k in answers}
     # The best signature that there is: client 1's own, of the list that it saw itself.
     reveals[1] = Reveal(SERVER_NONCE, reveals[1].signature)
@@ -380,7 +380,7 @@ def test_a_capsule_of_the_server_gives_it_no_channel_and_costs_no_other(of_the_s
 
 
 def read_after_swapping_capsules() -> bool:
-    """Whether a server that sealed the victim's capsules reads it once X25519 is broken."""
+    """Return True if a server that sealed the victim's capsules reads it once X25519 is broken."""
     cohort, setup, relayed = hybrid_until_capsules()
     group, held = setup.server.group, setup.clients[VICTIM]._held
     public, agreed = held.public[PUBLIC_BYTES:], dict(held.agreed)

@@ -18,25 +18,25 @@ from secure_fd.secagg.graph import threshold
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.masked import masked_guarantee
 from tests.drivers.cohort import Clients, Cohort
-from tests.drivers.lying_server import LyingServer, Told
+from tests.drivers.lying_server import LyingServer, Story
 
 LENGTH, BOUND = 8, 4
-Stories = Mapping[int, Told]
+Stories = Mapping[int, Story]
 
 
 def parts(whole: Clients, least: int, of: int) -> Iterator[Clients]:
-    """The subsets of at least so many clients that contain this one."""
+    """Subsets of at least `least` clients that contain this one."""
     rest = [k for k in whole if k != of]
     sizes = range(max(least - 1, 0), len(rest) + 1)
     for chosen in chain.from_iterable(combinations(rest, size) for size in sizes):
         yield tuple(sorted((of, *chosen)))
 
 
-def stories_for(client: int, honest: Clients, corrupt: Clients, quorum: int) -> list[Told]:
+def stories_for(client: int, honest: Clients, corrupt: Clients, quorum: int) -> list[Story]:
     """All that a client would go along with."""
     least = quorum - len(corrupt)
     return [
-        Told(cohort + corrupt, survivors + corrupt)
+        Story(cohort + corrupt, survivors + corrupt)
         for cohort in parts(honest, least, client)
         for survivors in parts(cohort, least, client)
     ]
@@ -53,36 +53,36 @@ class Attack:
         self._index = 0
 
     def every_choice(self) -> Iterator[Stories]:
-        """Each honest client told each of its stories."""
+        """Send each honest client each of its stories."""
         each = [stories_for(k, self.honest, self.corrupt, self.quorum) for k in self.honest]
-        return (dict(zip(self.honest, told, strict=True)) for told in product(*each))
+        return (dict(zip(self.honest, chosen, strict=True)) for chosen in product(*each))
 
     def random_choices(self, count: int, seed: int) -> Iterator[Stories]:
-        """Each honest client told a random one of its stories."""
+        """Send each honest client a random one of its stories."""
         each = {k: stories_for(k, self.honest, self.corrupt, self.quorum) for k in self.honest}
         rng = Random(seed)  # noqa: S311 - it chooses test cases, not keys
-        return ({k: rng.choice(told) for k, told in each.items()} for _ in range(count))
+        return ({k: rng.choice(known) for k, known in each.items()} for _ in range(count))
 
     def two_stories(self) -> Iterator[Stories]:
         """Honest clients in two camps, up to a permutation of clients: all pairs of stories."""
         for places in combinations_with_replacement(CAMPS, len(self.honest)):
-            told = [
-                Told(*(self._with_corrupt(places, story, rank) for rank in (1, 2)))
+            stories = [
+                Story(*(self._with_corrupt(places, story, rank) for rank in (1, 2)))
                 for story in (0, 1)
             ]
-            if all(len(story.survivors) >= self.quorum for story in told):
+            if all(len(story.survivors) >= self.quorum for story in stories):
                 camps = ((k, camp) for k, (camp, _) in enumerate(places) if camp is not None)
-                yield {k: told[camp] for k, camp in camps}
+                yield {k: stories[camp] for k, camp in camps}
 
     def _with_corrupt(self, places: Sequence["Place"], story: int, rank: int) -> Clients:
         there = (k for k, (_, ranks) in enumerate(places) if ranks[story] >= rank)
         return tuple(there) + self.corrupt
 
-    def broken_by(self, told: Stories) -> list[str]:
-        """What of the claim fails when these stories are told."""
+    def broken_by(self, stories: Stories) -> list[str]:
+        """List the parts of the claim that fail when these stories are sent."""
         self._index += 2  # a gap, so that every round starts with a PREPARE
         server = LyingServer(self.cohort, self.corrupt, RoundTerms(self._index, LENGTH, BOUND))
-        server.run(told)
+        server.run(stories)
         read = list(server.readable())
         for chosen in read:
             expected = sum(server.values[k] for k in chosen)
@@ -106,14 +106,14 @@ CAMPS: list[Place] = [
 
 
 def most_corrupt(n: int) -> int:
-    """What the document allows; two honest clients must be left."""
+    """Largest number of corrupt clients in the document; two honest clients must be left."""
     return min(2 * threshold(n) - n - 1, threshold(n) - 2)
 
 
 @pytest.mark.parametrize("n", [4, 5, 6])
-def test_whatever_each_client_is_told_one_sum_over_a_quorum_opens_at_most(n):
+def test_whatever_each_client_receives_one_sum_over_a_quorum_opens_at_most(n):
     attack = Attack(n, most_corrupt(n))
-    found = [attack.broken_by(told) for told in attack.every_choice()]
+    found = [attack.broken_by(stories) for stories in attack.every_choice()]
     assert not any(found)
     assert len(found) == 125
     assert 0 < attack.sums < len(found)
@@ -121,14 +121,14 @@ def test_whatever_each_client_is_told_one_sum_over_a_quorum_opens_at_most(n):
 
 def test_two_camps_of_seven_open_one_sum_over_a_quorum_at_most():
     attack = Attack(7, most_corrupt(7))
-    found = [attack.broken_by(told) for told in attack.two_stories()]
+    found = [attack.broken_by(stories) for stories in attack.two_stories()]
     assert not any(found)
     assert attack.sums > 30
 
 
-def test_seven_clients_told_at_random_open_one_sum_over_a_quorum_at_most():
+def test_seven_clients_with_random_stories_open_one_sum_over_a_quorum_at_most():
     attack = Attack(7, most_corrupt(7))
-    assert not any(attack.broken_by(told) for told in attack.random_choices(60, seed=1))
+    assert not any(attack.broken_by(stories) for stories in attack.random_choices(60, seed=1))
 
 
 # The same attacks where they must succeed: the claim is tight, and each part of it is needed.
@@ -137,17 +137,17 @@ def test_seven_clients_told_at_random_open_one_sum_over_a_quorum_at_most():
 @pytest.mark.parametrize("n", [5, 6])
 def test_one_corrupt_client_more_than_claimed_and_the_attack_reads_one_client(n):
     attack = Attack(n, 2 * threshold(n) - n)
-    found = [what for told in attack.every_choice() for what in attack.broken_by(told)]
+    found = [what for stories in attack.every_choice() for what in attack.broken_by(stories)]
     assert "both secrets of (0,)" in found
     assert "3 sums" in found
 
 
 ISOLATES_0 = {
-    0: Told((0, 1, 2, 5, 6), (0, 1, 2, 5, 6)),
-    1: Told((0, 1, 2, 3, 4, 5, 6), (0, 1, 3, 4, 5, 6)),
-    2: Told((0, 1, 2, 3, 4, 5, 6), (0, 2, 3, 4, 5, 6)),
-    3: Told((0, 1, 2, 3, 4, 5, 6), (0, 3, 4, 5, 6)),
-    4: Told((0, 1, 2, 3, 4, 5, 6), (0, 3, 4, 5, 6)),
+    0: Story((0, 1, 2, 5, 6), (0, 1, 2, 5, 6)),
+    1: Story((0, 1, 2, 3, 4, 5, 6), (0, 1, 3, 4, 5, 6)),
+    2: Story((0, 1, 2, 3, 4, 5, 6), (0, 2, 3, 4, 5, 6)),
+    3: Story((0, 1, 2, 3, 4, 5, 6), (0, 3, 4, 5, 6)),
+    4: Story((0, 1, 2, 3, 4, 5, 6), (0, 3, 4, 5, 6)),
 }
 """Client 0 masks with two honest clients, whom the rest then declare dropped."""
 
@@ -159,16 +159,16 @@ def test_clients_that_check_no_signature_give_away_one_client(monkeypatch):
 
 
 EVERYONE = (0, 1, 2, 3, 4, 5, 6)
-NOBODY_OR_0_IS_MISSING = {
-    **dict.fromkeys((0, 1, 2), Told(EVERYONE, EVERYONE)),
-    **dict.fromkeys((3, 4, 5), Told(EVERYONE, EVERYONE[1:])),
+NONE_OR_0_IS_MISSING = {
+    **dict.fromkeys((0, 1, 2), Story(EVERYONE, EVERYONE)),
+    **dict.fromkeys((3, 4, 5), Story(EVERYONE, EVERYONE[1:])),
 }
 """Some unmask at once, under the cohort's signatures; others sign that client 0 has dropped."""
 
 
 def test_the_fast_path_and_the_slow_one_never_meet_on_one_client():
     server = LyingServer(Cohort(7), corrupt=[6])
-    server.run(NOBODY_OR_0_IS_MISSING)
+    server.run(NONE_OR_0_IS_MISSING)
     assert (len(server.seeds.shares[0]), len(server.roots.shares[0])) == (4, 1)
     assert server.group.threshold == 5
     assert not server.both()
@@ -178,25 +178,25 @@ def test_the_fast_path_and_the_slow_one_never_meet_on_one_client():
 def test_a_threshold_for_an_honest_server_gives_both_secrets_to_a_lying_one(monkeypatch):
     monkeypatch.setattr("secure_fd.secagg.graph.threshold", lambda holders: holders // 2 + 1)
     attack = Attack(7, 1, Cohort(7))
-    found = attack.broken_by(NOBODY_OR_0_IS_MISSING)
+    found = attack.broken_by(NONE_OR_0_IS_MISSING)
     assert {"both secrets of (0,)", "the sum of [0] alone"} <= set(found)
 
 
 # Corrupting one client's neighbours once a sparse graph is known, which the guarantee names. The
-# committee stays honest. The server tells some of the client's honest holders that nobody is
-# missing, and the others that the client is; those that it has corrupted give both shares.
+# committee stays honest. The server reports to some of the client's honest holders that none is
+# missing, and to the others that the client is; those that it has corrupted give both shares.
 
 VICTIM, CLIENTS, DEGREE = 4, 20, 8
 
 
 def split(corrupt: int) -> LyingServer:
-    """The victim and as few holders as it takes hear that nobody is missing."""
+    """Send the victim and as few holders as it takes a set in which none is missing."""
     cohort = Cohort(CLIENTS, degree=DEGREE)
-    near, everybody = cohort.group.neighbours(VICTIM), cohort.group.members
+    near, everyone = cohort.group.neighbours(VICTIM), cohort.group.members
     server = LyingServer(cohort, near[:corrupt])
-    hear = (VICTIM, *near[corrupt : cohort.group.threshold - 1])
-    left = tuple(k for k in everybody if k != VICTIM)
-    server.run({k: Told(everybody, everybody if k in hear else left) for k in everybody})
+    full = (VICTIM, *near[corrupt : cohort.group.threshold - 1])
+    left = tuple(k for k in everyone if k != VICTIM)
+    server.run({k: Story(everyone, everyone if k in full else left) for k in everyone})
     return server
 
 
@@ -208,7 +208,7 @@ def test_as_many_corrupt_neighbours_as_the_guarantee_names_read_one_client():
     assert (server.read([VICTIM]) == server.values[VICTIM]).all()
 
 
-def test_one_fewer_have_both_secrets_of_nobody():
+def test_one_fewer_have_both_secrets_of_no_client():
     """Every honest holder gives one share, whatever it hears: one kind stays too few."""
     server = split(4)
     seeds, roots = server.seeds.shares[VICTIM], server.roots.shares[VICTIM]

@@ -74,9 +74,9 @@ def server_views(
     """The words that the server reads of each client in one round, and each client's secrets."""
     values = {k: inputs(kind, k) for k in cohort.clients}
     current = cohort.open(RoundTerms(index, LENGTH, BOUND), values)
-    told = current.prepare()
+    announced = current.prepare()
     held = {k: secrets_of(machine) for k, machine in current.clients.items()}
-    sent = current.answer(told)
+    sent = current.answer(announced)
     current.deliver(sent)
     size = current.server.scope.words
     views = {
@@ -334,7 +334,7 @@ N, ROUNDS = 16, 12
 SEAL = Sealer.seal
 
 Sealed = dict[str, list[tuple[bytes, bytes]]]
-"""Of shares and of vaults: what was sealed, and what came out, in the order of the calls."""
+"""Seals of shares and of vaults: what was sealed, and what came out, in the order of the calls."""
 
 
 def sealed_by_all(monkeypatch: pytest.MonkeyPatch, seal: object = SEAL) -> Sealed:

@@ -151,8 +151,8 @@ def test_the_tag_covers_every_ciphertext_of_an_input(hashed, monkeypatch):
 
 def test_one_holder_opens_one_sum_a_round(play):
     """Two sums that differ by a client would give its values away."""
-    everybody, fewer = play.total(ALL), (0, 1, 2, 3)
-    first = play.opened(everybody)
+    whole, fewer = play.total(ALL), (0, 1, 2, 3)
+    first = play.opened(whole)
     for holder in (0, 1, 2):
         with pytest.raises(PeerError, match=f"client {holder} has no sum to open"):
             play.opened(play.total(fewer), fewer, holder)

@@ -12,7 +12,7 @@ ROUNDS, CLIENTS = 400, 25
 
 
 def p_values(plans: list[dict[int, Stage]], rate: float) -> dict[str, float]:
-    """Of the number of dropouts, their stages, and how many fall together in one round."""
+    """Return p values of the dropouts, their stages, and the dropouts in the same round."""
     sizes = np.array([len(plan) for plan in plans])
     stages = [stage for plan in plans for stage in plan.values()]
     by_client = np.bincount([k for plan in plans for k in plan], minlength=CLIENTS)

@@ -51,10 +51,10 @@ def test_uploads_of_every_round_are_kept_where_asked_for_and_else_of_the_newest(
         assert np.average(own, axis=0, weights=records) == pytest.approx(seen.result, abs=1e-5)
         assert np.array_equal(seen.result, same.result)  # keeping changes nothing of the run
     assert kept_bytes(kept) == ROUNDS * kept_bytes(plain) == ROUNDS * 4 * PARAMETERS * len(records)
-    said = server_view(kept, public_of(digits)).uploads_by_round(0)
-    assert len(said) == ROUNDS
-    assert np.array_equal(said[-1], kept.parameters[-1].uploads[0])
-    assert not np.array_equal(said[0], said[-1])
+    uploads = server_view(kept, public_of(digits)).uploads_by_round(0)
+    assert len(uploads) == ROUNDS
+    assert np.array_equal(uploads[-1], kept.parameters[-1].uploads[0])
+    assert not np.array_equal(uploads[0], uploads[-1])
     with pytest.raises(MissingCapabilityError):
         client_view(kept, public_of(digits)).uploads_by_round(0)
 
@@ -76,9 +76,9 @@ def test_a_run_that_records_no_inputs_keeps_the_sums_alone(digits):
 
 def test_the_mean_stands_in_for_a_client_that_was_away(digits):
     kept = shared(digits, away=True)
-    said = server_view(kept, public_of(digits)).uploads_by_round(0)
-    assert np.array_equal(said[1], kept.parameters[1].result)
-    assert not np.array_equal(said[2], kept.parameters[2].result)
+    uploads = server_view(kept, public_of(digits)).uploads_by_round(0)
+    assert np.array_equal(uploads[1], kept.parameters[1].result)
+    assert not np.array_equal(uploads[2], kept.parameters[2].result)
 
 
 def test_of_the_rounds_that_are_named_uploads_are_kept_and_of_the_newest():

@@ -119,4 +119,4 @@ PARTS = {
     "sharing": sharing,
     "ratchet": ratchet,
 }
-"""By name in the file, how the package makes one case of a part."""
+"""The package's maker of one case of a part, by name in the file."""

@@ -1,4 +1,4 @@
-"""How deliveries stand in secagg.json: the same for the package's flow and the reader's."""
+"""Format of deliveries in secagg.json: the same for the package's flow and the reader's."""
 
 import hashlib
 from collections.abc import Sequence

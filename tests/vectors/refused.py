@@ -1,4 +1,4 @@
-"""What every party must refuse: one altered delivery each, and the check that has to notice it."""
+"""Messages that every party must refuse: one altered delivery each, and the check that finds it."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ REASONS: Final = {
     "lanes": "outside the lanes",
     "limit": "exceeds",
 }
-"""By reason, how this package's sentence for it reads."""
+"""This package's sentence for each reason."""
 
 Change = Callable[[bytes], bytes]
 At = tuple[str, int, str, int, int]
@@ -147,7 +147,7 @@ def add_to_word(amount: Callable[[], int]) -> Change:
 
 
 def up_to(total: int) -> Callable[[], int]:
-    """What takes the first value of the honest sum of round 5 to this total."""
+    """Return what takes the first value of the honest sum of round 5 to this total."""
     return lambda: total - steps("complete")[1]["sum"][0]
 
 
@@ -165,7 +165,7 @@ def session_of(data: bytes) -> plain.Session:
 
 
 def other_survivors(data: bytes) -> bytes:
-    """Signatures of what nobody saw: the survivors of round 6, of a cohort without client 4."""
+    """Signatures of unsent sets: the survivors of round 6, of a cohort without client 4."""
     flow, step = honest("complete"), steps("complete")[2]
     view = bytes.fromhex(steps("complete")[0]["view"])
     subject, left = bytes.fromhex(step["subject"]), step["survivors"]
@@ -420,7 +420,7 @@ def difference(before: bytes, after: bytes) -> Json:
 
 
 def refusal_of(at: At, claimed: int, message: bytes) -> RefusedError:
-    """What comes of a flow in which one delivery is replaced."""
+    """Return the outcome of a flow in which one delivery is replaced."""
 
     def bad(delivery: Delivery) -> Delivery:
         return replace(delivery, sender=claimed, data=message)

@@ -50,7 +50,7 @@ def test_the_package_sends_every_message_on_file(name):
 
 
 def shown(steps: Sequence[Json], made: Sequence[Json]) -> list[Json]:
-    """Of the steps of the second implementation, what the package shows."""
+    """Return the package's values for the steps of the second implementation."""
     return [{key: step[key] for key in one} for step, one in zip(steps, made, strict=True)]
 
 
@@ -177,7 +177,7 @@ def lowest(members: Sequence[int], size: int, seed: bytes) -> tuple[int, ...]:  
 
 
 def test_mutant_with_a_committee_of_the_lowest_numbers_makes_other_vectors(monkeypatch):
-    """Such a committee needs no draw: whoever knows the numbers knows whom to corrupt."""
+    """Such a committee needs no draw: the numbers alone show which clients to corrupt."""
     monkeypatch.setattr(graph, "committee", lowest)
     made = Flow(FLOWS["sparse"]).steps
     assert made[0]["committee"] != FLOWS["sparse"]["steps"][0]["committee"]

@@ -167,9 +167,9 @@ class Votes:
         called = [at(values, self.order, root(self.calls + 1, k)) for k in points]
         checked = sum(s * value for s, value in zip(joint[1:], called, strict=True))
         left = encoded[len(encoded) - self.rest :]
-        told = sum(encoded[: self.rows * self.classes])
-        told += sum(self.base**k * digit for k, digit in enumerate(left))
-        out = rand[0] * checked + rand[1] * (self.budget * HALF - told)
+        counted = sum(encoded[: self.rows * self.classes])
+        counted += sum(self.base**k * digit for k, digit in enumerate(left))
+        out = rand[0] * checked + rand[1] * (self.budget * HALF - counted)
         wires = zip(seeds, *own, strict=True)
         at_point = [at(list(wire), self.calls + 1, rand[2]) for wire in wires]
         return [out % P, *at_point, at(values, self.order, rand[2])]
@@ -180,7 +180,7 @@ class Votes:
 
 @dataclass(frozen=True)
 class Report:
-    """What a client sends: to everybody, to the leader, to the helper."""
+    """Return a client's messages: to all parties, to the leader, to the helper."""
 
     public: bytes
     leader: bytes

@@ -45,17 +45,17 @@ class TwoStories(Server):
         server.target, server.own = target, BroadcastSigner(server._session, server._chain._key)
 
     def begin(self) -> Outbound:
-        return self._retold(super().begin())
+        return self._with_truth(super().begin())
 
     def advance(self) -> Outbound:
-        return self._retold(super().advance())
+        return self._with_truth(super().advance())
 
-    def _retold(self, out: Outbound) -> Outbound:
+    def _with_truth(self, out: Outbound) -> Outbound:
         if self.target in out:
-            out[self.target] = [self._retell(data) for data in out[self.target]]
+            out[self.target] = [self._rewrite(data) for data in out[self.target]]
         return out
 
-    def _retell(self, data: bytes) -> bytes:
+    def _rewrite(self, data: bytes) -> bytes:
         kind, index, _ = read_header(data, self._session, SERVER)
         if kind not in (Kind.ROUND_START, Kind.RESULT, Kind.ABORTED):
             return data
