@@ -16,7 +16,7 @@ def freed_with_owner(function: Callable[P, T]) -> Callable[P, T]:
     """Cache a function for as long as its first argument, the owner of the values, lives.
 
     An `lru_cache` would keep clients' records in memory after their federation is gone. Owners are
-    told apart by identity. Neither a value nor another argument may refer to the owner.
+    compared by identity. Neither a value nor another argument may refer to the owner.
 
     Args:
         function: takes the owner first, and then hashable arguments.

@@ -24,7 +24,7 @@ TERMINATED: Final = 143
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "compare": ("experiments.privacy_compare", "accuracy, bytes and leakage of methods in one run"),
-    "audit": ("experiments.privacy.privacy_audit", "test what is promised of privacy"),
+    "audit": ("experiments.privacy.privacy_audit", "test the guarantees of privacy"),
     "attacks": ("attacks", "list the attacks: what each needs, its figure and its control"),
     "suite": ("experiments.suite.attack_suite", "every attack against every protocol"),
     "study": ("experiments.studies", "a table or figure (those of papers in a checkout alone)"),

@@ -27,7 +27,7 @@ class SecretText:
 
 
 class Codec(Generic[Value]):
-    """What `decode` returns, `encode` writes as the same bytes: a value has one form.
+    """Strict codec: `encode` writes what `decode` returned as the same bytes.
 
     kind: a type with `msgspec`'s constraints. name: of such a value, in sentences. error: raised
     for bytes that are no such value.
@@ -47,7 +47,7 @@ class Codec(Generic[Value]):
         return msgspec.msgpack.encode(self._read(msgspec.msgpack.encode(value, enc_hook=_plain)))
 
     def decode(self, data: bytes) -> Value:
-        """What `encode` wrote; the codec's error for all else, another spelling included."""
+        """Return the value that `encode` wrote; raise the codec's error for any other bytes."""
         value = self._read(data)
         if msgspec.msgpack.encode(value) != data:
             raise self._error(f"the bytes of {self._name} are not in the one form that it has")

@@ -49,7 +49,7 @@ class MissingClientError(PeerError):
 
 
 class GarbledSumError(MissingClientError):
-    """What clients sent does not add up to a sum; the round ends with nothing released.
+    """The clients' inputs do not add up to a sum; the round ends with nothing released.
 
     >>> issubclass(GarbledSumError, MissingClientError)
     True
@@ -65,7 +65,7 @@ class BudgetError(SecureFDError):
 
 
 class MissingCapabilityError(SecureFDError):
-    """What was asked for needs something that is not there: a view, or a library.
+    """A request needs something that is not there: a view, or a library.
 
     >>> str(MissingCapabilityError("missing queries to the final model"))
     'missing queries to the final model'

@@ -68,7 +68,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a message belongs: a session, and a round of it or its set-up."""
+    """Place of a message: a session, and a round of it or its set-up."""
 
     session: bytes
     index: int = SETUP

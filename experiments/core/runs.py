@@ -55,7 +55,7 @@ from secure_fd.selection.selectors import (
 )
 from secure_fd.simulation import build as simulation
 from secure_fd.simulation.federation import Dropouts, Federation
-from secure_fd.simulation.simulate import promise
+from secure_fd.simulation.simulate import guarantee_text
 from secure_fd.training import models
 from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.training.recipes import Recipe
@@ -345,7 +345,7 @@ def claimed(runner: Federation, data: FederatedData) -> Guarantee | None:
             ]
         )
     if isinstance(unit, PooledRecordUnit | ClientUnit):
-        unit.voids[:] = [reason for reason in unit.voids if reason not in _SEEDED]
+        unit.unmet[:] = [reason for reason in unit.unmet if reason not in _SEEDED]
     budgets = dp_sgd_budgets(runner, data)
     spent = [PrivateBudget(budget.settings, n).guarantee() for budget, n in budgets]
     return weakest(spent) if spent else runner.guarantee()
@@ -367,7 +367,7 @@ def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> st
     if isinstance(runner.method, Independent):
         return "Nothing of a client crosses the boundary."
     if claim is None or not claim.holds:
-        return promise(runner)
+        return guarantee_text(runner)
     parts = [
         runner.aggregation.guarantee,
         claim.sentence(),

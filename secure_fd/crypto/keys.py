@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from secure_fd.errors import LocalError, MissingCapabilityError, PeerError
 
 VERSION: Final = 4
-"""Of the whole protocol: messages and contexts change together."""
+"""Version of the whole protocol: messages and contexts change together."""
 EVERYONE: Final = 2**32 - 1
 SERVER: Final = 2**32 - 2
 HELPER: Final = 2**32 - 3
@@ -97,7 +97,7 @@ def context(purpose: StrEnum, *, session: bytes, terms: bytes, sender: int, rece
 
 @lru_cache(maxsize=256)
 def _prefix(purpose: StrEnum, session: bytes, terms: bytes) -> bytes:
-    """What all pairs of parties have in common; a round asks for it thousands of times."""
+    """Return the label that all pairs of parties share; a round needs it thousands of times."""
     return fields(_LABEL, VERSION.to_bytes(2, "big"), session, terms, purpose.value.encode())
 
 
@@ -167,7 +167,7 @@ class Keystream(SecretHolder):
 
 
 RandomBytes = Callable[[int], bytes]
-"""size -> that many bytes, which nobody else can predict; os.urandom is one."""
+"""size -> that many bytes, which no other party can predict; os.urandom is one."""
 
 
 def draw(random: RandomBytes, size: int) -> bytes:
@@ -314,7 +314,7 @@ _LOW_ORDER: Final = frozenset(
 
 
 def low_order(public: bytes) -> bool:
-    """Whether a key of 32 bytes is a point of low order, which no honest party sends.
+    """Return whether a key of 32 bytes is a point of low order, which no honest party sends.
 
     >>> low_order(bytes(32)), low_order(AgreementKey.derive(bytes(32)).public)
     (True, False)

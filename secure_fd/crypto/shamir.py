@@ -3,7 +3,7 @@
 A polynomial of degree below the threshold, its constant term the secret and every other
 coefficient uniform, is evaluated at one point a holder: any `threshold` values determine it,
 fewer are uniform and independent of the secret. Python's integers are not constant-time;
-whoever can time a party's process is outside the model.
+an attacker that can time a party's process is outside the model.
 """
 
 import math
@@ -17,7 +17,7 @@ from secure_fd.crypto.keys import RandomBytes, draw
 from secure_fd.errors import LocalError
 
 PRIME: Final = 2**255 - 19
-"""Of the field: 19 integers short of 255 bits, so a draw is rejected once in 2^250."""
+"""Order of the field: 2^255 - 19, so a draw of 255 bits is rejected once in 2^250."""
 ELEMENT_BYTES: Final = 32
 
 
@@ -53,7 +53,7 @@ def split(secret: int, points: Sequence[int], threshold: int, random: RandomByte
     if not 1 <= threshold <= len(points):
         raise LocalError(f"threshold: {threshold} of {len(points)} shares; 1 to all are allowed")
     # Highest power first, as Horner's rule reads them. A leading zero must stay possible:
-    # excluding it would exclude one secret for whoever holds threshold - 1 shares.
+    # excluding it would exclude one secret for a party with threshold - 1 shares.
     coefficients = [*_draw_elements(threshold - 1, random), secret]
     return [_evaluate(coefficients, point) % PRIME for point in points]
 

@@ -1,1 +1,1 @@
-"""Where images come from, and how clients divide them."""
+"""Sources of images, and their partition among clients."""

@@ -98,7 +98,7 @@ def images_in(
 def read_picture(
     path: Path, channels: int, size: int | None = None, field: str = "images"
 ) -> Tensor:
-    """Read an image file: [channels, H, W] of 8 bits, scaled to so many pixels a side.
+    """Read an image file: [channels, H, W] of 8 bits, scaled to `size` pixels a side.
 
     Raises ConfigurationError about `field` for a file that is missing, or no image.
     """

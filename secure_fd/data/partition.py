@@ -1,4 +1,4 @@
-"""How the records of each class are divided among clients; indices in, indices out."""
+"""Partition of the records of each class among clients; indices in, indices out."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ def partition(
     parts: list[list[IntArray]] = [[] for _ in range(n_clients)]
     for records, share in zip(by_class, shares, strict=True):
         if share.sum() == 0:
-            continue  # fewer clients than classes: nobody holds this one
+            continue  # fewer clients than classes: no client holds this one
         cuts = np.rint(np.cumsum(share / share.sum()) * len(records)).astype(np.int64)[:-1]
         for part, piece in zip(parts, np.split(records, cuts), strict=True):
             part.append(piece)

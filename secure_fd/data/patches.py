@@ -24,13 +24,13 @@ _POOL: Final = 4
 _RIDGE: Final = 0.1
 _THRESHOLD: Final = 0.5
 _ROUNDS: Final = 10
-"""Of k-means."""
+"""Rounds of k-means."""
 _FLOOR: Final = 0.03**2
 _BATCH: Final = 50
 """Images at a time: their maps stay in a core's cache."""
 _EXPLAINED, _MOST_RANK = 0.92, 250
-"""Of the public images' variance before whitening, and components at most: more of them are detail
-that noise drowns, fewer cannot tell clothes apart (looked at on seed 0)."""
+"""Share of the public images' variance kept by whitening, and most components. More components are
+detail below the noise; with fewer, kinds of clothes look alike (chosen on seed 0)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +78,7 @@ class PatchMap:
         return self.axes.shape[1]
 
     def leading(self, rank: int) -> "PatchMap":
-        """Keep the leading features alone, so many at most."""
+        """Keep the leading features alone, at most `rank` of them."""
         return replace(self, axes=self.axes[:, :rank])
 
     def __call__(self, pixels: Tensor) -> NDArray[np.float64]:

@@ -97,8 +97,8 @@ _CODEC: Final = Codec[_Envelope](Push | Answer, "a push or an answer of this ver
 def roster_hint(digest: bytes) -> bytes:
     """Return the first bytes of a roster's digest, which its command prints.
 
-    Nobody signs it and it decides nothing: parties with other rosters refuse each other's messages
-    by the session's id. It only says why.
+    It is not signed and decides nothing: parties with other rosters refuse each other's messages
+    by the session's id. It only gives the reason.
 
     >>> roster_hint(bytes(32)).hex()
     '0000000000000000'

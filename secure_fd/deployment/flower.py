@@ -63,7 +63,7 @@ _WARNED: Final = 60.0
 _OBJECTS: Final = 30.0
 """Seconds in which the objects of a message must have come."""
 _GRACE: Final = 5.0
-"""Seconds beyond a stage after which the SuperLink drops a message that nobody fetched."""
+"""Seconds beyond a stage after which the SuperLink drops a message that was not fetched."""
 
 
 def _content(data: bytes) -> RecordDict:

@@ -78,7 +78,7 @@ class Transport:
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:
-        """Return after so many seconds of this clock."""
+        """Wait for a number of seconds on this clock."""
         time.sleep(seconds)
 
 
@@ -223,7 +223,7 @@ class Rounds:
         self._push(pushes)
 
     def _wait(self, enough: int, seconds: float = math.inf) -> bool:
-        """Greet sites until so many are there; return whether they came in time."""
+        """Greet sites until `enough` are there; return whether they came in time."""
         until = self._transport.now() + seconds
         while True:
             self._greet()
@@ -234,7 +234,7 @@ class Rounds:
     # Rounds
 
     def run(self, rounds: int) -> Iterable[RoundOutcome]:
-        """Go on up to so many rounds in all; then tell all sites that the run is over."""
+        """Continue to a total of `rounds`; then notify all sites that the run is over."""
         self._rounds = rounds
         for index in range(self.open(), rounds):
             yield self._round(index)

@@ -62,7 +62,7 @@ class Head(nn.Module):
 
 
 class SiteModel(nn.Module):
-    """What a site answers with: images [N, channels, H, W] in [0, 1] -> probabilities [N, C].
+    """Trained network of a site: images [N, channels, H, W] in [0, 1] -> probabilities [N, C].
 
     Images of any size are scaled to `shape`, as the site's records were, and the network scales
     their pixels. classes: names, in the order of labels. shape: channels, height and width of an

@@ -1,4 +1,4 @@
-"""What a party makes of a roster and its folders: records, proxy samples, the parts of the run."""
+"""Records, proxy samples and parts of the run, made from a roster and a party's folders."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

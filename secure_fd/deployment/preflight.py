@@ -107,7 +107,7 @@ def connection_checks(agreed: RosterFile) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class SiteFiles:
-    """Where a site has its files."""
+    """Folders and files of a site."""
 
     data: Path
     """The records: one folder of images a class. They stay here."""
@@ -223,7 +223,7 @@ def _server_date(place: tuple[str, int], certificate: str) -> datetime:
 def _compare_digests(agreed: RosterFile, identity: bytes, home: Path) -> str:
     """Compare digests with a server that greets this machine, which takes no further part.
 
-    Returns what to print. A server in the middle of a round greets nobody.
+    Returns what to print. A server in the middle of a round greets no site.
     """
     with extra("flower"):
         from secure_fd.deployment.flower import attend

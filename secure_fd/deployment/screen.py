@@ -1,4 +1,4 @@
-"""What people see of a running federation: a line a site, or plain lines outside a terminal.
+"""Display of a running federation: a line a site, or plain lines outside a terminal.
 
 The server's rounds run in a process of Flower. It notes what each site does in a file of the home,
 and `secure-fd serve` shows that.
@@ -30,7 +30,7 @@ _EVERY: Final = 0.2
 
 @dataclass(slots=True)
 class Status:
-    """What each site does now, since when (seconds of the epoch), and in which round of how many.
+    """State of each site, its start (seconds of the epoch), the round and the number of rounds.
 
     seconds: of the rounds so far, which the time left is estimated from.
     """

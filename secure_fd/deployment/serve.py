@@ -64,7 +64,7 @@ class ServeCommand:
     alone, else 0.0.0.0, which takes sites of other machines."""
     min_sites: int | None = None
     """Sites that must be there before the set-up, by default all. With fewer it begins a deadline
-    after so many are there; a site that comes later takes part under a new roster only."""
+    after that many are there; a site that comes later takes part under a new roster only."""
     json: bool = False
     """Print the lines of rounds.jsonl, for machines."""
 
@@ -111,7 +111,7 @@ class ServeCommand:
 
 
 def _place(address: str) -> str:
-    """Where to listen for sites that use this address.
+    """Return the address to listen on for sites that use this address.
 
     >>> _place("localhost:9443"), _place("server.example.org:9443")
     ('127.0.0.1', '0.0.0.0')

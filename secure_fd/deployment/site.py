@@ -255,12 +255,12 @@ class Site:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the session began in this process."""
+        """True if the session began in this process."""
         return self._client is not None
 
     @property
     def has_network(self) -> bool:
-        """Whether a trained network is in its folder."""
+        """True if a trained network is in its folder."""
         return self._network_file.exists()
 
     def _save(self) -> None:

@@ -124,13 +124,13 @@ class Method(ABC):
     title: ClassVar[str]
     """The name in the literature."""
     takes_labels: ClassVar[bool] = False
-    """Whether its first argument says if clients share soft or hard labels."""
+    """True if its first argument chooses between soft and hard labels."""
     labels: Labels
-    """What clients share, where they share labels: softmax predictions or one-hot rows."""
+    """Form of shared labels, if clients share labels: softmax predictions or one-hot rows."""
     needs_proxies: ClassVar[bool] = False
-    """Whether clients need the public proxies; otherwise none are handed out."""
+    """True if clients need the public proxies; otherwise none are handed out."""
     shares_parameters: ClassVar[bool] = False
-    """Whether clients share parameters: then all networks have one architecture."""
+    """True if clients share parameters: then all networks have one architecture."""
     min_voters: int = 1
     """Fewest clients that answer a proxy whose predictions are asked for."""
 
@@ -150,7 +150,7 @@ class Method(ABC):
 
     @property
     def caveat(self) -> str:
-        """What its sums reveal without noise beyond what the secure sum states, in a sentence."""
+        """Sentence on what its sums reveal without noise beyond what the secure sum states."""
         return ""
 
     def recipe(self, n_classes: int, n_proxies: int, held: float, image_set: str = "") -> Recipe:  # noqa: ARG002

@@ -101,7 +101,7 @@ class ClassMeansClient(ClientRole):
         predictions, labels = predict(self.learner.model, self._asked.pixels), self._asked.labels
         of_class = np.eye(self._codec.n_classes)[labels.cpu().numpy()]
         rows = self._codec.encode(Released.of(self._method.contribution(predictions, of_class)))
-        self.taught, targets = np.zeros(0, dtype=np.bool_), None
+        self.has_target, targets = np.zeros(0, dtype=np.bool_), None
         with suppress(RoundAborted):
             targets = self._targets((yield SumInput(rows, self._codec.levels)), rows)
         schedule = self.learner.schedule
@@ -114,8 +114,8 @@ class ClassMeansClient(ClientRole):
         others = self._codec.decode(total - own, clients - 1)
         lessons = self._method.teaching(everyone, others)
         held = torch.unique(self._asked.labels).cpu().numpy()
-        self.taught = lessons[held].any(axis=1)
-        if not self.taught.any():
+        self.has_target = lessons[held].any(axis=1)
+        if not self.has_target.any():
             return None
         return class_targets(lessons, self._method.gamma).to(self.learner.device)
 
@@ -145,7 +145,7 @@ class ClassMeansServer(ServerRole):
 
 
 def first_of_each_class(images: Images, most: int) -> Images:
-    """Return at most so many records of each class, the same ones in every round."""
+    """Return at most `most` records of each class, the same ones in every round."""
     held = torch.unique(images.labels)
     chosen = [torch.nonzero(images.labels == c).flatten()[:most] for c in held]
     return images[torch.cat(chosen)]
@@ -171,7 +171,7 @@ def class_means(predictions: FloatArray, of_class: FloatArray) -> FloatArray:
 
 
 def sum_message(total: WordArray, clients: int, codec: KnowledgeCodec) -> bytes:
-    """Write the exact sum [C * C] over so many clients."""
+    """Write the exact sum [C * C] and the number of clients in it."""
     return _COUNT.pack(clients) + total.astype(wire_type(clients * codec.levels)).tobytes()
 
 

@@ -1,8 +1,8 @@
 """DaFKD (Wang et al., CVPR 2023), its discriminators kept at home (the supplement, section B).
 
 A round: clients train from the global network; then each trains its discriminator and its copy of
-the generator, and sums of generators give the mean that all continue from (section A), so many
-times. The last of these sums holds the networks too. Then all parties draw the same generated x
+the generator, and sums of generators give the mean that all continue from (section A). This is
+repeated. The last of these sums holds the networks too. Then all parties draw the same generated x
 from the joint seed, and client k shares f_k(x) s_k(x). The class total of that product is f_k(x),
 so one vector carries both sums of equation 8; for the same reason the supplement's way, f_k s_k in
 clear beside a protected sum of f_k, would reveal f_k. The server divides, and distils the global
@@ -85,7 +85,7 @@ class DaFKD(AveragesParameters):
 
     title: ClassVar[str] = "DaFKD"
     weighted: ClassVar[bool] = True
-    """Whether f_k weighs a client's predictions."""
+    """True if f_k weights a client's predictions."""
 
     def __post_init__(self) -> None:
         for name in ("generated", "steps"):
@@ -138,7 +138,7 @@ class DaFKDTerms:
         """Parameters of each."""
 
     def is_last(self, exchange: int) -> bool:
-        """Whether a sum of generators is the round's last, which holds the networks too."""
+        """Return whether a sum of generators is the round's last, which holds the networks too."""
         return exchange == self.method.adversarial.sums - 1
 
     def length(self, exchange: int) -> int:

@@ -1,16 +1,16 @@
 """DS-FL (Itahara et al., 2021): the server sharpens the mean before it teaches.
 
 Entropy reduction aggregation sends softmax(h(x) / T) for the mean prediction h(x), with T = 0.1.
-Because a softmax keeps the order, the class that h(x) names stays the one that is taught. Near the
+Because a softmax keeps the order, the class that h(x) names stays the target. Near the
 uniform answer of C classes it stretches differences by 1 / (C T): with ten classes T = 0.1 leaves
-a mean that says nothing as it is, and sharpens one that most clients agree on.
+a uniform mean as it is, and sharpens one that most clients agree on.
 
 Hard labels are not in the paper. Here clients share one-hot votes, and the same rule sharpens
 their mean.
 
 The paper's round is local steps, prediction, aggregation, distillation. Here it starts at the
 prediction, and the local steps come before the distillation, so that it ends where theirs ends.
-The paper also distils a global model at the server, which teaches nobody and is left out.
+The paper also distils a global model at the server. No client learns from it, so it is left out.
 """
 
 from dataclasses import dataclass

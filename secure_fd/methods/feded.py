@@ -1,7 +1,7 @@
 """FedED (Sui et al., 2020): the ensemble teaches a central network, which teaches the clients.
 
 Clients answer every proxy. The server trains its own network towards their mean, on the round's
-proxies and on all that it was taught before, and sends back that network's predictions.
+proxies and on those of all earlier rounds, and sends back that network's predictions.
 
 Choices made here: the proxies have no labels, so the distillation loss stands alone. The server
 sends predictions, not parameters, because the clients' architectures differ. The central

@@ -1,4 +1,4 @@
-"""FedMD (Li and Wang, 2019): everybody answers every proxy and the server averages.
+"""FedMD (Li and Wang, 2019): every client answers every proxy and the server averages.
 
 A round is theirs: communicate, aggregate, distribute, digest (steps towards the consensus), then
 revisit (steps on the private records), so a network is measured when it has just revisited.

@@ -34,11 +34,11 @@ _LATENT: Final = 32
 """Length of z."""
 _BATCH: Final = 64
 _CENTRE: Final = 0.5
-"""Of x in [0, 1]."""
+"""Middle of x in [0, 1]."""
 _RATE: Final = 1e-3
-"""Of both networks' Adam."""
+"""Learning rate of Adam for both networks."""
 _CLASS_WEIGHT: Final = 0.1
-"""Of the classifier's loss beside the discriminator's."""
+"""Weight of the classifier's loss beside the discriminator's."""
 _BLUR: Final = 0.5
 """Deviation of the noise through which a discriminator sees x, in spreads."""
 

@@ -9,9 +9,9 @@ from secure_fd.selection.familiarity import expected_in_class_ratio
 from secure_fd.votes.codec import FloatArray
 
 LOWEST_ANSWER, HIGHEST_ANSWER = -1.0, 2.0
-"""Where a head's answer about a record is cut off."""
+"""Limit at which a head's answer about a record is cut off."""
 LARGEST_RESIDUAL: Final = 2.0
-"""Of such an answer from a label of 0 or 1."""
+"""Largest distance of such an answer from a label of 0 or 1."""
 _MOST_CUT_OFF: Final = 0.01
 """Share of proxies whose answers may be cut off."""
 _SHORTEST_STEP: Final = 1 / 64

@@ -39,7 +39,7 @@ _MARK = b"\xff"
 
 
 def check_min_voters(least: int, clients: float = math.inf) -> None:
-    """Raise ConfigurationError unless so many of the clients can answer a proxy."""
+    """Raise ConfigurationError unless `least` of the clients can answer a proxy."""
     if not 1 <= least <= clients:
         allowed = "1 or more" if clients == math.inf else f"1 to {clients}, the number of clients"
         raise ConfigurationError("min_voters", least, f"use {allowed}")
@@ -72,7 +72,7 @@ class Voters:
 
     @classmethod
     def of(cls, result: Sum, least: int) -> "Voters":
-        """Select the proxies that at least so many clients answer."""
+        """Select the proxies that at least `least` clients answer."""
         counts = result.total.astype(np.int64)
         return cls(result.survivors, counts, counts >= least)
 
@@ -85,7 +85,7 @@ class Voters:
 
     @staticmethod
     def is_message(message: bytes) -> bool:
-        """Whether the message has this form, and is no ensemble."""
+        """Return whether the message has this form, and is no ensemble."""
         return message[:1] == _MARK
 
     @classmethod

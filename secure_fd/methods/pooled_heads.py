@@ -63,7 +63,7 @@ from secure_fd.votes.codec import FloatArray, UnitArray, rescaled
 from secure_fd.votes.fixed_point import FixedPoint, record_shares
 
 PREDICTORS: Final = ("network", "head", "mean")
-"""What a client may answer with."""
+"""Answers that a client may choose."""
 HEAD, KNOWN = b"h", b"k"
 """Kinds of a server's message: a head, the known proxies."""
 LEVELS: Final = 1 << 17
@@ -90,7 +90,7 @@ class PooledHeads(Method):
     title: ClassVar[str] = "Pooled heads"
     needs_proxies: ClassVar[bool] = True
     predictor: ClassVar[str] = "mean"
-    """What clients answer with once their networks learnt from a head."""
+    """Model that clients answer with once their networks learnt from a head."""
 
     def __post_init__(self) -> None:
         if self.residual_rounds < 0:
@@ -98,7 +98,7 @@ class PooledHeads(Method):
 
     @property
     def caveat(self) -> str:
-        """What its sums reveal without noise, in a sentence; "" for one sum.
+        """Sentence on what its sums reveal without noise; "" for one sum.
 
         >>> PooledHeads(residual_rounds=0).caveat
         ''
@@ -132,7 +132,7 @@ class PooledHeads(Method):
             raise ConfigurationError("residual_rounds", self.residual_rounds, "the unit has others")
 
     def surveys(self, setting: Setting) -> bool:
-        """Whether clients say which proxies they know, which reads records beside the sums."""
+        """Return whether clients report known proxies; the report reads records beside the sums."""
         learns = setting.schedule.proxy_steps > 0
         return learns and not isinstance(setting.protection, PooledRecordUnit)
 

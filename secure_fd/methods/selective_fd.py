@@ -168,7 +168,7 @@ class SelectiveFD(VotingMethod):
 
     @property
     def survey_first(self) -> bool:
-        """Whether the selector finds what a client knows, and votes do not say so themselves."""
+        """True if the selector finds the known proxies, and votes do not show them already."""
         return self.votes == "weighed" and self.selector.finds_known
 
     def policy(self, client: ClientData, proxies: Tensor) -> VotePolicy:
@@ -190,7 +190,7 @@ class SelectiveFD(VotingMethod):
 
 
 _SHARE, _SHARE_OF_SEVERAL = 0.05, 0.1
-"""Of the records that an estimator is built from, if a client holds one class, and several."""
+"""Share of records that an estimator is built from: for a client of one class, and of several."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ class Survey:
             records: of each client, for the standard error.
 
         Raises:
-            PeerError: a sum is larger than so many clients can give.
+            PeerError: a sum is larger than its clients can give.
         """
         bits = total.astype(np.float64).reshape(-1, self.n_classes)
         knowing, holders = bits[:-1], bits[-1]

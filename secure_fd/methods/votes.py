@@ -66,7 +66,7 @@ LEAST_COMPARED: Final = 32
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class VotePolicy(ABC):
-    """What a client may answer about every proxy sample, once its network was asked.
+    """Possible answers of a client about every proxy sample, once its network was asked.
 
     Attributes:
         scores: [P], higher where the proxy is more like the client's records; None without a
@@ -133,7 +133,7 @@ class VotingMethod(Method):
     takes_labels: ClassVar[bool] = True
     needs_proxies: ClassVar[bool] = True
     local_steps_last: ClassVar[bool] = False
-    """Whether clients take a round's local steps after the distillation."""
+    """True if clients take a round's local steps after the distillation."""
     class_balance: ClassVar[float] = 0.0
     """Exponent by which distillation prefers rare classes, see `DistillationTargets`."""
     budget: float | None = None
@@ -141,7 +141,7 @@ class VotingMethod(Method):
 
     @property
     def survey_first(self) -> bool:
-        """Whether a survey of known proxies comes before the first vote, see `methods.survey`.
+        """True if a survey of known proxies comes before the first vote, see `methods.survey`.
 
         It is a release of every proxy, and leaves one for votes. Nothing but the sum protects it,
         so none is made under a privacy mechanism.
@@ -210,12 +210,12 @@ class VoteTerms:
         # A privacy mechanism may need other levels than the method.
         self.codec = KnowledgeCodec(setting.n_classes, setting.protection.levels(method.levels))
         self.surveyed = False
-        """Whether a survey was made whose sum may have been opened."""
+        """True if a survey was made whose sum may have been opened."""
         self.survey_round = -1
         """The round of the survey, as long as its sum is open."""
 
     def limits(self, proxies: int) -> Limits:
-        """Return the limits of one client's votes about so many proxies."""
+        """Return the limits of one client's votes about this number of proxies."""
         budget, clients = self.method.budget, self.setting.n_clients
         return Limits(self.codec.n_classes, self.codec.budget(budget, proxies, clients))
 

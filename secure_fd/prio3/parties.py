@@ -252,7 +252,7 @@ def _added(outs: Iterable[FieldArray]) -> FieldArray:
 
 
 def _check_sum(opened: VoteRound, summed: FieldArray, votes: int) -> None:
-    """GarbledSumError for a sum that so many valid votes cannot have."""
+    """Raise GarbledSumError for a sum that this number of valid votes cannot have."""
     most = votes * opened.terms.bound
     if int(summed.max()) <= most:
         rows = summed.reshape(-1, opened.terms.limits.row).sum(axis=1)

@@ -280,7 +280,7 @@ def _sampled_gaussian(part: SampledGaussian, orders: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=512)
 def _binomial(trials: int, rate: float) -> FloatArray:
-    """[trials + 1] log-probabilities of so many draws."""
+    """Return [trials + 1] log-probabilities of the number of hits."""
     hits = np.arange(trials + 1.0)
     ways = gammaln(trials + 1) - gammaln(hits + 1) - gammaln(trials - hits + 1)
     weights = ways + hits * math.log(rate) + (trials - hits) * math.log1p(-rate)
@@ -404,7 +404,7 @@ def accountant_for(event: Event) -> Accountant:
 
 
 def sampled_cost(event: Event, delta: float, draws: int) -> tuple[float, float]:
-    """Epsilon and delta under noise of so many draws, each within 2^-110 of the ideal one.
+    """Return epsilon and delta under noise of `draws` draws, each within 2^-110 of the ideal one.
 
     The outcomes of both worlds are that close to those of ideal noise, so (1 + e^epsilon) times
     the distance adds to delta. Where that is more than a hundredth of it nothing is claimed: a

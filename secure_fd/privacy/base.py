@@ -82,11 +82,11 @@ class PrivacyMechanism(ABC):
     name: str
     """The word that the report uses."""
     asks_network: ClassVar[bool] = True
-    """Whether clients release predictions of their networks."""
+    """True if clients release predictions of their networks."""
     is_identity: bool = False
-    """Whether predictions leave as they are; other bits may then be asked for as well."""
+    """True if predictions leave as they are; other bits may then be asked for as well."""
     accounts_per_answer: bool = False
-    """Whether the claim is about one answer, so that no answer may steer a later one."""
+    """True if the claim is about one answer, so that no answer may steer a later one."""
     terms: bytes = b""
     """Public settings that all clients must share for the claim to hold; bound into sums."""
     noise_terms: NoiseTerms = NoiseTerms()
@@ -182,12 +182,12 @@ class SharedNoise(PrivacyMechanism):
         super().__init__()
         self.noiseless, self.local = math.isinf(epsilon), local
         self.delta, self._clients = delta, clients
-        self.voids = [] if self.noiseless else [*unmet_by(random), *([] if local else [IN_CLEAR])]
+        self.unmet = [] if self.noiseless else [*unmet_by(random), *([] if local else [IN_CLEAR])]
         """Public reasons why there is no epsilon."""
 
     @property
     def shares(self) -> bool:
-        """Whether each client's noise is enough in the sum alone."""
+        """True if each client's noise is enough in the sum alone."""
         return not (self.noiseless or self.local)
 
     def check_sum(self, aggregation: SumPromise) -> None:
@@ -207,5 +207,5 @@ class SharedNoise(PrivacyMechanism):
         if self.corrupt is not None and aggregation.corrupt > self.corrupt:
             allowed = f"its guarantee names {aggregation.corrupt} corrupt clients: set honest"
             raise ConfigurationError("aggregation", aggregation.name, allowed)
-        self.voids = [reason for reason in self.voids if reason != IN_CLEAR]
-        self.voids.extend(aggregation.caveats)
+        self.unmet = [reason for reason in self.unmet if reason != IN_CLEAR]
+        self.unmet.extend(aggregation.caveats)

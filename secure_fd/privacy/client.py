@@ -109,7 +109,7 @@ class ClientPlan(Plan):
         return Repeated(self._sum(2), self.rounds)
 
     def _sum(self, votes: int) -> DistributedGaussian:
-        """A round's sum, where so many votes a proxy differ, each in no more entries than units."""
+        """Return a round's sum if `votes` votes a proxy differ, each in at most `scale` entries."""
         squared = self._least_scale**2 * self.proxies
         return DistributedGaussian(
             variance=self.noise**2 * squared / self.honest,
@@ -238,7 +238,7 @@ class NoisyVotes(ClientMechanism):
         unit = self._unit
         if not self.released:
             return None
-        return unit.plan.guarantee(unit.delta, self.released, unit.voids)
+        return unit.plan.guarantee(unit.delta, self.released, unit.unmet)
 
 
 class ClientUnit(SharedNoise):
@@ -295,7 +295,7 @@ class ClientUnit(SharedNoise):
         teaches nothing.
         """
         if len(survivors) < self.plan.survivors:
-            self.voids.append(
+            self.unmet.append(
                 f"a sum of {len(survivors)} inputs was opened, where {self.plan.survivors} "
                 f"carry enough noise"
             )

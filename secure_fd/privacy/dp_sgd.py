@@ -99,13 +99,11 @@ class TrainingPlan(Plan):
             f"at sampling rate {self.sample_rate:.4g}",
             parts=(Part("all gradient steps", 1, epsilon),),
             assumptions=(
-                "batches are Poisson samples that nobody else can predict",
+                "batches are Poisson samples that no other party can predict",
                 "every gradient is clipped by record, one that is not finite to nothing",
                 "a record's gradient depends on that record and the weights alone",
             ),
-            caveats=(
-                "floating-point noise voids the claim against an attacker who reads low bits",
-            ),
+            caveats=("an attacker who reads low bits of the floating-point noise is not covered",),
             epsilon_replace_one=dict(groups)[2],
             groups=groups,
         )
@@ -122,7 +120,7 @@ _MOST = 200.0
 
 @cache
 def group_epsilons(plan: TrainingPlan, delta: float) -> Groups:
-    """(records, epsilon) for every size: neighbours that differ in so many records of one client.
+    """Return (records, epsilon) for each number of records in which one client's data differ.
 
     Without sampling, k records move a step's sum k times as far. Samples have no such curve here;
     the general bound does: (e, d) for one is (k e, d (exp(k e) - 1) / (exp(e) - 1)) for k (Vadhan,

@@ -75,7 +75,7 @@ class DistributedGaussian(Struct, frozen=True, tag=True):
 
 
 class Repeated(Struct, frozen=True, tag=True):
-    """The same event so many times on the same data, each with noise of its own."""
+    """An event repeated on the same data, each time with fresh noise."""
 
     event: "Event"
     times: int

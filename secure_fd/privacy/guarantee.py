@@ -102,11 +102,11 @@ class Guarantee:
 
     @property
     def holds(self) -> bool:
-        """Whether there is a finite epsilon at all."""
+        """True if there is a finite epsilon at all."""
         return math.isfinite(self.epsilon)
 
     def checked(self, noise: float, unmet: Sequence[str]) -> "Guarantee":
-        """Return the claim of integer noise, void for unmet reasons and for too little noise."""
+        """Return the claim of integer noise: no epsilon for unmet reasons or too little noise."""
         coarse = (_COARSE,) if noise > 0 and not self.holds else ()
         return self.invalidated_by((*unmet, *coarse))
 
@@ -115,8 +115,8 @@ class Guarantee:
         if not reasons:
             return self
         unmet = tuple(dict.fromkeys((*self.unmet, *reasons)))
-        void = replace(self, epsilon=math.inf, unmet=unmet, epsilon_replace_one=None)
-        return replace(void, parts=(), composes_to=(), caveats=(), groups=())
+        invalid = replace(self, epsilon=math.inf, unmet=unmet, epsilon_replace_one=None)
+        return replace(invalid, parts=(), composes_to=(), caveats=(), groups=())
 
     @property
     def headline(self) -> str:
@@ -155,7 +155,7 @@ class Guarantee:
 def weakest(claims: Iterable[Guarantee]) -> Guarantee | None:
     """Return the weakest claim, the first of equals; None if there is no claim.
 
-    A void one is weaker than any epsilon, then the larger epsilon is. Of equal epsilons it is the
+    A claim without epsilon is the weakest, then the larger epsilon is. Of equal epsilons it is the
     one that costs more at larger units, then the one of more releases, then the one that covers
     less.
     """
@@ -225,7 +225,7 @@ def shares_assumed(clients: int, survivors: int, corrupt: int) -> tuple[str, ...
 
 
 def check_delta_of(delta: float, count: int, what: str) -> None:
-    """Refuse a delta that would allow to publish one of so many outright."""
+    """Refuse a delta that would allow to publish one of `count` records outright."""
     if delta * count >= 1:
         raise ConfigurationError(
             "delta", delta, f"use less than 1 / {count}, one over the number of {what}"

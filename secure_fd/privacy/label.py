@@ -154,7 +154,7 @@ class RandomizedResponse:
             assumptions=(
                 "each (client, proxy) pair is released once and remembered",
                 "for the larger units, that nothing but these answers leaves the client and that "
-                "their number does not follow from what they said",
+                "their number does not depend on their contents",
             ),
             caveats=("this is deniability of a single answer and nothing more",),
             groups=tuple(

@@ -289,8 +289,8 @@ class BudgetLedger(Ledger):
     def recognise(self, records: Iterable[bytes]) -> int:
         """Note which records the ledger is about, and return how many of these it knew before.
 
-        The file keeps a keyed hash of each: without the file's key nobody can tell whether a record
-        is among them.
+        The file keeps a keyed hash of each: without the file's key no party can find out whether
+        a record is among them.
 
         Args:
             records: the bytes of each record.

@@ -98,7 +98,7 @@ class PooledPlan(Plan):
         return self.moved_by(1.0)
 
     def moved_by(self, records: float) -> Event:
-        """Return all sums if so many records of one client are zeroed out together."""
+        """Return all sums if `records` records of one client are zeroed out together."""
         distance = records * UNITS
         one = DistributedGaussian(self.share_variance, self.honest, distance, self.entries)
         return Repeated(one, self.sums)
@@ -127,7 +127,7 @@ class PooledPlan(Plan):
         return sums.values + discrete_gaussian(deviation, self.entries, random)
 
     def room(self, clients: int) -> int:
-        """Most that the noise of so many clients moves a sum, but for a chance of 2^-40."""
+        """Return the most that the clients' noise moves a sum, except with probability 2^-40."""
         return room_for(clients * self.share_variance, self.entries * self.sums)
 
     def guarantee(
@@ -389,7 +389,7 @@ class NoisyClassSums(ClientMechanism):
 
     @property
     def shares(self) -> bool:
-        """Whether its releases carry a share of a noise that is complete in the sum alone."""
+        """True if its releases carry a share of a noise that is complete in the sum alone."""
         return self._unit.shares
 
     def drop_insignificant(
@@ -447,7 +447,7 @@ class NoisyClassSums(ClientMechanism):
         if not self.released:
             return None
         unit = self._unit
-        return unit.plan.guarantee(unit.delta, unit.records, self.released, unit.voids)
+        return unit.plan.guarantee(unit.delta, unit.records, self.released, unit.unmet)
 
 
 class PooledRecordUnit(SharedNoise):

@@ -33,7 +33,7 @@ def words(random: Random, count: int) -> WordArray:
 class SeededRandom:
     """A reproducible stream of bytes, for tests only: the seed reveals the noise.
 
-    Every guarantee made with it is void, and says so: see `unmet_by`.
+    No guarantee made with it has an epsilon, and each states why: see `unmet_by`.
 
     >>> SeededRandom(1)(4) == SeededRandom(1)(4)
     True
@@ -267,7 +267,7 @@ FLOAT_CUT: Final = 2.0**-106
 class FloatGaussian(SecretHolder):
     """Uniform and normal variates from AES-256-CTR under a key that is drawn once.
 
-    unmet: why a guarantee made with it is void; empty unless the key came from a seed.
+    unmet: why a guarantee made with it has no epsilon; empty unless the key came from a seed.
 
     >>> FloatGaussian(SeededRandom(0)).normal(3).shape
     (3,)
@@ -308,7 +308,7 @@ _FAILURE = 2.0**-40
 
 
 def room_for(variance: float, entries: int) -> int:
-    """Return how far noise may move any of so many entries, but for a chance of 2^-40.
+    """Return how far noise may move any of `entries` entries, except with probability 2^-40.
 
     Bernstein's inequality, P(|X| > t) <= 2 exp(-t^2 / (2 (v + t / 3))), for noise of variance v; a
     sum of discrete Gaussians keeps it without the t / 3 as well.

@@ -54,7 +54,7 @@ class BroadcastChain:
         return hashlib.sha256(digest + broadcast.digest()).digest()
 
     def recall(self, digest: bytes, count: int) -> None:
-        """Go on after so many broadcasts."""
+        """Continue after `count` broadcasts."""
         self.digest, self.count = digest, count
 
     def _take(self, digest: bytes) -> None:
@@ -99,7 +99,7 @@ class BroadcastVerifier(BroadcastChain):
         self._signature = b""  # of the newest broadcast that this process read
 
     def has_read(self, data: bytes) -> bool:
-        """Whether this is the newest broadcast once more, byte for byte.
+        """Return whether this is the newest broadcast once more, byte for byte.
 
         After `recall` none is known until the next one is read.
         """

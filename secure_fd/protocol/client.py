@@ -83,7 +83,7 @@ class Client:
 
     @property
     def position(self) -> int:
-        """How many broadcasts it has read: those from there on it has missed."""
+        """Number of broadcasts that it has read: it has missed those after them."""
         return self._chain.count
 
     @property
@@ -92,7 +92,7 @@ class Client:
         return self._chain.digest
 
     def _recall(self, file: "Store") -> None:
-        """What an earlier process of this client wrote, if there was one."""
+        """Restore the state that an earlier process of this client wrote, if there was one."""
         place, role = file.get("place"), file.get("role")
         if place is None and file.get("told") is None:  # its name in an earlier version
             return
@@ -244,7 +244,7 @@ class Client:
         self._learn_of(kind, payload)
 
     def _note_aborted(self, payload: bytes, *, recalled: bool = False) -> None:
-        """Take back the release of an aborted sum that nobody opened.
+        """Take back the release of an aborted sum that no party opened.
 
         PeerError where it is called unopened after this client gave what opens it, or its counted
         input of this round.

@@ -59,12 +59,12 @@ class SumInput:
 
 @dataclass(frozen=True, slots=True)
 class SumRequest:
-    """What goes to all clients, and the form of the sum that the server expects.
+    """Announcement to all clients, and the form of the sum that the server expects.
 
-    body: bytes of the subject. length: integers in a vector. bound: the largest of them. limits:
-    what else holds for those of one client. members: inputs without which the sum is not opened.
-    counted: whether clients count it as a release: once it has its result, no later sum of the
-    round ends as unopened.
+    body: bytes of the announcement. length: integers in a vector. bound: the largest of them.
+    limits: what else holds for those of one client. members: inputs without which the sum is not
+    opened. counted: whether clients count it as a release: once it has its result, no later sum
+    of the round ends as unopened.
 
     >>> SumRequest(b"round 0", length=10, bound=63).length
     10
@@ -94,8 +94,8 @@ class ClientRole:
     learner: Learner
     units: UnitArray | None = None
     """[m * C] integers of its last votes before noise, None where it gave none. For evaluation."""
-    taught: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
-    """By class that it holds, whether the last round had a target; empty where proxies teach."""
+    has_target: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+    """For each class that it holds, if the last round had a target; empty for proxy methods."""
 
     def begin(self) -> ClientTurn:
         """Train alone, once, before the first round: by default the schedule's warm-up steps."""
@@ -119,7 +119,7 @@ class ClientRole:
         """
 
     def unopened(self, subject: bytes) -> None:
-        """Take back the release of an aborted round whose sum nobody can have read.
+        """Take back the release of an aborted round whose sum no party can have read.
 
         By default no releases are counted.
         """
@@ -163,7 +163,7 @@ class ServerRole:
         raise NotImplementedError
 
     def unopened(self, index: int) -> None:
-        """Take back the requests of an aborted round whose sum nobody can have read.
+        """Take back the requests of an aborted round whose sum no party can have read.
 
         By default no releases are counted.
         """

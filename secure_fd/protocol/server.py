@@ -64,13 +64,13 @@ class Server:
         self.terms: RoundTerms | None = None
         """Terms of the newest sum that was opened."""
         self.aborted = False
-        """Whether the last round ended without its sum."""
+        """True if the last round ended without its sum."""
         self.why = ""
-        """Why it did, in a sentence."""
+        """Reason of the abort, in a sentence."""
         self.refused: dict[int, str] = {}
-        """By client that sent something bad in this round, what was wrong with it."""
+        """For each client that sent a bad message in this round, the fault."""
         self.key: IdentityPublic = key.public
-        """What clients pin."""
+        """Identity that clients pin."""
         self._clients, self._session, self._noise = clients, session, noise
         self._chain = BroadcastSigner(session, key)
         self._log: list[bytes] = []
@@ -84,7 +84,7 @@ class Server:
 
     @property
     def busy(self) -> bool:
-        """Whether a stage of the set-up or of a sum is open."""
+        """True if a stage of the set-up or of a sum is open."""
         return self.sums.busy
 
     @property
@@ -144,7 +144,7 @@ class Server:
             self.refused[sender] = str(error)
 
     def returned(self, client: int, position: int) -> None:
-        """Note that a client has read so many broadcasts: it is sent the others once more."""
+        """Note that a client has read `position` broadcasts: the later ones are sent again."""
         self._delivered[client] = min(position, self.count)
 
     def owed(self, client: int) -> list[bytes]:
@@ -179,7 +179,7 @@ class Server:
 
     @property
     def _opened(self) -> bool:
-        """Whether clients may have given what opens the newest sum, or a counted one before it."""
+        """True if clients may have given what opens the newest sum, or a counted one before it."""
         return self.sums.opened or self._released
 
     def _abort(self, why: str) -> None:

@@ -46,9 +46,9 @@ class RoundReport:
     survivors: tuple[int, ...]
     missing: tuple[tuple[int, Stage], ...]
     aborted: bool = False
-    """Whether too few answered, or what they sent is no sum: no result was sent."""
+    """True if too few answered, or what they sent is no sum: no result was sent."""
     why: str = ""
-    """Of an aborted round, in a sentence."""
+    """Reason of an aborted round, in a sentence."""
     refused: tuple[tuple[int, str], ...] = ()
 
 
@@ -138,27 +138,27 @@ class Transcript:
     n_clients: int
     keep_uploads: bool | Collection[int] = False
     keep_inputs: bool = True
-    """Whether the words of inputs are kept at all."""
+    """True if the words of inputs are kept at all."""
     proxies_bytes: int | None = None
-    """Of the proxies as they are sent, where clients see features of them."""
+    """Size of the proxies as they are sent, if clients receive features of them."""
     up: NDArray[np.int64] = field(init=False)
     down: NDArray[np.int64] = field(init=False)
     distillation: list[ObservedVotes] = field(default_factory=list, repr=False)
     parameters: list[ObservedParameters] = field(default_factory=list, repr=False)
-    """Of methods that share networks: uploads are parameters, the result is their mean."""
+    """Rounds of methods that share networks: uploads are parameters, the result is their mean."""
     generated: list[ObservedVotes] = field(default_factory=list, repr=False)
     """Votes about samples of a generator: indices name no proxies, and no ensemble is sent."""
     heads: list[ObservedParameters] = field(default_factory=list, repr=False)
-    """Of methods that share statistics of records: what was sent, their sum, the head of it."""
+    """Rounds of methods that share statistics of records: uploads, their sum, its head."""
     features: "ReferenceSettings | None" = None
-    """Of the public map that these heads are on."""
+    """Settings of the public map that these heads are on."""
     generator: ObservedParameters | None = field(default=None, repr=False)
     """The newest, of a method that has one: the one that made the samples of the round."""
     survey: ObservedRound[None] | None = field(default=None, repr=False)
-    """Of a method that asks first which proxies clients know, see `methods.survey`."""
+    """Survey of a method that asks first which proxies clients know, see `methods.survey`."""
     voters: list[ObservedRound[IntArray]] = field(default_factory=list, repr=False)
-    """Of a method that counts the clients that answer each proxy, see `methods.min_voters`: bits
-    [m] by client, counts [m], and as the result the proxies that were asked about."""
+    """Rounds in which a method counts the clients that answer each proxy, see `methods.min_voters`:
+    bits [m] by client, counts [m], and as the result the proxies that were asked about."""
     survivors: list[int] = field(default_factory=list)
     aborted_rounds: int = 0
     missing: Counter[tuple[int, Stage]] = field(default_factory=Counter)

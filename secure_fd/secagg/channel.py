@@ -79,7 +79,7 @@ class Channel(SecretHolder):
         self._closed = True
 
     def state(self) -> bytes:
-        """Where it stands, for a file that only its owner reads: the round, then the chain."""
+        """Position for a file that only its owner reads: the round, then the chain."""
         return (self._at + 1).to_bytes(8, "big") + self._chain
 
     @classmethod

@@ -8,8 +8,8 @@ Rules it keeps in a round, whatever the server sends:
  3. It sends one input a round. No message makes it send its words unmasked.
  4. It gives away one share a round for every neighbour: of the seed where the neighbour is a
     survivor, of the root where it is not, never both. Before that, a threshold of the group's
-    committee must have signed the very cohort that it masked for (nobody is missing), or the
-    very cohort and survivors (somebody is). A client signs one cohort and one set of survivors
+    committee must have signed the very cohort that it masked for (no client is missing), or the
+    very cohort and survivors (a client is). A client signs one cohort and one set of survivors
     a round.
  5. A neighbour's shares that do not open cost that neighbour a holder, and this client nothing:
     it names the neighbour to the server and goes on.
@@ -205,7 +205,7 @@ class ClientRound(ClientMachine[_RoundHeld]):
         mask_input(words, number, pairs, self_stream(scope, number, own.seed))
 
     def _answer_survivors(self, data: bytes, held: _RoundHeld) -> tuple[bytes, ClientState]:
-        """Nobody is missing: check the cohort's signatures and unmask. Else sign who is left."""
+        """If no client is missing, check the signatures and unmask; else sign the survivors."""
         group = self._enrolment.group
         survivors, signatures = messages.decode_survivors(data, group, self.place)
         if not set(survivors) <= set(held.cohort) or self.number not in survivors:
@@ -374,7 +374,7 @@ class MaskingClient(Party[ClientEnrolment]):
 
     @property
     def gave(self) -> bool:
-        """Whether it has given what the server needs to read the newest sum."""
+        """True if it has given what the server needs to read the newest sum."""
         return isinstance(self._machine, ClientRound) and self._machine.gave
 
     def start(self) -> list[bytes]:
@@ -464,7 +464,7 @@ class MaskingClient(Party[ClientEnrolment]):
 
     @property
     def settled(self) -> bool:
-        """Whether it keeps its set-up to the end of the epoch, as rule 5 asks of sparse graphs."""
+        """True if it keeps its set-up to the end of the epoch, as rule 5 asks of sparse graphs."""
         return self.enrolled and not self.session.complete and self._setups == 0
 
     def enrol(self, setup: ClientSetup) -> None:

@@ -1,4 +1,4 @@
-"""Who masks with whom: the complete graph, or a random k-regular one.
+"""Graph of clients that share masks: the complete graph, or a random k-regular one.
 
 Source: Bell, Bonawitz, Gascón, Lepoint, Raykova, "Secure Single-Server Aggregation with
 (Poly)Logarithmic Overhead", CCS 2020: a Harary graph whose nodes were shuffled.
@@ -22,7 +22,7 @@ _TRIES_BITS: Final = 64
 """A server may call members late, and so choose among seeds: it is taken to try 2^64 of them."""
 _CORRECTNESS_BITS: Final = 30
 ONE_IN: Final = 10
-"""One client in so many is corrupt in a sparse graph, and as many again may drop out."""
+"""In a sparse graph one client in ten may be corrupt, and one in ten may drop out."""
 
 
 def neighbours(members: Sequence[int], degree: int, seed: bytes) -> dict[int, tuple[int, ...]]:
@@ -54,7 +54,7 @@ def committee(members: Sequence[int], size: int, seed: bytes) -> tuple[int, ...]
 
 
 def threshold(holders: int) -> int:
-    """How many of a secret's `holders` shares restore it.
+    """Return how many of a secret's `holders` shares restore it.
 
     A server that lies can show two survivor sets to two parts of the holders, so an honest
     one gives a share of one secret each, a corrupt one of both: floor(2h/3) + 1 keeps the two
@@ -95,7 +95,7 @@ def default_degree(n: int, roster: int | None = None) -> int:
     that a threshold of the committee signed, and give no share once they are outside it.
     188, 302, 404 and 434 for n = 301, 1,000, 10,000 and 100,000. Counts after Bell et al. are
     110, 144 and 156 for the last three: fewer, because there dropouts ignore the graph, the
-    threshold is chosen freely, and nobody tries seeds.
+    threshold is chosen freely, and no party tries seeds.
     """
     if n <= COMPLETE_UP_TO:
         return n - 1

@@ -157,7 +157,7 @@ class ClientMachine(SecretHolder, Generic[Held]):
 
 
 Closed = tuple[Mapping[int, bytes], ServerState]
-"""What to send to each client when a stage is closed, and the state after."""
+"""Messages to each client when a stage is closed, and the state after."""
 
 
 class ServerMachine:
@@ -192,12 +192,12 @@ class ServerMachine:
 
     @property
     def running(self) -> bool:
-        """Whether a stage is open."""
+        """True if a stage is open."""
         return self._ended is None
 
     @property
     def finished(self) -> bool:
-        """Whether it ended well."""
+        """True if it ended well."""
         return self._ended is ServerState.DONE
 
     @property
@@ -206,7 +206,7 @@ class ServerMachine:
         return tuple(client for client in self._asked if self.waits_for(client))
 
     def waits_for(self, client: int) -> bool:
-        """Whether this client is one of `waiting`."""
+        """Return whether this client is one of `waiting`."""
         asked = client in self._asked and client not in self.refused
         return asked and client not in self._answered
 
@@ -318,7 +318,7 @@ _MEMORIES: Final = Codec[PartyMemory](PartyMemory, "a memory of this version", L
 
 
 class Enrolment(Protocol):
-    """What a party takes from a set-up into its rounds. epoch: that it served, None before."""
+    """Result of a set-up that a party uses in its rounds. epoch: that it served, None before."""
 
     group: Group
     epoch: int | None
@@ -369,7 +369,7 @@ class Party(SecretHolder, Generic[Enrolled]):
 
     @property
     def enrolled(self) -> bool:
-        """Whether a set-up is in use."""
+        """True if a set-up is in use."""
         return self._enrolment is not None
 
     @property
@@ -384,7 +384,7 @@ class Party(SecretHolder, Generic[Enrolled]):
         return self._enrolment
 
     def serves(self, index: int) -> bool:
-        """Whether the set-up in use is that of the round's epoch."""
+        """Return whether the set-up in use is that of the round's epoch."""
         epoch = index // self.session.epoch
         return self._enrolment is not None and self._enrolment.epoch in (None, epoch)
 
@@ -407,7 +407,7 @@ class Party(SecretHolder, Generic[Enrolled]):
 
 Value = TypeVar("Value")
 Digests = dict[int, tuple[object, bytes]]
-"""By identity, values that do not change, and their digests."""
+"""Values that do not change and their digests, by identity."""
 _ABSENT: Final = object()
 _OF_FIXED: Final = {"secure_fd.secagg.session", "secure_fd.secagg.messages"}
 """Modules whose frozen values hold nothing that changes."""
@@ -445,7 +445,7 @@ def _names(kind: type) -> tuple[str, ...]:
 
 @cache
 def _is_fixed(kind: type) -> bool:
-    """Whether values of this class do not change: keys, terms, a group, and messages."""
+    """Return whether values of this class do not change: keys, terms, a group, and messages."""
     fixed = IdentityKey, IdentityPublic, AgreementKey, CapsuleKey, Group
     frozen = getattr(getattr(kind, "__dataclass_params__", None), "frozen", False)
     return issubclass(kind, fixed) or (frozen and kind.__module__ in _OF_FIXED)

@@ -77,7 +77,7 @@ def mask_input(
 # Two secrets, both fresh in every round, both elements of Shamir's field. From the *root* follow
 # the round's X25519 key and the key of the vault; opened, it removes the masks that a client left
 # behind when it dropped out. From the *seed* follows the self mask; opened, it removes that of a
-# client that stayed. Whoever had both would read the client's input, so nobody gives a share of
+# client that stayed. A party with both would read the client's input, so no client gives a share of
 # both (Bonawitz et al. 2017, section 4; the check is in client.py).
 
 
@@ -137,7 +137,7 @@ def round_key(place: Place, client: int, root: int) -> AgreementKey:
 
 
 def commit_seed(place: Place, client: int, seed: int) -> bytes:
-    """What the server checks a restored seed against: 32 bytes that hide it."""
+    """Return the commitment to a seed that the server checks it against: 32 bytes that hide it."""
     label = place.context(Purpose.SELF_COMMITMENT, client, EVERYONE)
     return hashlib.sha256(label + shamir.encode(seed)).digest()
 
@@ -196,7 +196,7 @@ def open_shares(
 def open_vault(
     group: Group, place: Place, client: int, root: int, vault: bytes
 ) -> dict[int, bytes]:
-    """By neighbour, the pair secrets of a client that dropped out and whose root was restored."""
+    """Return a dropped client's pair secrets by neighbour, from its restored root."""
     what = f"client {client}'s vault"
     text = _vault(place, client, root).open(0, vault, b"", what)
     peers = group.neighbours(client)
@@ -205,10 +205,10 @@ def open_vault(
 
 
 def point_of(place: int) -> int:
-    """Where a holder's shares are evaluated, by its place among an owner's holders, from 0.
+    """Return the point of a holder's shares, by its place among an owner's holders, from 0.
 
     Never zero, which is the secret. Places and not client numbers, so that the same weights
-    restore every secret as long as nobody is missing.
+    restore every secret as long as no holder is missing.
     """
     return place + 1
 

@@ -12,7 +12,7 @@
 
 s is 64 bytes, of Ed25519. K is an X25519 key, 32 bytes, and in a hybrid session an HPKE key, 1,216
 bytes, behind it.
-CAPSULES exist in hybrid sessions only. Whoever is late with a message is out of the set-up.
+CAPSULES exist in hybrid sessions only. A client that is late with a message is out of the set-up.
 """
 
 import hashlib
@@ -209,7 +209,7 @@ def encode_members(members: Mapping[int, bytes], session: Session) -> bytes:
 
 
 def invitation(session: Session) -> bytes:
-    """Return the message that asks clients to join a set-up: MEMBERS of nobody.
+    """Return the message that asks clients to join a set-up: an empty MEMBERS.
 
     It is not signed: a set-up without need costs time, as a round that is aborted does.
     """
@@ -288,7 +288,7 @@ def _reveal_text(session: Session, client: int, view: bytes, nonce: bytes) -> by
 #     MASKED      client -> server  words, each u64 little-endian; set of neighbours whose seals
 #                                   did not open, 1 bit each; cohort signature s; input
 #                                   signature s; P of the next round; tag 16
-#     SURVIVORS   server -> client  set of members 1 bit each; S, empty where somebody is missing
+#     SURVIVORS   server -> client  set of members 1 bit each; S, empty where a client is missing
 #     CONSISTENT  client -> server  survivor signature s
 #     SIGNATURES  server -> client  S
 #     UNMASK      client -> server  for itself and every neighbour of the cohort, ascending: share
@@ -308,7 +308,7 @@ class Prepare:
     """A client's part in a coming round, bound to its number and to nothing that is decided later.
 
     key: the round's X25519 key. commitment: to the self mask's seed. vault: the pair secrets,
-    for whoever restores the root. sealed: shares for every neighbour, ascending, 80 bytes each.
+    sealed under the root. sealed: shares for every neighbour, ascending, 80 bytes each.
 
     Raises:
         PeerError: a key of low order, with which no neighbour could mask.
@@ -336,21 +336,21 @@ def _prepare_sizes(neighbours: int) -> tuple[int, int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """What the server passes on of a neighbour's PREPARE."""
+    """Parts of a neighbour's PREPARE that the server forwards."""
 
     key: bytes
     sealed: bytes = field(repr=False)
 
 
 def cohort_text(scope: RoundScope, client: int, group: Group, cohort: bytes) -> bytes:
-    """What a client signs when it has masked for a cohort, an encoded set of members."""
+    """Return the bytes that a client signs once it has masked for a cohort, an encoded set."""
     return scope.context(Purpose.COHORT, client, EVERYONE) + fields(group.view, cohort)
 
 
 def survivor_text(
     scope: RoundScope, client: int, group: Group, cohort: bytes, survivors: bytes
 ) -> bytes:
-    """What a client signs when not all of the cohort have sent an input; both are encoded sets."""
+    """Return the bytes that a client signs if inputs of the cohort are missing."""
     label = scope.context(Purpose.SURVIVORS, client, EVERYONE)
     return label + fields(group.view, cohort, survivors)
 
@@ -394,7 +394,7 @@ class Masked:
 def input_text(
     scope: RoundScope, client: int, group: Group, words: WordArray, cohort: bytes
 ) -> bytes:
-    """What a client signs of its masked words, for the cohort that it masked them for."""
+    """Return the bytes that a client signs for its masked words and their cohort."""
     digest = hashlib.sha256(words.astype(WORD, copy=False).data.cast("B")).digest()
     return scope.context(Purpose.INPUT, client, EVERYONE) + fields(group.view, cohort, digest)
 
@@ -456,7 +456,7 @@ def decode_survivors(
 
 
 def encode_signatures(signatures: Mapping[int, bytes], group: Group, place: Place) -> bytes:
-    """Signatures of the committee, for everybody the same -> message."""
+    """Encode the signatures of the committee, the same message for all clients."""
     lines = encode_lines(signatures, group.committee)
     return frame(MessageType.SIGNATURES, place, SERVER, lines)
 

@@ -1,7 +1,7 @@
 """Server of the masked sum: for a whole session, and its machine of one round. Bytes in, bytes out.
 
 Rules:
- 1. A stage takes one message from every client it asked, from nobody else and from nobody twice;
+ 1. A stage takes one message from every client it asked, from no other client and none twice;
     the transport vouches for who sent it. A client that sends something else is out of the round,
     and the round goes on.
  2. A stage that is closed goes on with the clients that answered, down to the quorum and, until the
@@ -9,7 +9,7 @@ Rules:
     MissingClientError says who was missing.
  3. Inputs are added as they come: the memory is one vector, however many clients there are.
  4. Every restored secret is checked against what its owner published. A decoded sum must lie in
-    -room .. survivors * bound + room in every lane; otherwise the round is void.
+    -room .. survivors * bound + room in every lane; otherwise the round aborts.
  5. A client whose shares do not open at more of its holders than may be corrupt, or than there
     are to spare, has sealed garbage, and is in no later cohort of the set-up. So is one that gave
     wrong shares of more secrets than there may be corrupt dealers, sealed a vault that does not
@@ -100,7 +100,7 @@ class ServerRound(ServerMachine):
 
     @property
     def opened(self) -> bool:
-        """Whether shares were asked for: clients may have given what opens the sum."""
+        """True if shares were asked for: clients may have given what opens the sum."""
         return self.stage is ServerState.UNMASK
 
     @property
@@ -183,8 +183,8 @@ class ServerRound(ServerMachine):
         threshold, lost = self._group.threshold, []
         for owner, accusers in sorted(accused.items()):
             holders = set(self._group.holders(owner))
-            # More than may be corrupt, or than there are spare shares: so many could end every
-            # round by silence. One complaint alone is one word against another.
+            # More than may be corrupt, or than there are spare shares: that number could end
+            # every round by silence. One complaint alone is one word against another.
             spare = len(holders) - threshold
             if accusers > max(1, min(self._group.tolerated, spare)):
                 self._bar(owner, f"{accusers} of its holders could not open its seals")
@@ -214,7 +214,7 @@ class ServerRound(ServerMachine):
             self._total = self.scope.layout.unpack(self._sum, terms.length, limit)
         except PeerError as error:
             self._name_others()
-            raise GarbledSumError(f"the round is void: {error}") from error
+            raise GarbledSumError(f"the round is aborted: {error}") from error
         finally:
             for client, what in unmasking.frauds.items():
                 self._bar(client, what)
@@ -303,7 +303,7 @@ class MaskingServer(Party[ServerEnrolment]):
 
     @property
     def busy(self) -> bool:
-        """Whether a stage of the set-up or of a sum is open."""
+        """True if a stage of the set-up or of a sum is open."""
         machine = self._setup or self._round
         return machine is not None and machine.running
 
@@ -314,7 +314,7 @@ class MaskingServer(Party[ServerEnrolment]):
 
     @property
     def opened(self) -> bool:
-        """Whether clients may have given what it takes to read the newest sum."""
+        """True if clients may have given what it takes to read the newest sum."""
         return self._round is not None and self._round.opened
 
     @property
@@ -357,7 +357,7 @@ class MaskingServer(Party[ServerEnrolment]):
         return {} if opened.waiting or self.barred else opened.advance()
 
     def _needs_setup(self) -> bool:
-        """Whether a client asks for a set-up that the others would join.
+        """Return whether a client asks for a set-up that the others would join.
 
         In a sparse graph clients keep a set-up that served a round; see `MaskingClient.settled`.
         """
@@ -390,7 +390,7 @@ class MaskingServer(Party[ServerEnrolment]):
             opened.receive(sender, data)
 
     def _asks(self, sender: int, data: bytes) -> bool:
-        """Whether a client has no part in the set-up in use; PeerError for a bad JOIN.
+        """Return whether a client has no part in the set-up in use; PeerError for a bad JOIN.
 
         It joins where it knows of no set-up; where it knows of an earlier one, it prepares a round
         without being a member. A barred client brings about no set-up.

@@ -70,7 +70,7 @@ def message_type(data: bytes, place: Place, sender: int) -> MessageType:
 
 
 def is_elsewhere(data: bytes, place: Place) -> bool:
-    """Whether a message of this session belongs to another round, or to the set-up: it was late."""
+    """Return whether a message is late: of another round of this session, or of its set-up."""
     index = place.index.to_bytes(8, "big")
     return data[16:HEADER_BYTES] == place.session and data[8:16] != index
 
@@ -88,7 +88,7 @@ def set_bytes(members: Sequence[int]) -> int:
 
 
 def decode_set(data: bytes | memoryview, members: Sequence[int]) -> tuple[int, ...]:
-    """The members whose bit is set, in order; PeerError for a bit that is nobody's."""
+    """Return the members whose bit is set, in order; PeerError for a bit of no member."""
     if len(data) != set_bytes(members):
         size = set_bytes(members)
         raise PeerError(f"a set of {len(members)} members has {len(data)} bytes, not {size}")
@@ -128,7 +128,7 @@ class PinnedRoster(dict[int, IdentityPublic]):
 
 @dataclass(frozen=True, slots=True)
 class NoiseTerms:
-    """What noise that clients put into their vectors asks of a sum; by default there is none.
+    """Requirements on a sum by the noise in clients' vectors; by default there is none.
 
     room: how far noise may carry a value, or a sum, below 0 and above what it could be without.
     survivors: the fewest inputs that a sum may have; the noise of fewer would be too little.
@@ -144,7 +144,7 @@ class NoiseTerms:
             raise ConfigurationError("survivors", self.survivors, f"use 0 to {MAX_CLIENT}")
 
     def of_members(self, members: int) -> "NoiseTerms":
-        """The same for a sum of at least so many inputs."""
+        """Return the same terms for a sum of at least `members` inputs."""
         return NoiseTerms(self.room, max(self.survivors, members))
 
 
@@ -153,7 +153,7 @@ NO_NOISE: Final = NoiseTerms()
 
 @dataclass(frozen=True, slots=True)
 class RoundTerms:
-    """What one round sums, fixed by every party for itself and bound into every mask key.
+    """Terms of one round's sum, fixed by every party for itself and bound into every mask key.
 
     index: the round, never repeated in a session. length: values of a vector. bound: the
     largest value. subject: a hash of what the values are about (the round's proxy indices).
@@ -238,7 +238,7 @@ class Session:
 
     @property
     def place(self) -> Place:
-        """Where set-up messages belong."""
+        """Place of set-up messages."""
         return Place(self.id)
 
     @property
@@ -256,11 +256,11 @@ class Session:
 
     @property
     def complete(self) -> bool:
-        """Whether all members of every group are neighbours, so that no seed decides anything."""
+        """True if all members of every group are neighbours, so that no seed decides anything."""
         return self.degree_of(len(self.roster)) == len(self.roster) - 1
 
     def basis_of(self, members: int) -> int:
-        """Of how many clients a threshold is a part: the holders of a secret.
+        """Return the number of holders of a secret, of which a threshold is a part.
 
         In a complete graph the whole roster, however few of it are members: a server that leaves
         honest clients out must not make its corrupt ones a greater part of those who decide.
@@ -269,7 +269,7 @@ class Session:
         return len(self.roster) if degree == members - 1 else degree + 1
 
     def threshold_of(self, members: int) -> int:
-        """Shares that open a secret in a group of so many members."""
+        """Return the number of shares that open a secret in a group of `members` members."""
         return graph.threshold(self.basis_of(members))
 
 
@@ -331,7 +331,7 @@ class RoundScope:
         )
 
 
-# What a set-up ends with and everybody knows: members, graph, thresholds, joint seed.
+# The public result of a set-up: members, graph, thresholds, joint seed.
 
 
 class Group:
@@ -365,7 +365,7 @@ class Group:
         return self._neighbours[client]
 
     def holders(self, client: int) -> tuple[int, ...]:
-        """Who holds a share of `client`'s secrets: itself and its neighbours, ascending."""
+        """Return the holders of `client`'s secrets: itself and its neighbours, ascending."""
         if self.complete:
             return self.members
         return tuple(sorted((client, *self._neighbours[client])))

@@ -125,7 +125,7 @@ class ClientSetup(ClientMachine[_SetupHeld]):
 
     @property
     def enrolment(self) -> ClientEnrolment:
-        """What it ended with; LocalError unless it is DONE."""
+        """Result of the set-up; LocalError unless it is DONE."""
         if self._enrolment is None or self.state is not ClientState.DONE:
             raise LocalError(f"there is no enrolment in state {self.state.name}")
         return self._enrolment
@@ -276,7 +276,7 @@ class ServerSetup(ServerMachine):
 
     @property
     def group(self) -> Group:
-        """What the set-up ended with; LocalError unless it is DONE."""
+        """Group that the set-up ended with; LocalError unless it is DONE."""
         if not self.finished:
             raise LocalError(f"there is no group in state {self.state.name}")
         return self._group

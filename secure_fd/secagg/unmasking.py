@@ -1,8 +1,8 @@
-"""What the server does with the shares: restore secrets, check them, and take the masks off.
+"""Unmasking by the server: restore secrets from shares, check them, and remove the masks.
 
 A restored secret is checked against what its owner published for the round. Where it is another,
 the spare shares correct it; who gave wrong ones, or dealt them, is known once it is more than there
-may be corrupt clients to blame it on. Where the spare ones do not suffice, the round is void.
+may be corrupt clients to blame it on. Where the spare ones do not suffice, the round aborts.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -53,7 +53,7 @@ class Unmasking:
     _starts: dict[int, dict[int, int]] = field(default_factory=dict)  # in these, by owner
 
     def asked_of(self, holder: int) -> list[int]:
-        """Whose shares a holder is to give: of every owner of the cohort."""
+        """Return the owners of the shares that a holder is to give: all of the cohort."""
         return [owner for owner in self.group.holders(holder) if owner in self.prepared]
 
     def add(self, holder: int, owners: Sequence[int], shares: bytes) -> None:
@@ -120,7 +120,7 @@ class Unmasking:
         return shamir.combine(weights, self._shares(owner, chosen))
 
     def _fits(self, owner: int, secret: int) -> bool:
-        """Whether it is what the owner published for the round."""
+        """Return whether a secret matches what its owner published for the round."""
         place, sent = self.scope.place, self.prepared[owner]
         if owner in self.survivors:
             return commit_seed(place, owner, secret) == sent.commitment
@@ -161,11 +161,11 @@ class Unmasking:
 
 @lru_cache(maxsize=16)
 def _points(holders: tuple[int, ...]) -> dict[int, int]:
-    """By holder, where its shares are evaluated."""
+    """Return the point of each holder's shares."""
     return {holder: point_of(place) for place, holder in enumerate(holders)}
 
 
 @lru_cache(maxsize=256)
 def _weights(points: tuple[int, ...]) -> tuple[int, ...]:
-    """The weights at zero of these points: where nobody is missing the same for every secret."""
+    """Return these points' weights at zero, the same for all secrets if no holder is missing."""
     return shamir.weights_at_zero(points)

@@ -251,7 +251,7 @@ class EncryptedServer(SumServer):
         if self.stage is Stage.INPUT:
             body = opened.body(data, sender, len(subject) + opened.ciphertexts * CIPHER_BYTES)
             if body[: len(subject)] != subject:
-                raise PeerError(f"client {sender} was told something else")
+                raise PeerError(f"client {sender} received another announcement")
             self._total = (self._total + decode(body[len(subject) :])) % _LIMITS
         elif body := opened.body(data, sender, 0, 8 * opened.slots):
             slots = np.frombuffer(body, dtype="<u8").astype(np.uint64)
@@ -295,10 +295,10 @@ class HomomorphicSum(SecureSum, crypto.SecretHolder):
         "Clients 0, 1 and 2 hold the keys, handed to all where the server cannot read, and open "
         "one sum a round in turn. A server, even one that lies, with any of the other clients, "
         "learns sums of at least a majority and no more about any one input than they give away; "
-        "it can test a guess about one at the price of a void round. The server with any one "
-        "holder, or a holder that overhears the others' connections, reads everybody, and the "
-        "holder is trusted to return the sum that it opened. A holder that is away voids its "
-        "rounds; any client can void those that it takes part in, and ends none after."
+        "it can test a guess about one at the price of an aborted round. The server with any one "
+        "holder, or a holder that overhears the others' connections, reads all inputs, and the "
+        "holder is trusted to return the sum that it opened. The rounds of an absent "
+        "holder abort; any client can abort those that it takes part in, and no later ones."
     )
 
     def __init__(self, n_clients: int, *, configuration: bytes = b"", proxies: bytes = b"") -> None:

@@ -91,18 +91,18 @@ def masked_guarantee(group: Group, public_seed: int | None) -> str:
         f"for, each over at least {group.quorum} clients (it carries the count), and nothing "
         f"more about any one input than they give away, if the identities are pinned; keys are "
         f"agreed with {agreement}. Every input carries a tag, and a signature that is kept for "
-        f"disputes. Whoever reads a client's memory in a round opens none of its inputs of "
+        f"disputes. Any party that reads a client's memory in a round opens none of its inputs of "
         f"earlier rounds, but the one that it has not sent yet and those until the next set-up "
         f"(one every {session.epoch} rounds). One client can move a sum by "
         f"{len(session.roster)} times the bound either way, speak for a class that it alone "
-        f"holds, and void rounds without being named. Not covered: a value that only one "
+        f"holds, and abort rounds without being named. Not covered: a value that only one "
         f"client contributes to, what two sums give away together, lying inputs, and a server "
         f"that corrupts the sum. {draws}"
     )
 
 
 def _with_whom(group: Group) -> str:
-    """How many corrupt clients a group stands, and when they may become so."""
+    """Return how many corrupt clients a group withstands, and when they may become so."""
     n, corrupt = len(group.members), group.corrupt
     if group.degree == n - 1:
         return f"together with up to {corrupt} of the {n} clients, whenever it corrupts them"

@@ -69,7 +69,7 @@ class PlainServer(SumServer):
         if len(body) != start + 8 * self._layout.words(terms.length):
             raise PeerError(f"the input of client {sender} has another length than agreed")
         if body[:start] != terms.subject:
-            raise PeerError(f"client {sender} was told something else")
+            raise PeerError(f"client {sender} received another announcement")
         words = np.frombuffer(body[start:], "<u8").astype(np.uint64)
         self._layout.unpack(words, terms.length, terms.bound)
         self._inputs[sender] = words

@@ -47,7 +47,7 @@ class Prio3Sum(SecureSum, SecretHolder):
     guarantee = (
         "A server, even one that lies, learns sums of at least a majority of the clients and no "
         "more about any one vote than they give away, and so does the helper, as long as the two "
-        "do not collude; together they read everybody. Every client proves that its values keep "
+        "do not collude; together they read all inputs. Every client proves that its values keep "
         "to their range, its rows to one vote each and all of them to the budget: one that does "
         "not is left out and named, by error with a probability below 2^-85 after 2^55 tries. "
         "Keys are agreed with X25519, which a later quantum computer would open. Not covered: "

@@ -131,7 +131,7 @@ class ClientSelector(ABC):
     """Finds the proxies that are in a client's own distribution."""
 
     finds_known: ClassVar[bool] = False
-    """Whether its selections say which proxies are like the client's records."""
+    """True if its selections say which proxies are like the client's records."""
 
     @abstractmethod
     def fit(self, client: ClientData, proxies: Tensor) -> FittedSelector:

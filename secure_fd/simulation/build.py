@@ -95,12 +95,12 @@ class RunConfig:
 
     @property
     def noisy(self) -> bool:
-        """Whether a privacy unit is in force."""
+        """True if a privacy unit is in force."""
         return self.unit is not None
 
     @property
     def pools(self) -> bool:
-        """Whether pooled heads run in the place of votes, which have no record unit."""
+        """True if pooled heads run in the place of votes, which have no record unit."""
         heads = self.method in ("selective-fd", "heads") and self.secure in (None, "masks")
         return self.unit == "record" and heads
 

@@ -1,4 +1,4 @@
-"""What a federation looks at before anything trains: clients, proxies, networks and device.
+"""Checks before anything trains: clients, proxies, networks and device.
 
 Each mistake is one sentence about a setting. None of them quotes a record's pixels.
 """
@@ -16,9 +16,9 @@ from secure_fd.training.trainer import evaluating
 _TRIED = 2
 """Records that a network is shown."""
 _CLOSE = 1e-4
-"""How near to 1 the sum of a row of probabilities in float32 is."""
-_MOST_SAID = 90
-"""Characters of torch's own words that a sentence quotes."""
+"""Largest distance from 1 of the sum of a row of probabilities in float32."""
+_QUOTED = 90
+"""Characters of torch's message that a sentence quotes."""
 
 
 def check_parties(
@@ -143,15 +143,15 @@ def _names(kinds: set[torch.dtype]) -> str:
 
 
 def _wrong_logits(network: nn.Module, own: ClientData, n_classes: int) -> str:
-    """What is wrong with what a network says of records; "" where nothing is."""
+    """Return the fault of a network's predictions, in a sentence; "" if there is none."""
     shown = own.train.pixels[:_TRIED].to(next(network.parameters()).device)
     shape, wanted = tuple(shown.shape[1:]), (len(shown), n_classes)
     try:
         with torch.inference_mode(), evaluating(network):
             made: object = network(shown)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        said = str(error).splitlines()[0][:_MOST_SAID] if str(error) else type(error).__name__
-        return f"it must take records {shape}: {said}"
+        quoted = str(error).splitlines()[0][:_QUOTED] if str(error) else type(error).__name__
+        return f"it must take records {shape}: {quoted}"
     if not isinstance(made, Tensor):
         return f"it must give one tensor, not a {type(made).__name__}"
     if tuple(made.shape) != wanted:

@@ -78,7 +78,7 @@ class Dropouts:
             raise ConfigurationError("seed", self.seed, "use 0 or more")
 
     def plan(self, round_index: int, n_clients: int) -> dict[int, Stage]:
-        """By client that drops out of the round, the stage from which on it is silent."""
+        """Return, for each client that drops out of the round, the first stage that it misses."""
         rng = np.random.default_rng((self.seed, round_index))
         lost = rng.random(n_clients) < self.rate
         stages = rng.integers(len(_STAGES), size=n_clients)
@@ -167,7 +167,7 @@ class Federation:
         self._training = TrainingMode(networks)
         self._next = 0
         self.begun = False
-        """Whether the first round was prepared: networks warmed up, and releases counted."""
+        """True if the first round was prepared: networks warmed up, and releases counted."""
 
     def _connect(self) -> None:
         """Make client and server parties of the roles."""
@@ -203,7 +203,7 @@ class Federation:
             return [role.accuracy(held) for role in self.roles]
 
     def fit(self, rounds: int | None = None) -> list[RoundReport]:
-        """Run so many rounds, by default the recipe's, and give their reports."""
+        """Run `rounds` rounds, by default the recipe's, and return their reports."""
         return list(self.rounds(self.recipe.rounds if rounds is None else rounds))
 
     def rounds(self, count: int) -> Iterator[RoundReport]:
@@ -324,12 +324,12 @@ class Federation:
         return None
 
     def _answers(self, client: int) -> bool:
-        """Whether a client's message of the stage that is open reaches the server."""
+        """Return whether a client's message of the stage that is open reaches the server."""
         limit = self._away.get(client)
         return limit is None or _STAGES.index(self.server.sums.stage) < _STAGES.index(limit)
 
     def _reached(self, client: int, stage: Stage, open_now: bool) -> bool:
-        """Whether a message reaches a client: one that fell silent receives no later stage."""
+        """Return whether a message reaches a client: a silent one receives no later stage."""
         limit = self._away.get(client)
         if limit is None:
             return True
@@ -383,8 +383,8 @@ class Federation:
         kept = self.server_role.kept
         if kept is not None:
             return kept
-        taught = np.concatenate([role.taught for role in self.roles])
-        return float(taught.mean()) if len(taught) else 0.0
+        distilled = np.concatenate([role.has_target for role in self.roles])
+        return float(distilled.mean()) if len(distilled) else 0.0
 
     def _alone(self, survivors: Sequence[int]) -> tuple[int, int]:
         """At how many proxies one survivor gave nearly the whole count, and any of them some."""

@@ -49,7 +49,7 @@ class Simulation:
     seed: int
 
     def fit(self, rounds: int | None = None) -> list[RoundReport]:
-        """Run so many rounds, by default the recipe's, and give their reports."""
+        """Run `rounds` rounds, by default the recipe's, and return their reports."""
         return self.federation.fit(self.recipe.rounds if rounds is None else rounds)
 
     @property
@@ -64,13 +64,13 @@ class Simulation:
 
     @property
     def transcript(self) -> Transcript:
-        """What crossed the boundary."""
+        """Messages that crossed the boundary."""
         return self.federation.transcript
 
     @property
     def guarantee(self) -> str:
-        """What runs, and what it promises so far: of its sum, and of its privacy unit."""
-        return f"{self.federation.method.name}. {promise(self.federation)}"
+        """Method, and the guarantees so far: of its sum, and of its privacy unit."""
+        return f"{self.federation.method.name}. {guarantee_text(self.federation)}"
 
     @property
     def summary(self) -> str:
@@ -189,14 +189,14 @@ def simulate(
     return Simulation(data, federation, parts.architectures, parts.recipe, seed)
 
 
-def promise(federation: Federation) -> str:
-    """What a run promises so far: of its sum, and of its privacy unit.
+def guarantee_text(federation: Federation) -> str:
+    """Return the guarantees of a run so far: of its sum, and of its privacy unit.
 
-    >>> promise(simulate("digits", clients=3).federation)[-43:]
+    >>> guarantee_text(simulate("digits", clients=3).federation)[-43:]
     'No differential privacy: no noise is added.'
     """
     claim, method = federation.guarantee(), federation.method
-    said = claim.sentence() if claim else "No differential privacy: no noise is added."
+    privacy = claim.sentence() if claim else "No differential privacy: no noise is added."
     if claim is None and method.caveat:
-        said = f"{said} {method.caveat}"
-    return f"{federation.aggregation.guarantee} {said}"
+        privacy = f"{privacy} {method.caveat}"
+    return f"{federation.aggregation.guarantee} {privacy}"

@@ -35,7 +35,7 @@ def _check_records_stay_apart(model: nn.Module) -> None:
 
 
 Loss = Callable[[nn.Module, Images], Tensor]
-"""Of a network on a batch, summed over its records; each record's is its own."""
+"""Loss of a network on a batch, summed over its records; each record has its own."""
 
 
 class PrivateGradient:

@@ -53,7 +53,7 @@ def _check(
 
 
 _ASKED = 512
-"""Proxies of a round by default, where there are so many."""
+"""Most proxies of a round by default."""
 
 
 @dataclass(frozen=True, slots=True)

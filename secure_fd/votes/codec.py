@@ -34,12 +34,12 @@ _NEARLY_ALL = 0.9
 _LIGHT = 9
 """A vote of a ninth of a whole one or less may leave `_NEARLY_ALL` of a count to another vote."""
 _ROUNDING = 1e-3
-"""How far from one a row of probabilities may sum: float16 networks round as much."""
+"""Largest distance from 1 of a row's sum of probabilities: float16 networks round as much."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contribution:
-    """What one client would say about m proxies, before anything protects it.
+    """Answer of one client about m proxies, before any protection.
 
     weights: [m] in [0, 1]; 0 abstains. predictions: [m, C], each row in the simplex.
     """
@@ -77,7 +77,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """What an honest server learns of a round: count [m] and sum [m, C], in votes."""
+    """Sums that an honest server learns in a round: count [m] and sum [m, C], in votes."""
 
     count: FloatArray
     total: FloatArray
@@ -126,7 +126,7 @@ class EnsembleForm(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeCodec:
-    """What clients release <-> integers that may be summed exactly; ensembles <-> bytes.
+    """Codec of released votes to integers with exact sums, and of ensembles to bytes.
 
     levels: integer units in one whole vote; no encoded value exceeds it.
     """
@@ -155,11 +155,11 @@ class KnowledgeCodec:
         return np.asarray(units.reshape(-1), dtype=np.uint64)
 
     def decode(self, total: UnitArray, contributors: int, room: int = 0) -> Sums:
-        """Sums, in votes, of the [m * C] summed integers of so many contributors.
+        """Return the sums, in votes, of the [m * C] summed integers of `contributors` clients.
 
         room: how far noise may have moved each integer. PeerError where a proxy has more votes
         than contributors and noise can give: one did not keep to one vote a proxy, and the round
-        is void.
+        aborts.
         """
         units = total.reshape(-1, self.n_classes)
         most = contributors * self.levels + self.n_classes * room
@@ -183,7 +183,7 @@ class KnowledgeCodec:
         return np.asarray(_LIGHT * units.reshape(-1, self.n_classes).sum(axis=1) > self.levels)
 
     def budget(self, slack: float | None, proxies: int, clients: int) -> int | None:
-        """A budget of one client's votes, in integer units; None where it binds nobody.
+        """Return the budget of one client's votes, in integer units; None if it limits no client.
 
         Each client has an equal share of the round's proxies, times a public slack. Without a
         budget, a client that keeps to one vote a proxy may still vote at every one of them, also

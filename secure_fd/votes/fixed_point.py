@@ -13,7 +13,7 @@ from secure_fd.votes.codec import FloatArray, IntArray, UnitArray, WordArray
 Values = NDArray[np.float64] | NDArray[np.float32]
 
 _ROUNDING: Final = 1e-6
-"""How far an entry may exceed the limit, relative to it: as far as 32-bit arithmetic rounds."""
+"""Relative excess of an entry over the limit that is accepted: rounding of 32-bit arithmetic."""
 
 
 def record_shares(records: Sequence[int]) -> tuple[float, ...]:

@@ -9,8 +9,8 @@ With noise in the values, a lane has `room` below zero and above that sum. A cli
 sum_i v_i 2^(bits i) modulo 2^64, where a negative value borrows from the lanes above it. Words add
 up to the same of the summed values; `unpack` adds the room to every lane, which pays all borrows
 back. No single value beyond bound and room leaves a client. The noise of all together can carry a
-sum beyond its room, with the probability that whoever chose the room accepted: the sum then voids
-the round, or reads as another one with its neighbour's lane one off. That is computed from the
+sum beyond its room, with the probability that was accepted when the room was chosen: the round then
+aborts, or the sum reads as another one with its neighbour's lane one off. That is computed from the
 noisy sums alone, so it costs exactness and never privacy.
 """
 
@@ -25,7 +25,7 @@ from secure_fd.votes.codec import UnitArray, WordArray
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client's values may come to, beside the bound of each; a proven sum enforces it.
+    """Limits of one client's values beside the bound of each; a proven sum enforces them.
 
     row: values in a row, whose total the bound holds for too. budget: most of all values together;
     None: what the rows allow.
@@ -52,7 +52,7 @@ WORD_BITS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class LaneLayout:
-    """How values in [0, bound] of n_clients clients share words.
+    """Layout of words that hold values in [0, bound] of n_clients clients.
 
     room: how far noise may carry a value or a sum beyond what it could be without. Values are
     uint64 where it is 0, else int64.

@@ -248,6 +248,6 @@ def test_another_reason_against_an_epsilon_outlives_the_seed():
     config = planned(NOISY[1], 4.0)
     made = runs.prepared(config)
     run = runs.federation(config, made)
-    run.protection.voids.append("a client gave its noise away")
+    run.protection.unmet.append("a client gave its noise away")
     run.fit(1)
     assert not runs.claimed(run, made.data).holds
