@@ -64,7 +64,7 @@ class Row:
 ROWS: Mapping[str, Row] = {
     "heads": Row("pooled heads", "heads"),
     "heads local": Row("pooled heads, local noise", "heads", local=True),
-    "networks": Row("networks taught by pooled heads", "networks"),
+    "networks": Row("networks trained on labels of pooled heads", "networks"),
     "networks local": Row("networks, local noise", "networks", local=True),
     "gd": Row("DP-GD head, under masks", "gd"),
 }

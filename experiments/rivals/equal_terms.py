@@ -73,7 +73,7 @@ ROWS: Mapping[str, tuple[str, Fields]] = {
     "afl": _row("AFL, a head", run_config.AFL, rounds=1, schedule=_ALONE),
     "heads-1": _row("Pooled head, one sum", rounds=1, schedule=_ALONE),
     "heads": _row("Pooled head, 3 residual rounds", rounds=_SUMS, schedule=_ALONE),
-    "heads-taught": _row("Networks that the pooled head teaches", rounds=_SUMS),
+    "heads-taught": _row("Networks trained on labels of the pooled head", rounds=_SUMS),
     "truth": _row("True labels of the proxies", rounds=_SUMS, variant=run_config.TRUE_LABELS),
     "centralised": _row(
         "All records at every client", "independent", variant=run_config.ALL_RECORDS

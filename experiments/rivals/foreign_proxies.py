@@ -1,10 +1,9 @@
-"""What one round labels where proxies are foreign, or of classes that nobody holds.
+"""Labels of one round if proxies come from another set, or from classes without a holder.
 
 python experiments/rivals/foreign_proxies.py --image-sets mnist5k
 
-Selective-FD first asks its clients what they know, and they estimate how common their classes are
-among the proxies; its twin does neither. Each of ten clients holds one class. Which proxies they
-should know is known here alone.
+Selective-FD first asks its clients which proxies they know, and they estimate how common their
+classes are among the proxies; the second row does neither. Each of ten clients holds one class.
 """
 
 import time
@@ -22,7 +21,7 @@ from experiments.core.shared_options import StudyOptions
 from experiments.report.tables import Table
 
 TROUBLES = ("none", "half foreign", "half rotated", "8 and 9 unheld")
-ROWS = {"survey": "Selective-FD", "neither": "its twin"}
+ROWS = {"survey": "Selective-FD", "neither": "without survey and class shares"}
 FIGURES = ("foreign proxies taught", "own proxies taught", RIGHT_ONCE, RIGHT_OF_ALL)
 _OTHER = {"mnist5k": "fashion_mnist", "mnist": "fashion_mnist", "fashion_mnist": "mnist"}
 
@@ -113,7 +112,7 @@ def tables(results: study.Results) -> list[Table | str]:
 STUDY = study.Study(
     name="foreign_proxies",
     folder="rivals",
-    about="What is taught where proxies are foreign.",
+    about="Labels of one round if proxies come from another set, or from classes without a holder.",
     settings=StudyOptions,
     cell=Cell,
     cells=cells,
