@@ -47,7 +47,7 @@ RUNS: Final = {
 }
 """Image set, split over the sites, options of the roster."""
 FIELDS: Final = ("seconds", "computing", "bytes_up", "bytes_down")
-"""What the journal has of each round: seconds in all and in the slowest site, and bytes."""
+"""Fields of the journal for each round: seconds in all and in the slowest site, and bytes."""
 
 
 def _row(folder: Path, title: str) -> Report:
@@ -118,7 +118,7 @@ def _compared(folder: Path) -> Report:
 
 
 def _data_in(folder: Path, roster: RosterFile) -> FederatedData:
-    """What sites, proxies and test hold, as images of one federation."""
+    """Return the images of sites, proxies and test set as one federation."""
     sites = [folder / site.name / "records" for site in roster.sites]
     clients = tuple(records_in(place, roster, k) for k, place in enumerate(sites))
     size, channels = roster.shape[-1], roster.shape[0]

@@ -17,7 +17,7 @@ class Audit:
 
     @property
     def assumes_shape(self) -> bool:
-        """Whether the bound needs noise of the claimed shape; answers to labels are counted."""
+        """True if the bound needs noise of the claimed shape; answers to labels are counted."""
         return self.unit is not PrivacyUnit.LABEL
 
 

@@ -20,7 +20,7 @@ from secure_fd.votes.codec import FloatArray
 
 _STEPS = 10
 _SHARE = 10
-"""A batch expects one record in so many."""
+"""A batch contains one record in this many, on average."""
 _BRIGHT = 1e3
 """Value of a pixel whose gradient is far above the clip; the weights hardly move."""
 _RATE = 1e-6

@@ -21,15 +21,15 @@ from secure_fd.votes.codec import IntArray
 
 _CLASSES = 10
 _SYMBOLS = _CLASSES + 1
-"""Of an answer: a class, or none."""
+"""Number of possible answers: the classes, and abstention."""
 _COUNTED, _ANSWERS = 400_000, 200_000
 _STRIDE = 0.0025
 _PRACTICE = 0.2
 """Share of the answers from which the alphabet of the proof is taken."""
 _CASES = {"a class or abstain": (3, _CLASSES), "two classes": (3, 7)}
-"""By name, two truths of one answer."""
+"""Two true labels of one answer, by name."""
 _VIEWS = {"two rounds": (0, 2), "beside a known client": (0, 1)}
-"""By name, columns of `_codes_of`."""
+"""Columns of `_codes_of`, by name."""
 
 
 def answer_noise(setting: Setting) -> Finding:

@@ -1,11 +1,11 @@
 """Bounds on a noise level: the deviation that the code really draws, where the data is known.
 
-An attack from outside needs half of the noise to be gone before it sees that anything is. Whoever
-holds the code can do better: give it records whose contribution is known, subtract that, and look
-at what is left. N Gaussian values of deviation s have a sum of squares of s^2 chi^2_N, so s is at
-most sqrt(sum of squares / the chi-square's quantile of `miss`), but for that probability. What the
-claim's own accountant charges for so much noise is the bound: above the claim, the claim is
-refuted. Unlike an attack's bound it is as tight as that accountant is, and no tighter.
+An attack from outside notices nothing until half of the noise is missing. An auditor that runs the
+code can do better: pass records whose contribution is known, subtract it, and look at what is left.
+N Gaussian values of deviation s have a sum of squares of s^2 chi^2_N. So s is at most sqrt(sum of
+squares / the chi-square's quantile of `miss`), except with that probability. The claim's own
+accountant computes a bound on epsilon from that noise. A bound above the claim refutes the claim.
+Unlike an attack's bound it is as tight as that accountant is, and no tighter.
 
 Noise of the right size may still be the same noise twice. So the deviation is bounded in the
 weakest direction too: the least singular value of an R x d matrix of standard normal entries is at

@@ -18,7 +18,7 @@ BoolArray = NDArray[np.bool_]
 ImageArray = NDArray[np.float32]
 
 Effort = Literal["quick", "short", "full"]
-"""Of an attack's search and of what it trains: a look, the comparison's, the suite's."""
+"""Length of an attack's search and training: a quick look, the comparison's, the suite's."""
 POSITIVE: Final = "positive_control"
 """Detail of a result: what the attack reaches where nothing protects clients."""
 
@@ -31,7 +31,7 @@ NEVER: Final = -2
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Estimate:
-    """What the three kinds of estimate share; all of it is known without the truth.
+    """Fields that the three kinds of estimate share; all are known without the truth.
 
     queries: to oracles. target: words that a report appends to the title. details, caveats: of
     this run, for the report. control_name: in place of the attack's own.

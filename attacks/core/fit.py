@@ -30,7 +30,7 @@ Factory = Callable[[int], nn.Module]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How to train: Adam over shuffled batches. learning_rate: per step."""
+    """Training settings: Adam over shuffled batches. learning_rate: per step."""
 
     epochs: int = 20
     batch: int = 32
@@ -115,7 +115,7 @@ def queried(model: nn.Module, public: Public) -> View:
     return outsider_view(public, held)
 
 
-UNTAUGHT = "missing an ensemble prediction that was kept for teaching"
+NO_ENSEMBLE = "missing an ensemble prediction that was kept for teaching"
 
 
 def distil_student(view: View, settings: Fit, seed: int) -> nn.Module:
@@ -129,7 +129,7 @@ def distil_student(view: View, settings: Fit, seed: int) -> nn.Module:
     view.require(Capability.READ_ENSEMBLES, Capability.PUBLIC_PROXIES)
     indices, targets = kept_answers(view)
     if not len(indices):
-        raise MissingCapabilityError(UNTAUGHT)
+        raise MissingCapabilityError(NO_ENSEMBLE)
     return fit(view.public.architecture, view.public.proxies[indices], targets, settings, seed)
 
 

@@ -1,4 +1,4 @@
-"""How close reconstructions come to private images, and to images that nobody trained on.
+"""Similarity of reconstructions to private images, and to held-out images.
 
 PSNR to the nearest private image rises with blur and with the number of private images; only its
 excess over equally many held-out images of the same group, Δ = A - A_H, speaks of leakage: blur,
@@ -60,7 +60,7 @@ def _shuffled_total(private: FloatArray, held_out: FloatArray, seed: int) -> Flo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """How near each record's guess is.
+    """Similarity of each record's guess to the record.
 
     decibel: [n] PSNR. errors: [n] largest error of a pixel; 0 where it is right to the last bit.
     """

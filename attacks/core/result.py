@@ -12,7 +12,7 @@ from secure_fd.errors import LocalError
 
 ImageArray = NDArray[np.float32]
 EXCESS: Final = "Δ"
-"""How the name of a figure starts that is an excess over held-out images."""
+"""Prefix of the name of a figure that is an excess over held-out images."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ REFERENCES = 200
 
 @dataclass(frozen=True, slots=True)
 class SumNoise:
-    """What is public of the noise in pooled sums.
+    """Public facts about the noise in pooled sums.
 
     deviation: of an entry of a sum over all records, where a record moves the sum by 1 in L2.
     records: of all clients. claim: of the unit, for all of its sums.
@@ -47,17 +47,17 @@ class SumNoise:
 
     @classmethod
     def of(cls, unit: PooledRecordUnit) -> Self | None:
-        """Of all clients' shares, as the server reads them; None of a unit without noise.
+        """Return the noise of all clients' shares, as the server reads it; None without noise.
 
         The claim counts on the honest clients' shares alone, and adds up the sums.
         """
         if unit.noiseless:
             return None
         plan = unit.plan
-        everybody = float(plan.noise * np.sqrt(plan.clients / plan.honest))
+        all_shares = float(plan.noise * np.sqrt(plan.clients / plan.honest))
         noise = float(plan.noise / np.sqrt(plan.sums))
         claim = Claim(epsilon(plan, unit.delta), unit.delta, noise)
-        return cls(everybody, sum(unit.records), claim)
+        return cls(all_shares, sum(unit.records), claim)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ class Run:
 
     @cached_property
     def public(self) -> Public:
-        """What every attacker knows."""
+        """Values that every attacker knows."""
         return public_of(self.data)
 
     @cached_property

@@ -193,7 +193,7 @@ class Claim:
     noise_multiplier: float
 
     def bounds(self) -> dict[str, float]:
-        """What it allows at most, by name for a report."""
+        """Return the largest figures that the claim allows, by name for a report."""
         return {
             "claimed_epsilon": self.epsilon,
             "auc_bound": auc_bound(self.epsilon, self.delta),

@@ -1,4 +1,4 @@
-"""What an attacker can see or do, as words that a report prints."""
+"""Capabilities of an attacker, in the words that a report prints."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Capability(Enum):
-    """What an attacker sees or may do; the value is how a report names it."""
+    """Capability of an attacker: what it sees or may do. The value is its name in a report."""
 
     READ_UPLOADS = "clients' uploads in clear"
     READ_PAYLOADS = "clients' payloads as sent"
@@ -128,7 +128,7 @@ def _key(image: Tensor) -> bytes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Public:
-    """What every attacker knows before the run.
+    """Values that every attacker knows before the run.
 
     proxies: [P, C, H, W] float32 in [0, 1], grey or colour, or feature vectors [P, D]. labels: [P]
     int64 where there are labels.
@@ -188,9 +188,9 @@ class View:
     heads: tuple[ObservedParameters, ...] = field(default=(), repr=False)
     """Sums of statistics: uploads where they were readable, and the heads that came of them."""
     features: "ReferenceSettings | None" = None
-    """Of the public map that these heads are on."""
+    """Settings of the public feature map under these heads."""
     survey: ObservedRound[None] | None = field(default=None, repr=False)
-    """What clients said they know, where votes were asked for after that."""
+    """Sum of the survey, in which clients state which proxies they know, if one was made."""
     attacker: str = ""
     capabilities: frozenset[Capability] = frozenset()
 
@@ -218,7 +218,7 @@ class View:
         return self.models[-1].result
 
     def uploads_by_round(self, client: int) -> tuple[Float32Array, ...]:
-        """What a client shared in each round that was kept readable, oldest first.
+        """Return a client's upload in each round that was kept readable, oldest first.
 
         The global parameters that the round gave stand in where the client was away from it.
         """
@@ -310,7 +310,9 @@ def _able(seen: View, does: Collection[Capability] = ()) -> View:
 def read_unmasked(
     payloads: Mapping[int, WordArray], n_clients: int, bound: int, length: int
 ) -> dict[int, UnitArray]:
-    """By client, the [length] integers of every payload in clear: one with none above `bound`.
+    """Return the [length] integers of every payload in clear, by client.
+
+    A payload is in clear if no integer of it is above `bound`.
 
     A lane has room for the sum over all clients, so a masked integer is within `bound` with a
     chance of less than one half, and all of a payload with less than 2 ** -length.

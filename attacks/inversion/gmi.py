@@ -43,7 +43,7 @@ their number."""
 
 @dataclass(frozen=True, slots=True)
 class InversionSettings:
-    """How hard to search. per_class: reconstructions; restarts: codes tried for each of them."""
+    """Length of the search. per_class: reconstructions; restarts: codes tried for each of them."""
 
     steps: int = 200
     restarts: int = 3
@@ -52,7 +52,7 @@ class InversionSettings:
 
 QUICK = InversionSettings(steps=120, restarts=2, per_class=1)
 SHORT = InversionSettings(steps=150, restarts=2)
-"""Of the comparison. The suite searches longer, and finds as little."""
+"""Settings of the comparison. The suite searches longer, and finds as little."""
 PUBLISHED = InversionSettings(steps=1500, restarts=5, per_class=1)
 
 
@@ -119,10 +119,14 @@ def inversion_truth(
     Raises LocalError where a private image is held out or in the lesson.
     """
     require_disjoint(private, held_out)
-    taught = held_out if lesson is None else lesson
-    require_disjoint(private, taught)
+    training_set = held_out if lesson is None else lesson
+    require_disjoint(private, training_set)
     evaluator = fit(
-        public.architecture, taught.images, taught.labels, training, substream(seed, "evaluator")
+        public.architecture,
+        training_set.images,
+        training_set.labels,
+        training,
+        substream(seed, "evaluator"),
     )
     ours, theirs = match_classes(private, held_out, substream(seed, "references"), REFERENCES)
     return InversionTruth(ours, theirs, label_function(evaluator))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, log_softmax, pad
 
 from attacks.core.base import Images, seeded, substream
-from attacks.core.fit import UNTAUGHT, fit, kept_answers
+from attacks.core.fit import NO_ENSEMBLE, fit, kept_answers
 from attacks.core.view import Capability, Oracle, View
 from attacks.inversion.gmi import ModelInversion
 from secure_fd.errors import LocalError, MissingCapabilityError
@@ -16,12 +16,12 @@ _GENERATOR_RATE, _STUDENT_RATE, _MOMENTUM, _DECAY = 1e-3, 0.01, 0.9, 5e-4
 _BALANCE = 5.0
 """Weight of mean(p log p)."""
 _SILENCE = 0.1
-"""Weight of an unanswered image, which is taught as the uniform distribution."""
+"""Weight of an unanswered image, whose target is the uniform distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdealSettings:
-    """How a student is stolen. An epoch makes, and asks the teacher about, one batch of images.
+    """Settings of the extraction. An epoch makes one batch of images and queries the teacher on it.
 
     epochs: of one batch each, so queries = epochs * batch. latent, channels: of the generator.
     passes: over the pool, after each batch. warm: start from the ensembles that the view holds, and
@@ -313,7 +313,7 @@ class Ideal(ModelInversion):
         elif injects:
             student = public.architecture(substream(seed, "initial weights"))
         else:
-            raise MissingCapabilityError(UNTAUGHT)
+            raise MissingCapabilityError(NO_ENSEMBLE)
         if not injects:
             return student, known
         oracle = view.oracle(Capability.INJECT_PROXIES)
@@ -321,7 +321,7 @@ class Ideal(ModelInversion):
 
     @property
     def caveat(self) -> str:
-        """How hard a server asked that may inject, and from where it started."""
+        """Number of queries of a server that may inject, and its starting point."""
         s = self.theft
         start = "started from the ensembles it had read, if any" if s.warm else "started untrained"
         return (
@@ -329,5 +329,5 @@ class Ideal(ModelInversion):
         )
 
 
-_READ_ONLY = "no synthetic query: the student knows what was said of public proxies"
+_READ_ONLY = "no synthetic query: the student trains on predictions for public proxies only"
 _SILENT = "an answer is not the selector's consent where noise can make one of silence"

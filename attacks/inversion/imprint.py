@@ -70,7 +70,7 @@ def cuts(seen: Tensor, bins: int) -> Tensor:
 
 
 def lying(public: Public) -> Lie:
-    """What a malicious server of FedAvg makes of the message that it should send."""
+    """Return how a malicious server of FedAvg changes the message that it should send."""
 
     def lie(truth: bytes) -> bytes:
         return model_bytes(imprinted(public, read_model(truth, len(truth) // 4)))

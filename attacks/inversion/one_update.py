@@ -62,7 +62,7 @@ class Story(ServerRole):
 
 @dataclass(frozen=True, slots=True)
 class SetUp:
-    """What trains for one update. model: of `models.build`. batch: records of its one step."""
+    """Training for one update. model: of `models.build`. batch: records of its one step."""
 
     model: str = MLP
     batch: int = 1
@@ -141,7 +141,7 @@ def _client(client: ClientData, batch: int | None) -> ClientData:
 
 
 def newest_records(clients: Sequence[ClientData], batch: int, seed: int) -> dict[int, Labelled]:
-    """By client, the records of its newest step.
+    """Return the records of each client's newest step.
 
     They are drawn again as FedAvg draws them, from a run's seed: for scoring.
     """

@@ -34,7 +34,7 @@ from secure_fd.errors import MissingCapabilityError
 from secure_fd.training import models
 
 Inverse = Callable[[FirstLayer, Tensor, int], Tensor]
-"""Reads images off one flat gradient [m] of so many records, as `invert_first_layer`."""
+"""Reads images off one flat gradient [m] of a number of records, as `invert_first_layer`."""
 _HALF_A_GREY = 0.5 / GREYS
 _OF_A_COHORT = "finds records of the cohort; a match does not say whose they are"
 _CAVEATS = (

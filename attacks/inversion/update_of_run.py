@@ -113,7 +113,7 @@ def _first_readable(view: View) -> View:
 
 
 def _some(updates: Updates, count: int) -> Updates:
-    """The first few updates, each read as so many records."""
+    """Return the first few updates, each read as the mean over `count` records."""
     kept = slice(_UPDATES)
     gradients, owners = updates.gradients[kept], updates.owners[kept]
     return replace(updates, gradients=gradients, owners=owners, records=count)

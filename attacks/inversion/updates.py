@@ -1,4 +1,4 @@
-"""What an update shows of the records that made it: closed form, labels, gradient matching."""
+"""Reconstruction of records from an update: closed form, labels, gradient matching."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -99,15 +99,15 @@ def first_layer(public: Public) -> FirstLayer:
 
 
 GREYS = 255
-"""An 8-bit pixel is a multiple of 1 / GREYS, as anybody sees on the proxies."""
+"""An 8-bit pixel is a multiple of 1 / GREYS, as the proxies show."""
 _NEAR = 0.25
-"""Of a grey. A mixture has a hundred pixels or more between greys, of which half are this near."""
+"""Share of a grey. A mixture has 100 or more pixels between greys; half are this near to one."""
 _SLACK = 0.05
-"""How far outside [0, 1] a pixel of a ratio may lie."""
+"""Distance outside [0, 1] at which a pixel of a ratio may lie."""
 
 
 def on_grid(images: Tensor) -> bool:
-    """Whether all pixels are 8-bit greys."""
+    """Return whether all pixels are 8-bit greys."""
     greys = images.double() * GREYS
     return bool((greys - greys.round()).abs().max() < 1e-3)
 
@@ -204,7 +204,7 @@ MEAN_UPDATE = frozenset({Capability.GLOBAL_PARAMETERS})
 EVERYONE = -1
 """In place of a client: the update is the mean over all of them."""
 LEARNING_RATE = 0.1
-"""Of the local steps, which is public. Any other rate only scales what is read."""
+"""Learning rate of the local steps, which is public. Another rate only scales the result."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -266,7 +266,7 @@ def readable_updates(view: View, records: int) -> Updates:
 
 
 def _unmasked(view: View) -> dict[int, Float32Array]:
-    """By client, the parameters of each payload of the newest round that nothing masks."""
+    """Return the parameters of each unmasked payload of the newest round, by client."""
     newest, n_clients = view.models[-1], view.public.n_clients
     codec = parameter_codec((1.0,) * n_clients)
     length = len(newest.result)

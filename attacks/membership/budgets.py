@@ -1,4 +1,4 @@
-"""Leakage budgets: how well members of a run are told, as one figure that a test can bound.
+"""Leakage budgets: success of membership inference, as one figure that a test can bound.
 
     game = LeakageGame.of(clients)                      # half of each client's records, by a coin
     found = game.play(factory)                          # eight runs; factory(records, seed) -> View
@@ -44,11 +44,11 @@ Factory: TypeAlias = Callable[[Sequence[Labelled], int], View | nn.Module]
 RUNS: Final = 8
 _FEWEST: Final = 6
 FALSE_ALARM: Final = 0.01
-"""Of a limit: how often a run that tells nothing may exceed the least that is accepted."""
+"""Chance at most with which a run that leaks nothing exceeds the smallest accepted limit."""
 _SIDE: Final = 16
 """Pixels: patches of the selectors' features fit, and cost little."""
 _CLIENTS, _CANDIDATES, _PROXIES = 3, 22, 50
-"""Of the bundled digits; candidates of a client, and proxies, are of each class."""
+"""Sizes for the bundled digits; candidates of a client, and proxies, are of each class."""
 
 
 class LeakageError(SecureFDError):
@@ -98,7 +98,7 @@ _LOOK_AT: Final = {
     IndirectMembership.name: "the masks, and the labels, weights and noise of the votes",
     LiRA.name: "how long the network trains on how few records, and the noise of its training",
 }
-"""What protects from an attack, by its name."""
+"""Protections against an attack, by its name."""
 
 
 def strongest(view: View, game: Game, noise: SumNoise | None = None) -> tuple[ShadowAttack, ...]:
@@ -122,7 +122,7 @@ def strongest(view: View, game: Game, noise: SumNoise | None = None) -> tuple[Sh
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Digits:
-    """What a game needs that nobody downloads. clients: candidates of each. proxies: others."""
+    """Data of a game that needs no download. clients: candidates of each. proxies: others."""
 
     clients: tuple[Labelled, ...] = field(repr=False)
     proxies: Labelled = field(repr=False)
@@ -265,9 +265,9 @@ class LeakageGame:
 def server_sees(
     federation: Federation, proxies: Labelled | Tensor | None, n_classes: int = 10
 ) -> View:
-    """What the server saw of a federation that has run.
+    """Return the view of the server of a federation that has run.
 
-    proxies: the public ones, labelled where everybody knows their labels; None of a method without.
+    proxies: the public ones, with labels if these are public; None for a method without proxies.
     To read FedAvg's uploads of all rounds, set `transcript.keep_uploads = True` before round one.
     """
     networks = federation.models
@@ -286,7 +286,7 @@ def _copies(network: nn.Module) -> Callable[[int], nn.Module]:
 def _queried(
     network: nn.Module, proxies: Tensor, clients: int, classes: int, labels: Tensor | None = None
 ) -> View:
-    """An outsider of a run with so many clients and classes, who asks the deployed network."""
+    """Return the view of an outsider that queries the deployed network."""
     return queried(network, Public(proxies, clients, classes, _copies(network), labels))
 
 
@@ -305,7 +305,7 @@ def _paired(own: Labelled, client: int) -> Labelled:
 
 @dataclass(frozen=True, slots=True)
 class LeakageBudget:
-    """How well members of a row may be told: a figure that was measured, and what chance adds.
+    """Allowed success of membership inference on a row: a measured figure, and a tolerance.
 
     figure: AUC. tolerance: by which chance may move it, of the figure's own spread over seeds.
 
@@ -334,6 +334,6 @@ class LeakageBudget:
             low, high = found.interval
             where = _LOOK_AT.get(found.name, "what crosses the boundary")
             raise LeakageError(
-                f"{self.row}: members are told with AUC {found.figure:.3f} [{low:.3f}, {high:.3f}] "
-                f"where {self.limit:.3f} is allowed; look at {where}"
+                f"{self.row}: membership inference reaches AUC {found.figure:.3f} "
+                f"[{low:.3f}, {high:.3f}] where {self.limit:.3f} is allowed; look at {where}"
             )

@@ -22,7 +22,7 @@ from secure_fd.errors import ConfigurationError
 NOISE_STARTS = 16
 """Uniform noise that joins the starts: a network may give all public images one label."""
 BISECTIONS = 8
-"""Of a segment that crosses the boundary, to theta = 2^-8 of its length."""
+"""Bisections of a segment that crosses the boundary, to theta = 2^-8 of its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class _Game:
         return self.images.flatten(1)
 
     def crossed(self, points: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
-        """Whether points [k, ..., d] of the given rows [k] get another label: [k, ...]."""
+        """Return [k, ...] whether points [k, ..., d] of the given rows [k] get another label."""
         labels = self.labels[rows].view(-1, *[1] * (points.ndim - 2))
         answers = self.ask(points.reshape(-1, *self.images.shape[1:]))
         return answers.view(points.shape[:-1]) != labels

@@ -145,7 +145,7 @@ _SIGMAS = (0.2, 0.4)
 """Deviations of the noise of `FinalLabels`, each on this many copies."""
 _COPIES = 4
 _MEMBERS = 20
-"""Of a client, where its own network or messages are asked about."""
+"""Members of a client, where its own network or messages are attacked."""
 _NEVER = 1e-30
 _ROTATION = 3
 
@@ -205,7 +205,7 @@ def deployed(
 
 
 def challenges_of(data: FederatedData, seed: int, members: int = _MEMBERS) -> dict[int, Challenge]:
-    """For each client so many of its own records, at most, among as many held-out ones by class.
+    """For each client, at most `members` of its records among as many held-out ones of each class.
 
     At least one record of a class is taken. Raises MissingCapabilityError where no client holds a
     class of the held-out records.

@@ -39,12 +39,12 @@ CLIENTS: Final = 4
 _OF_A_CLASS: Final = 3
 """Records of a client."""
 _RECORDS: Final = 12
-"""Of a client in all, about, of the records of a run."""
+"""Records of a client in all, about, of the records of a run."""
 _HIDDEN: Final = 64
 STEPS: Final = 20
 _FEDAVG: Final = Schedule(local_steps=STEPS, proxy_steps=0, sgd=SGD(0.1, local_batch=16))
 ROUNDS: Final = 4
-"""Of FedAvg; other methods have one round, which asks about every proxy."""
+"""Rounds of FedAvg; other methods have one round, which asks about every proxy."""
 _ALONE: Final = Schedule(
     warmup_steps=300,
     local_steps=10,
@@ -55,10 +55,10 @@ _NO_NETWORK: Final = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
 _SCHEDULES: Final[Mapping[type[Method], Schedule]] = {FedAvg: _FEDAVG, PooledHeads: _NO_NETWORK}
 
 
-def posed(
+def overfitted_challenges(
     members: Labelled, held_out: Labelled, seed: int, of_a_class: int = _OF_A_CLASS
 ) -> dict[int, Challenge]:
-    """For each client, its records among as many that nobody holds.
+    """For each client, its records among as many that no client holds.
 
     of_a_class: records of each class at a client, at most. Raises MissingCapabilityError for too
     few records.
@@ -122,7 +122,8 @@ def area(
     """
     members = labelled(concatenate([client.train for client in data.clients]))
     few = max(1, _RECORDS // data.n_classes)
-    public, challenges = public_of(data), posed(members, labelled(data.held_out), seed, few)
+    public, held_out = public_of(data), labelled(data.held_out)
+    challenges = overfitted_challenges(members, held_out, seed, few)
     view, networks = trained(public, challenges, method, seed)
     made = prepare(public, challenges, networks)
     return attack_view(made, made.view or view, seed).figure

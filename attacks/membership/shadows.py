@@ -217,7 +217,7 @@ def confidence(probabilities: Tensor | FloatArray, labels: Tensor) -> FloatArray
 
 
 _RIDGE = 1e-3
-"""Of the mean variance: signals that always answer alike must not blow up the direction."""
+"""Share of the mean variance: constant signals must not blow up the direction."""
 _LEAST = 1e-12
 """Variance that counts as none: of rounding alone."""
 
@@ -425,14 +425,14 @@ class IndirectMembership(ShadowAttack):
 def mean_votes(view: View, client: int) -> FloatArray:
     """[P, C] votes about each proxy, averaged over the rounds that asked about it.
 
-    Of the client where its uploads are readable; else of all clients together; else, as everybody
-    is sent them, the ensembles that teach. A proxy that no round asked about has none.
+    The votes are the client's if its uploads are readable; else those of all clients together;
+    else the ensemble predictions that every client receives. A proxy in no round has none.
     """
     shape = (len(view.public.proxies), view.public.n_classes)
     votes, rounds = np.zeros(shape), np.zeros((shape[0], 1))
     for seen in view.rounds:
         indices = seen.result.indices
-        votes[indices] += _said(seen, client, shape[1])
+        votes[indices] += _readable_votes(seen, client, shape[1])
         rounds[indices] += 1
     return votes / np.maximum(rounds, 1)
 
@@ -444,12 +444,12 @@ def surveyed(view: View, client: int) -> FloatArray | None:
     """
     if view.survey is None or view.survey.total is None:
         return None
-    said, clients = view.survey.total, view.rounds[0].survivors
+    units, clients = view.survey.total, view.rounds[0].survivors
     most = BOUND * len(clients)
     if view.survey.uploads is not None:
-        said, most = view.survey.uploads.get(client, np.zeros_like(said)), BOUND
+        units, most = view.survey.uploads.get(client, np.zeros_like(units)), BOUND
     shape = (-1, view.public.n_classes)
-    return np.asarray(said.reshape(shape)[:-1].astype(np.float64) / most)
+    return np.asarray(units.reshape(shape)[:-1].astype(np.float64) / most)
 
 
 def neighbours(public: Public, candidates: Labelled, k: int) -> IntArray:
@@ -469,11 +469,11 @@ def neighbours(public: Public, candidates: Labelled, k: int) -> IntArray:
     return np.asarray(np.argsort(distance, axis=1, kind="stable")[:, :k])
 
 
-def _said(seen: ObservedVotes, client: int, n_classes: int) -> FloatArray:
+def _readable_votes(seen: ObservedVotes, client: int, n_classes: int) -> FloatArray:
     """[m, C] the most telling votes of a round that the attacker could read."""
     if seen.uploads is not None:
-        said = seen.uploads.get(client)  # a client that was away said nothing
-        units = np.zeros(len(seen.result.indices) * n_classes) if said is None else said
+        sent = seen.uploads.get(client)  # an absent client sent nothing
+        units = np.zeros(len(seen.result.indices) * n_classes) if sent is None else sent
     elif seen.total is not None:
         units = seen.total
     else:

@@ -57,7 +57,7 @@ from secure_fd.votes.codec import IntArray
 
 ONE_HOLDER: Final = "each block of the sum has one holder: masks hide nothing there"
 _RIDGE: Final = 0.03
-"""Of H, by public image. Chosen on seed 0 of MNIST-5k, whose best it is within .01 of the AUC."""
+"""Ridge of H, by public image. On seed 0 of MNIST-5k its AUC is within .01 of the best."""
 
 
 _TINY, _ALL_BUT = 1e-300, 1 - 1e-15
@@ -65,7 +65,7 @@ _TINY, _ALL_BUT = 1e-300, 1 - 1e-15
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """What scores tracing. is_member: [N]. histograms: [clients, classes] training records."""
+    """Truth for scoring. is_member: [N]. histograms: [clients, classes] training records."""
 
     is_member: BoolArray = field(repr=False)
     histograms: FloatArray = field(repr=False)
@@ -216,7 +216,7 @@ class AskedSum:
 
     @cached_property
     def gaps(self) -> Mapping[int, FloatArray]:
-        """By owner whose first sum was read too, [D, C] the block less its public images' part."""
+        """[D, C] blocks less the part of their public images, by owner whose first sum was read."""
         return {
             owner: mean - np.einsum("c,cde->de", self.shares[owner], self.usual)
             for owner, mean in self.read.means.items()
@@ -230,7 +230,7 @@ class AskedSum:
 
     @cached_property
     def leaning(self) -> Mapping[int, FloatArray]:
-        """By owner, [D, C] W times its gap."""
+        """[D, C] W times the gap, by owner."""
         return {owner: self.weight @ gap for owner, gap in self.gaps.items()}
 
     def residuals(self, features: FloatArray, labels: IntArray) -> FloatArray:

@@ -25,7 +25,7 @@ LIAR: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Lie:
-    """What the liar says of every proxy, in bounds.
+    """Vote of the liar on every proxy, as a multiple of the bound.
 
     >>> Lie(3).votes(np.array([0, 1]), 2, bound=1).tolist()
     [0, 3, 3, 0]

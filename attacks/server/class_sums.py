@@ -3,8 +3,8 @@
 Clients of pooled heads share, class by class, the sum of phi(x) over their records: a block. In
 clear a server reads the blocks of every client, under masks those of all clients together; where
 one client holds a class, the two are the same. Later sums are of phi(x) (1[y = c] - phi(x)^T v_c),
-v the head that was sent before, which everybody knows. Who is in a block:
-`attacks.membership.tracing`.
+where v is the head that was sent before, which all parties know. `attacks.membership.tracing`
+infers which records are in a block.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from secure_fd.votes.codec import IntArray
 TOTAL: Final = -1
 """In place of a client: the sum over all of them."""
 _LEAST_SHARE: Final = 5e-4
-"""Of a client's records: a smaller share of a class is rounding."""
+"""Share of a client's records: a smaller share of a class is rounding."""
 NEEDS: Final = (
     frozenset({Capability.HOLD_HEAD, Capability.PUBLIC_PROXIES, Capability.LABELLED_PUBLIC}),
 )
@@ -132,9 +132,9 @@ def _means(seen: ObservedParameters, shape: tuple[int, int]) -> dict[int, FloatA
 
 
 def held_by(public: PublicRecords, first: SumRead, noise: SumNoise | None) -> dict[int, FloatArray]:
-    """By client, or of all, [C] of each class; 0 of one that is not held.
+    """Return the share [C] of each class, by client or over all; 0 for a class that is not held.
 
-    Under noise no class is known to be held by nobody: one record of it is the least.
+    Under noise no class is known to be absent, so each counts at least one record.
     """
     made = {owner: public.shares(block) for owner, block in first.means.items()}
     if noise is not None:

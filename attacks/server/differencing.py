@@ -11,18 +11,18 @@ from attacks.core.base import ABSTAIN, NEVER, AttackResult, Distributions, Float
 from attacks.core.run import Attack, Run
 from attacks.core.scoring import score_distributions
 from attacks.core.view import Capability, View
-from attacks.server.votes import WHOLE, Said, allot, named, newest, said_in_clear, summed
+from attacks.server.votes import WHOLE, SumVotes, allot, named, newest, summed, votes_in_clear
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.protocol.transcript import ObservedVotes
 from secure_fd.votes.codec import IntArray
 
 NOTHING = "no proxy came up in two sums that differ by one client: nothing to subtract"
 SHOWN = "shown"
-"""What differences alone show: claims [K, P] before the rest of each sum is allotted."""
+"""Claims [K, P] from differences alone, before the rest of each sum is allotted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Differencing(Attack[Distributions, Sequence[Said]]):
+class Differencing(Attack[Distributions, Sequence[SumVotes]]):
     """All pairs of rounds whose clients differ by one: the difference is that client's vote.
 
     Up to what the others changed their minds about: a difference that no single vote can make is
@@ -46,7 +46,7 @@ class Differencing(Attack[Distributions, Sequence[Said]]):
         rounds = [seen for seen in run.transcript.distillation if seen.total is not None]
         if any(seen.uploads is None for seen in rounds):
             raise MissingCapabilityError("missing each client's votes, which score this attack")
-        return cls(truth=[said_in_clear(seen) for seen in rounds])
+        return cls(truth=[votes_in_clear(seen) for seen in rounds])
 
     def estimate(self, view: View, seed: int) -> Distributions:
         """The votes that differences show."""
@@ -98,8 +98,8 @@ class Differencing(Attack[Distributions, Sequence[Said]]):
         """
         shown = estimate.others[SHOWN].rows
         shape = (shown.shape[0], shown.shape[1])
-        meant = newest(((said.indices, said.meant) for said in self.truth), shape)
-        sent = newest(((said.indices, said.sent) for said in self.truth), shape)
+        meant = newest(((each.indices, each.meant) for each in self.truth), shape)
+        sent = newest(((each.indices, each.sent) for each in self.truth), shape)
         named_class = shown >= 0
         claims = max(1, int(named_class.sum()))
         details = {

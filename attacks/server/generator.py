@@ -28,7 +28,7 @@ from secure_fd.training import models
 _SAMPLES, _AT_ONCE = 10_000, 2000
 """Samples of the generator, and those whose distances are computed together."""
 _STEPS, _RATE = 200, 0.05
-"""Of Adam in z, from the nearest sample."""
+"""Steps and rate of Adam in z, from the nearest sample."""
 CAVEATS: Final = (
     "members of all clients together: the generator is a mean over clients",
     "the newest generator alone; clients are sent one after every sum",

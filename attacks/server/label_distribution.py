@@ -126,7 +126,7 @@ def _linear(inputs: int, n_classes: int, seed: int) -> nn.Module:
 def _undone(
     units: UnitArray, seen: ObservedVotes, clients: int, response: RandomizedResponse | None
 ) -> FloatArray:
-    """[C] class totals of so many clients' integers, without the bias of the public noise."""
+    """[C] class totals of the clients' integers, without the bias of the public noise."""
     totals = np.asarray(in_votes(units, seen).sum(axis=0))
     if response is None:
         return totals
@@ -225,7 +225,7 @@ class Participation(LabelDistribution):
             guess,
             details={"clients_told_apart": float(apart)},
             caveats=(
-                f"{apart} of {len(there.T)} clients are told apart by who took part",
+                f"{apart} of {len(there.T)} clients are distinguished by who took part",
                 OF_VOTES,
             ),
         )

@@ -16,11 +16,11 @@ from secure_fd.votes.codec import IntArray, UnitArray
 WHOLE: Final = 1.0 + 1e-9
 """One vote, and the rounding of a sum of units."""
 ByClient = Mapping[int, IntArray]
-"""By client, the class [m] that it names for each proxy, or ABSTAIN."""
+"""Class [m] that a client names for each proxy, or ABSTAIN, by client."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Said:
+class SumVotes:
     """The votes of the clients of one sum about its proxies: the truth that scores an attack.
 
     indices: [m] the proxies. sent: as uploaded. meant: before any noise was added to it; in clear
@@ -42,17 +42,17 @@ def in_votes(units: UnitArray, seen: ObservedVotes) -> FloatArray:
     return units.reshape(len(seen.result.indices), -1).astype(np.float64) / seen.levels
 
 
-def said_in_clear(seen: ObservedVotes) -> Said:
+def votes_in_clear(seen: ObservedVotes) -> SumVotes:
     """Return the votes of a round whose uploads are readable; noise is not known apart."""
     uploads = seen.uploads or {}
     sent = {k: named(in_votes(uploads[k], seen)) for k in seen.survivors}
-    return Said(seen.result.indices, sent, sent)
+    return SumVotes(seen.result.indices, sent, sent)
 
 
-def record(run: Federation, said: list[Said]) -> None:
+def record(run: Federation, truth: list[SumVotes]) -> None:
     """Append the votes of a run's newest sum, readable or not; to be called after each round."""
     sums = run.transcript.distillation
-    if len(sums) == len(said):  # the round was aborted
+    if len(sums) == len(truth):  # the round was aborted
         return
     seen, sent, meant = sums[-1], {}, {}
     for k in seen.survivors:
@@ -61,7 +61,8 @@ def record(run: Federation, said: list[Said]) -> None:
             raise LocalError(f"client {k} is in a sum, but did not vote")
         sent[k] = named(in_votes(role.units, seen))
         meant[k] = named(role.answered.weights[:, None] * role.answered.predictions)
-    said.append(Said(seen.result.indices, sent, sent if run.protection.is_identity else meant))
+    before_noise = sent if run.protection.is_identity else meant
+    truth.append(SumVotes(seen.result.indices, sent, before_noise))
 
 
 def summed(rounds: Iterable[ObservedVotes]) -> list[tuple[ObservedVotes, FloatArray]]:
@@ -96,7 +97,7 @@ def allot(
 def newest(rounds: Iterable[tuple[IntArray, ByClient]], shape: tuple[int, int]) -> IntArray:
     """[K, P] each client's last class for each proxy; NEVER where it was in no sum."""
     table = np.full(shape, NEVER, dtype=np.int64)
-    for indices, said in rounds:
-        for client, classes in said.items():
+    for indices, votes in rounds:
+        for client, classes in votes.items():
             table[client, indices] = classes
     return table

@@ -57,7 +57,7 @@ def public() -> Public:
 
 @cache
 def member_challenges(of_a_class: int = 3) -> dict[int, Challenge]:
-    return overfitted.posed(part(300, 700), part(800, 1200), 0, of_a_class)
+    return overfitted.overfitted_challenges(part(300, 700), part(800, 1200), 0, of_a_class)
 
 
 @cache
@@ -85,7 +85,7 @@ def test_members_are_found_in_clear_and_less_under_masks(method, in_clear, of_su
     assert caught.figure > 0.65
     assert caught.interval[0] > 0.5
     assert hidden.figure < caught.figure - 0.1
-    strangers = overfitted.posed(part(1200, 1500), part(1497, 1797), 0)
+    strangers = overfitted.overfitted_challenges(part(1200, 1500), part(1497, 1797), 0)
     order = np.random.default_rng(0)
     shuffled = {
         k: replace(each, is_member=order.permutation(each.is_member))

@@ -15,7 +15,7 @@ from attacks.core.run import attack_view, histograms, public_of
 from attacks.core.view import server_view
 from attacks.server.differencing import Differencing
 from attacks.server.label_distribution import Participation
-from attacks.server.votes import Said, record
+from attacks.server.votes import SumVotes, record
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingClientError, PeerError
 from secure_fd.secagg.session import RoundTerms
@@ -42,7 +42,7 @@ def subtracted(data: FederatedData, limit: int | None, per_round: int) -> Attack
         schedule=replace(BRIEF, proxies_per_round=per_round),
         releases_per_pair=limit,
     )
-    truth: list[Said] = []
+    truth: list[SumVotes] = []
     for _ in made.rounds(2):
         record(made, truth)
     return attack_view(Differencing(truth=truth), server_view(made.transcript, public_of(data)), 0)

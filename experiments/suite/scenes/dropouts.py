@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attacks.core.run import attack_view
 from attacks.server.differencing import Differencing
-from attacks.server.votes import Said, record
+from attacks.server.votes import SumVotes, record
 from experiments.compare.comparison import run_of
 from experiments.compare.leakage import Attempt
 from experiments.core.run_config import RowSpec, RunConfig, row_config
@@ -33,7 +33,7 @@ def _rows(_: Cell) -> Mapping[str, str]:
 
 
 def _prepare(cell: Cell, data_dir: Path | None) -> Compared:
-    """What rows share, with warmed clients."""
+    """Return what rows share, with warmed-up clients."""
     rounds, clients = (3, 5) if cell.quick else (30, 10)
     settings = Settings(rounds=rounds, clients=clients, drop=_DROP, secure_agg=True)
     return Compared.of(cell, data_dir, settings)
@@ -51,8 +51,8 @@ def _config(cell: Cell, made: Compared) -> RunConfig:
 
 def _attempts(cell: Cell, made: Compared) -> Mapping[str, Attempt]:
     """Train a row, and attack all its sums together; then with user-supplied attacks."""
-    truth = list[Said]()
-    run = run_of(made.run(_config(cell, made), partial(record, said=truth)))
+    truth = list[SumVotes]()
+    run = run_of(made.run(_config(cell, made), partial(record, truth=truth)))
     with_truth = Differencing().with_truth(truth)
     return {
         "differencing": partial(attack_view, with_truth, run.view, cell.seed),
