@@ -38,9 +38,9 @@ class Settings:
     dp_eps: float | None = None
     """Epsilon of the method's unit: label, record, or every step of FedAvg."""
     factory: str | None = None
-    """Module:function of one's own federation, in place of a method."""
+    """module:function that makes a user-supplied federation, in place of a method."""
     seed: int = 0
-    """Of coins, training and noise."""
+    """Seed of coins, training and noise."""
     runs: int = 8
     """Whole federations, an even number from 6 up."""
 
@@ -90,8 +90,8 @@ def check(settings: Settings) -> int:
         return EXCEEDED
     low, high = found.interval
     print(
-        f"{name}: members are told with AUC {found.figure:.3f} [{low:.3f}, {high:.3f}] by "
-        f"{found.name}; {limit:.3f} is allowed"
+        f"{name}: membership inference reaches AUC {found.figure:.3f} "
+        f"[{low:.3f}, {high:.3f}] by {found.name}; {limit:.3f} is allowed"
     )
     return 0
 

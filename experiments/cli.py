@@ -1,4 +1,4 @@
-"""What the command lines of all scripts have in common."""
+"""Functions that the command lines of all scripts share."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""What does collaborating cost, and what does it leak? One run, one table, one report.
+"""Comparison of accuracy, cost and leakage of collaboration: one run, one table, one report.
 
 python experiments/privacy_compare.py --secure-agg --dp-eps 4
 secure-fd compare --secure-agg --dp-eps 4
@@ -74,14 +74,14 @@ class Settings:
     ] = None
     """Folder that holds mnist/ or fashion_mnist/ with IDX .gz files."""
     images: Path | None = None
-    """Images of one's own instead: a folder a client that holds a folder a class, or a folder a
+    """Use your own images instead: a folder a client that holds a folder a class, or a folder a
     class, which --split and --clients divide."""
     proxies: Path | None = None
     """With --images: a folder of public images; by default a fifth of the images."""
     image_size: int = 32
     """With --images: pixels a side, to which every image is scaled."""
     federation: str = ""
-    """Data of one's own instead, package.module:name of a function: seed -> FederatedData."""
+    """Use your own data instead, package.module:name of a function: seed -> FederatedData."""
     show_private: bool = False
     """With --images or --federation: keep private images, and reconstructions of them, in the
     results and the report. Without it they hold figures alone."""
@@ -94,7 +94,7 @@ class Settings:
     proxies_per_round: int | None = None
     """Proxies that clients answer in a round; by default what the image set needs."""
     labels: Literal["soft", "hard", "both"] = "both"
-    """What Selective-FD and FedMD share; with both, protected rows share hard labels."""
+    """Labels that Selective-FD and FedMD share; with both, protected rows share hard labels."""
     selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio"
     """Client selector of Selective-FD: the density ratio to the proxies, or the paper's KuLSIF."""
     secure_agg: bool = False
@@ -106,7 +106,7 @@ class Settings:
     """With --aggregation prio3: the most that a client's votes of a round may weigh, in its equal
     shares of the round's proxies; by default no budget."""
     min_voters: int = 1
-    """Of Selective-FD: fewest clients that answer a proxy whose predictions are asked for, after a
+    """Selective-FD: fewest clients that answer a proxy whose predictions are asked for, after a
     first sum that counts them; by default all predictions are asked for."""
     liars: bool = False
     """With --secure-agg: Selective-FD again, with one client that lies, at the bound of a vote and
@@ -114,8 +114,8 @@ class Settings:
     drop: float = 0.0
     """Chance that a client drops out of a round, at any stage of it: a simulation of faults."""
     releases: int | None = None
-    """How often a client answers one proxy in all, the survey of known proxies included, which is
-    not made where this is 1; by default once in every round."""
+    """Most answers of a client for one proxy, the survey of known proxies included, which is not
+    made where this is 1; by default one in every round."""
     dp_eps: float | None = None
     """Epsilon of differential privacy, from 0.01 to 50; inf switches every noise off."""
     dp_delta: float | None = None
@@ -128,11 +128,11 @@ class Settings:
     dp_small_fleet: bool = False
     """Client unit: go on below 300 clients, where its noise drowns the votes."""
     methods: str = ""
-    """Methods of one's own, package.module:Name with commas: each adds its rows."""
+    """User-supplied methods, package.module:Name with commas: each adds its rows."""
     rows: str = "all"
     """Rows to run: all, or their keys with commas (fedavg, selective-fd-hard-masks, ...)."""
     attacks: str = "all"
-    """Attacks to run: all, none, or names with commas, package.module:Name for one's own."""
+    """Attacks to run: all, none, or names with commas, package.module:Name for your own."""
     seed: int = REPORTED_SEED
     """Seed of data and training in the first repetition; each later one takes the next seed."""
     seeds: int = 1
@@ -246,7 +246,7 @@ def noise(made: Plan) -> Privacy | None:
 
 
 Rule = tuple[bool, str, str]
-"""Whether a setting is wrong, its name, and what is allowed."""
+"""Rule: whether a setting is wrong, its name, and what is allowed."""
 
 
 def _check(settings: Settings, rules: Sequence[Rule]) -> None:
@@ -309,7 +309,7 @@ def _numbers(settings: Settings, known: ImageSet, answers: int, *, client: bool)
 
 
 def _with_own(settings: Settings, split: Split) -> tuple[Settings, OwnData, Split]:
-    """The settings that follow from data of one's own, which is read for it."""
+    """Return the settings that follow from user-supplied data, after reading the data."""
     from experiments.core.own_data import digest, own_federation  # loads tensors
     from secure_fd.data.own_images import client_folders
 
@@ -375,7 +375,7 @@ def every_row(plan: Plan) -> list[RowSpec]:
 
 
 def _in_a_look(row: RowSpec, settings: Settings) -> bool:
-    """Whether --quick keeps a row: FedAvg, FedMD, and what one would switch on of Selective-FD."""
+    """Return whether --quick keeps a row: FedAvg, FedMD, and the usual rows of Selective-FD."""
     if row.kind == "fedavg":
         return row.secure is None and row.unit is None
     protected = row.secure is not None or row.unit is not None
@@ -385,7 +385,7 @@ def _in_a_look(row: RowSpec, settings: Settings) -> bool:
 
 
 def _own_rows(plan: Plan) -> list[RowSpec]:
-    """Methods of one's own in clear, and under masks where there are any.
+    """Return the rows of user-supplied methods: in clear, and under masks if these are on.
 
     No unit but DP-SGD, where clients share parameters: the label unit is made for hard votes of
     one class, and votes carry no record's epsilon.
@@ -435,7 +435,7 @@ def _default_out(settings: Settings) -> Path:
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
-    """Every row of every seed, attacked under the first; what a lying row leaks is nobody's claim.
+    """Return all rows for all seeds. Only the first seed is attacked, and no row with a liar.
 
     Raises ConfigurationError, one sentence, for the first setting that is not allowed.
     """
@@ -461,7 +461,7 @@ def _cost(cell: Cell) -> int:
 
 
 def _digest(made: Plan) -> str:
-    """Of the files of one's own, whose content is no part of a commit; "" where there are none."""
+    """Return a hash of the user-supplied files, which no commit contains; "" without any."""
     own = [name for name in (*made.methods, *made.attacks) if ":" in name]
     files = [Path(str(find_spec(name.partition(":")[0]).origin)) for name in own]  # type: ignore[union-attr]
     return sha256(b"".join(file.read_bytes() for file in files)).hexdigest() if own else ""

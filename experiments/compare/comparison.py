@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 BYTES_DOWN = "bytes down a client"
 """In all rounds."""
 SUM_SECONDS = "CPU seconds of a sum"
-"""Of all parties, in a round; the set-up is spread over the rounds."""
-VOID, SURVIVORS = "void rounds", "clients in a sum"
+"""CPU seconds of all parties in a round; the set-up is spread over the rounds."""
+ABORTED_ROUNDS, SURVIVORS = "void rounds", "clients in a sum"
 CONTROLS: Mapping[str, RowSpec] = {
     "overfitted independent": RowSpec("independent"),
     "overfitted fedavg": RowSpec("fedavg"),
@@ -43,7 +43,7 @@ INVERSION, ORIGINALS = "inversion", "originals"
 class Cell:
     """One row under one seed. attacks: on this row, small ones for a quick look.
 
-    own: a hash of the files that methods and attacks of one's own are in.
+    own: a hash of the files of user-supplied methods and attacks.
     """
 
     config: RunConfig
@@ -53,7 +53,7 @@ class Cell:
 
     @property
     def seed(self) -> int:
-        """Of data and training."""
+        """Seed of data and training."""
         return self.config.seed
 
     @property
@@ -69,7 +69,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What rows of a seed share: an attack that is ready. on: data and seed."""
+    """Prepared attack that the rows of a seed share. on: data and seed."""
 
     name: str
     on: RunConfig
@@ -161,7 +161,7 @@ def run_of(row: "Trained") -> "Run":
 
 
 def attacked(run: "Run") -> "dict[str, AttackResult | str]":
-    """By name, the result of each attack that is prepared for a run, or why there is none."""
+    """Return by name the result of each attack prepared for a run, or why there is none."""
 
     def attempt(name: str) -> "AttackResult | str":
         ready = run.made[name]  # a sentence where it could not be prepared
@@ -182,7 +182,7 @@ def _figures(row: "Trained") -> dict[str, float]:
     }
     if row.sum is not None:
         found[SUM_SECONDS] = row.sum.seconds / row.curve[-1].round
-        found[VOID] = float(seen.aborted_rounds)
+        found[ABORTED_ROUNDS] = float(seen.aborted_rounds)
         found[SURVIVORS] = float(np.mean(seen.survivors)) if seen.survivors else 0.0
     return found
 
@@ -217,7 +217,7 @@ def _data(data: "FederatedData") -> dict[str, object]:
 def _one_a_class(
     found: "Mapping[str, AttackResult | str]", data: "FederatedData"
 ) -> "dict[str, AttackResult | str]":
-    """Inverted images: the first of each class that somebody holds, beside a private original.
+    """Return inverted images: the first of each class that a client holds, beside an original.
 
     They come class by class, equally many of each.
     """
@@ -248,18 +248,18 @@ class Row:
 
     @property
     def first(self) -> Result:
-        """Of the seed whose clients and curve are shown."""
+        """Result of the seed whose clients and curve are shown."""
         return self.runs[0]
 
     @property
     def config(self) -> RunConfig:
-        """Of that seed."""
+        """Settings of that seed."""
         config: RunConfig = self.first.cell.config
         return config
 
     @property
     def spec(self) -> RowSpec:
-        """What tells the row from the others."""
+        """Settings that distinguish the row from the others."""
         return self.config.row
 
     @property
@@ -302,13 +302,13 @@ class Row:
 
     @property
     def missing(self) -> dict[str, int]:
-        """By stage, how often a client was silent from that stage on, over all seeds."""
+        """Number of times that clients dropped out at each stage, over all seeds."""
         every: list[Any] = [run.notes["missing"] for run in self.runs]
         return {stage: sum(sum(counts[stage]) for counts in every) for stage in every[0]}
 
 
 def _weakness(notes: Mapping[str, Any]) -> tuple[float, float]:
-    """What a claim costs: epsilon, and the most at a larger unit; all where nothing holds."""
+    """Return a claim's epsilon, and the largest at a larger unit; infinity if nothing holds."""
     claim = notes["privacy"]
     if claim is None or not claim["holds"]:
         return math.inf, math.inf
@@ -323,6 +323,6 @@ def rows(results: Results) -> list[Row]:
 
 
 def leakage(made: Sequence[Row]) -> Leakage:
-    """What attacks learn from rows, corrected for all figures; the first seed alone is attacked."""
+    """Return attack results of rows, corrected for all figures. Only the first seed is attacked."""
     found = {row.key: [(run.cell.seed, run.attacks) for run in row.runs] for row in made}
     return Leakage.of({row.key: row.label for row in made}, found).corrected()

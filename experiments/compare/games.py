@@ -55,7 +55,7 @@ _SCHEDULE: Final = Schedule(
 )
 """Long enough alone that networks overfit."""
 Found = Mapping[str, AttackResult | str]
-"""By name of `PLAYED`."""
+"""Result or reason, by name of `PLAYED`."""
 SERVER, BY_PROBABILITIES, BY_LABELS = PLAYED
 _QUICK_RUNS = 6
 _FEW = 4
@@ -188,7 +188,7 @@ METHODS: Final[Mapping[str, RowSpec]] = {
     "selective-fd-hard": RowSpec("selective-fd"),
     "pooled-heads": RowSpec("heads"),
 }
-"""What a row can be asked for by, beside masks and epsilon."""
+"""Rows by the name on the command line, without masks and epsilon."""
 
 
 def asked(method: str, *, masks: bool, epsilon: float | None) -> RunConfig:

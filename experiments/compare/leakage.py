@@ -1,4 +1,4 @@
-"""What attacks found: one figure on disk, several seeds of it together, and a table of rows."""
+"""Attack results: one seed, the mean over seeds, and a table by row."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +16,9 @@ PLAYED = ("game-server", "game-lira", "game-labels")
 """Attacks on small runs under a row's protocol: by what the server reads, and by an outsider who
 asks the final networks."""
 NOT_APPLICABLE, NOT_RUN = "not applicable: ", "not run: "
-"""How the sentence starts that stands in the place of a figure."""
+"""Prefixes of the sentence that replaces a missing figure."""
 ERROR = "TV error"
-"""How the name of a figure starts that is an attacker's error: the lower, the more leaks."""
+"""Prefix of the name of a figure that is an attacker's error: the lower, the more leaks."""
 SIGNIFICANT = 0.05
 """The p-value below which a difference from the control is more than chance."""
 
@@ -94,7 +94,7 @@ class Measured:
 
     @property
     def first(self) -> AttackResult:
-        """What all seeds share: names and unit."""
+        """Result of the first seed; all seeds share its names and unit."""
         return self.every[0]
 
     @property
@@ -109,7 +109,7 @@ class Measured:
 
     @property
     def interval(self) -> Interval | None:
-        """Of the mean."""
+        """Confidence interval of the mean."""
         from attacks.core.statistics import over_seeds
 
         return over_seeds(self._pairs[0]).interval or self.first.interval
@@ -128,7 +128,7 @@ class Measured:
 
     @property
     def p_value(self) -> float:
-        """Of the difference from the control: Student's paired test over seeds, of one its own.
+        """p-value of the difference from the control: paired t-test over seeds, or the only seed's.
 
         A mean of those seeds that gave a figure decides nothing.
         """
@@ -148,17 +148,17 @@ class Measured:
 
     @property
     def leaks(self) -> bool:
-        """Whether the figure tells more than its control, by more than chance explains."""
+        """True if the figure shows more than its control, by more than chance explains."""
         return self.side == (-1 if self.first.figure_name.startswith(ERROR) else 1)
 
     @property
     def caveats(self) -> list[str]:
-        """Of all seeds, each once."""
-        said = [caveat for found in self.every for caveat in found.caveats]
+        """Caveats of all seeds, each once."""
+        found = [caveat for each in self.every for caveat in each.caveats]
         if self.lacking:
             why = "; ".join(self.lacking)
-            said.append(f"other seeds gave no figure, so none is told apart: {why}")
-        return list(dict.fromkeys(said))
+            found.append(f"other seeds gave no figure, so no difference is claimed: {why}")
+        return list(dict.fromkeys(found))
 
     @property
     def details(self) -> dict[str, float]:
@@ -182,10 +182,10 @@ def together(found: Iterable[tuple[int, Found]]) -> Measured | str:
 
 @dataclass(frozen=True, slots=True)
 class Leakage:
-    """What attacks learn from the rows of one set-up.
+    """Attack results for the rows of one set-up.
 
-    rows: key -> label. cells: by row and attack, figures or why there are none; what is not there
-    was not run.
+    rows: key -> label. cells: by row and attack, figures or why there are none; an attack without a
+    cell was not run.
     """
 
     rows: Mapping[str, str]
@@ -231,7 +231,7 @@ class Leakage:
         return found if isinstance(found, str) else ""
 
     def measured(self, attack: str) -> dict[str, Measured]:
-        """By row key, the figures of an attack."""
+        """Return the figures of an attack, by row key."""
         return {row: found for row in self.rows if (found := self.figure(row, attack))}
 
     def corrected(self) -> "Leakage":

@@ -102,5 +102,5 @@ class NetworkVoteClient(VoteClient):
 
     @property
     def policy(self) -> VotePolicy:
-        """What the network as it is lets the client answer."""
+        """Policy by which the current network lets the client answer."""
         return self._by_network.policy_of_network(self._own.data, self._proxies, self.learner.model)

@@ -42,8 +42,8 @@ _MOST_CLIENTS = 10
 
 
 # The paper's Table 5 takes a tenth of the training images as proxies, and 512 of them a round; the
-# small bundled sets need a larger share. Every step takes a batch from all that has been taught so
-# far, at a quarter of the arithmetic of the paper's ten steps on one round's 512.
+# small bundled sets need a larger share. Every step takes a batch from all predictions received
+# so far, at a quarter of the arithmetic of the paper's ten steps on one round's 512.
 _STEPS = {
     "digits": (30, 128, 64),
     "mnist": (100, 512, 128),
@@ -80,7 +80,7 @@ def our_recipe(image_set: str, split: str, rounds: int | None = None) -> Recipe:
 
 
 def _classes_held(split: str, n_classes: int) -> float:
-    """How many classes a client holds, as if evenly; a Dirichlet split goes from one to all."""
+    """Return the number of classes that a client holds on average, by the split."""
     chosen = parse_split(split)
     if chosen.kind == "dirichlet":
         return 1 + (n_classes - 1) * chosen.beta / (1 + chosen.beta)
@@ -110,8 +110,8 @@ def default_cell(
     steps = our_recipe(image_set, split, count).schedule
     clients = _CLIENTS.get(image_set, _MOST_CLIENTS)
     if quick:
-        alone, taught = min(_QUICK_STEPS, steps.warmup_steps), min(_QUICK_STEPS, steps.proxy_steps)
-        steps = replace(steps, warmup_steps=alone, proxy_steps=taught)
+        warm, distilled = (min(_QUICK_STEPS, n) for n in (steps.warmup_steps, steps.proxy_steps))
+        steps = replace(steps, warmup_steps=warm, proxy_steps=distilled)
         clients = clients if split == HOSPITALS else _QUICK_CLIENTS
     return RunConfig(
         image_set=image_set,
@@ -155,7 +155,7 @@ def _as_published(cell: RunConfig, rounds: int) -> RunConfig:
 
 
 def _networks_name_classes(cell: RunConfig) -> bool:
-    """Whether networks alone name classes: where all are held, and votes weigh."""
+    """Return whether networks alone name classes: clients hold all, and votes have weights."""
     weighed = cell.selector == "ratio" and cell.quantile is None and not cell.variant
     return weighed and parse_split(cell.split).kind == "iid"
 

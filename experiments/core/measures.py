@@ -1,4 +1,4 @@
-"""What only an evaluation may know of a run, one name for one quantity.
+"""Measures of a run that only an evaluation may compute, one name for one quantity.
 
 Libraries are imported where a measure needs them: tables and command lines use the names alone.
 """
@@ -21,26 +21,26 @@ SINGLE = "single-contributor proxies"
 ACCURACY = "accuracy"
 """On the test set after the last round, mean over clients."""
 NETWORK = "network accuracy"
-"""Of the networks of clients that a head taught."""
+"""Accuracy of the clients' networks that are distilled from a head."""
 AUROC_CLASS = "selector AUROC, own classes"
-"""Of a selector's scores of all proxies, for the classes that its client holds: mean of clients."""
+"""AUROC of a selector's scores of all proxies, for its client's classes: mean of clients."""
 OVER_CLIENTS = AUROC_CLASS + ", deviation over clients"
 KEPT_ALL = "kept share, all rounds"
-"""Of the proxies asked about in all rounds: the share whose label the server kept."""
+"""Share of the proxies asked about in all rounds whose label the server kept."""
 RIGHT_ALL = "right labels among kept, all rounds"
 KEPT_LAST = "kept share, last round"
-"""Of the proxies in the last round's ensemble, with whatever it remembers."""
+"""Share of the proxies in the last round's ensemble, remembered predictions included."""
 RIGHT_LAST = "right labels among kept, last round"
 KEPT_ONCE = "kept share, one release"
-"""Where there is one release: of the proxies that it is about."""
+"""Share of the proxies of the release, where there is only one release."""
 RIGHT_ONCE = "right labels among kept, one release"
 RIGHT_OF_ALL = "right labels, of all proxies"
 BYTES_UP = "bytes up a client"
 """In all rounds."""
 DIVERGED = "diverged rounds"
 """Rounds in which a client's training left what can be shared, mean over clients."""
-TAUGHT = "proxies that teach"
-"""As a share of all."""
+DISTILLED_PROXIES = "proxies that teach"
+"""Share of all proxies whose labels train the networks."""
 
 
 def measured(cell: "RunConfig", runner: "Federation", made: "Prepared") -> dict[str, float]:

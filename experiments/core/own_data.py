@@ -1,4 +1,4 @@
-"""Data of one's own for the comparison: folders of images, or a function that makes it."""
+"""User-supplied data for the comparison: folders of images, or a function that makes it."""
 
 import hashlib
 from dataclasses import replace
@@ -34,7 +34,7 @@ def digest(data: FederatedData) -> str:
 
 
 def _made(factory: str, seed: int) -> FederatedData:
-    """What a function of one's own makes of a seed."""
+    """Return the data that a user-supplied function makes from a seed."""
     make = own_function("federation", factory)
     try:
         signature(make).bind(seed)

@@ -60,9 +60,10 @@ def _timed(call: Callable[..., Any], *given: Any) -> tuple[float, Any]:  # noqa:
 
 @contextmanager
 def working(workers: int | None, total: int, console: Console | None = None) -> Iterator[Tasks]:
-    """Start so many processes, one a core by default, and show progress.
+    """Start worker processes, one a core by default, and show progress.
 
-    total: number of tasks. Whatever ends the block early ends the workers at once.
+    workers: number of processes. total: number of tasks. An early end of the block ends the
+    workers at once.
     """
     count, console = workers or os.cpu_count() or 1, console or Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

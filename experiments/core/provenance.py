@@ -35,7 +35,7 @@ class Code:
 
     @property
     def dirty(self) -> bool:
-        """Whether the code had changes that its commit does not hold."""
+        """True if the code had changes that are not in its commit."""
         return bool(self.changes)
 
     def __str__(self) -> str:
@@ -83,5 +83,5 @@ def _version(name: str) -> str:
 
 
 def machine() -> dict[str, object]:
-    """What a reader needs to judge seconds by."""
+    """Return the facts about the machine that a reader needs to judge seconds."""
     return {"cpus": os.cpu_count() or 1}

@@ -1,4 +1,4 @@
-"""What Shao, Wu and Zhang print, in percent: mean and deviation over five repetitions; and names.
+"""Figures of Shao, Wu and Zhang, in percent: mean and deviation over five repetitions.
 
 "Selective Knowledge Sharing for Privacy-Preserving Federated Distillation without A Good Teacher",
 Nature Communications, 2024: Table 1 has the strong, the weak and the IID split. An earlier version
@@ -46,7 +46,7 @@ def accuracy(image_set: str, split: str, method: str, labels: str) -> Published 
 
 
 def of_cell(cell: RunConfig) -> Published | None:
-    """What the paper prints of a cell's method; nothing of controls."""
+    """Return the paper's figure of a cell's method; None for a control."""
     method = cell.method.removesuffix("-published")
     return None if cell.variant else accuracy(cell.image_set, cell.split, method, cell.labels)
 

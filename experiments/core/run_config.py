@@ -35,7 +35,7 @@ SEEDED_NOISE = (
     "This is the epsilon of this mechanism with fresh noise; here the noise is seeded, so that the "
     "run can be repeated."
 )
-"""What a guarantee says on a public image set. On the user's own data noise is always fresh."""
+"""Note of a guarantee on a public image set. On the user's own data noise is always fresh."""
 IMAGES_PER_PERSON = 3
 """Records of one person at one client, where a table states what they cost together."""
 PROXY_LABELS = ("true-labels", "selected-labels")
@@ -53,9 +53,9 @@ BY_NETWORK = ("confidence", "energy")
 """Selectors that have no estimator of their own."""
 COUNTED = "counted votes"
 ALL_RECORDS = "all records"
-"""Of Independent: every client holds the records of all, which no federation can have."""
+"""Variant of Independent: every client holds all records, which no federation can have."""
 TRUE_LABELS = "true labels"
-"""Of networks that are taught: the truth in the place of what a head or votes say."""
+"""Variant with distilled networks: true labels in the place of those of a head or of votes."""
 _OUTSIDE = ("image_set", "split", "seed", "rounds", "schedule", "every", "one_by_one", "own")
 """Fields of a run that its line leaves out."""
 WARM_UP = "warm-up"
@@ -68,7 +68,7 @@ trained on their labels have a table of their own (`experiments.privacy.private_
 
 
 def unlabelled(method: str) -> bool:
-    """Whether nobody shares a label in a method; one of the user's own decides for itself.
+    """Return whether clients share no labels; a user-supplied method chooses its own.
 
     >>> unlabelled("fedavg"), unlabelled("fedmd"), unlabelled("true-labels")
     (True, False, True)
@@ -77,7 +77,7 @@ def unlabelled(method: str) -> bool:
 
 
 def averages(method: str) -> bool:
-    """Whether clients of a method share parameters; see `MethodName`.
+    """Return whether clients of a method share parameters; see `MethodName`.
 
     >>> averages("dafkd"), averages("fedmd")
     (True, False)
@@ -99,7 +99,7 @@ def method_class(kind: str) -> Any:  # noqa: ANN401 - a class of any method
 
 
 def working_folder() -> None:
-    """Let modules of one's own be imported from the working folder."""
+    """Allow imports of user-supplied modules from the working folder."""
     if "" not in sys.path:
         sys.path.insert(0, "")
 
@@ -141,7 +141,7 @@ class Privacy:
 
 @dataclass(frozen=True, slots=True)
 class OwnData:
-    """Data of one's own. digest: of all pixels and labels under the first seed.
+    """User-supplied data. digest: of all pixels and labels under the first seed.
 
     images, proxies: folders, which stay on this machine. size: pixels a side. factory:
     package.module:name, which makes `FederatedData` of a seed. show_private: keep private images
@@ -264,7 +264,7 @@ class RunConfig:
 
     @property
     def line(self) -> str:
-        """What stays the same from seed to seed, apart from the place and the schedule."""
+        """Settings that stay the same from seed to seed, without the place and the schedule."""
         usual = {f.name: f.default for f in fields(self) if f.name not in _OUTSIDE}
         values = {name: getattr(self, name) for name in usual}
         parts = [
@@ -273,8 +273,8 @@ class RunConfig:
             if value != usual[name]
         ]
         if self.method in HEADS:
-            taught = self.schedule.proxy_steps > 0
-            parts += [f"{self.rounds} sums", "networks" if taught else "head alone"]
+            learns = self.schedule.proxy_steps > 0
+            parts += [f"{self.rounds} sums", "networks" if learns else "head alone"]
         return " ".join(parts)
 
     @property
@@ -291,7 +291,7 @@ def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RowSpec:
-    """What tells a row of a table from the others. kind: of `METHODS`, or package.module:Name.
+    """Settings that distinguish a row. kind: of `METHODS`, or package.module:Name.
 
     secure: how sums are protected. unit: privacy unit, at the table's epsilon. liar: votes of one
     client that lies, in bounds; 0: all are honest. Such a row is about the honest clients alone.
@@ -310,7 +310,7 @@ class RowSpec:
 
     @property
     def own(self) -> bool:
-        """Whether the method is one of the user's."""
+        """True if the method is user-supplied."""
         return self.kind not in KNOWN
 
     @property

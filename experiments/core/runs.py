@@ -26,7 +26,7 @@ from experiments.core.own_data import own_federation
 from experiments.core.run_config import RunConfig
 from experiments.core.study import Point, Result
 from experiments.core.timed_sum import TimedSum
-from experiments.core.variants import AllClasses, NetworkNamesClasses, TaughtTruth, centralised
+from experiments.core.variants import AllClasses, NetworkNamesClasses, TrueLabels, centralised
 from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import IMAGE_SETS, image_set
 from secure_fd.data.images import Images
@@ -63,15 +63,15 @@ from secure_fd.training.trainer import Learner, Trainer, default_device, run_eac
 from secure_fd.votes.codec import one_hot
 
 PATCHES = "_patches"
-"""How the names of image sets end that clients see through `data.patches`."""
+"""Suffix of the names of image sets that clients see through `data.patches`."""
 _PIXELS = 0.3
 """Deviation of a pixel, about."""
 _PIXEL_DISCRIMINATOR, _PIXEL_STEPS = 64, 5
-"""Of DaFKD on images: width of discriminators, steps between sums. A row of the comparison has
+"""DaFKD on images: width of discriminators, steps between sums. A row of the comparison has
 minutes, and generators of digits that are worth learning from would take hours."""
 _SUMS, _MOST_SUMS = 100, 20
-"""Of generators, in a run of DaFKD, and in one round."""
-_TAUGHT, _LEAST_TAUGHT = 2500, 50
+"""Sums of generators in a run of DaFKD, and at most in one round."""
+_SERVER_STEPS, _LEAST_SERVER_STEPS = 2500, 50
 """Steps of DaFKD's server in a run, and in one round."""
 _POINTS = 6
 """Points of a curve where a cell does not say how many rounds lie between them."""
@@ -142,7 +142,7 @@ def warmed_up(data: FederatedData, start: RunConfig) -> tuple[Float32Array, ...]
 def prepared(
     config: RunConfig, data_dir: Path | None = None, ready: Mapping[Any, Any] | None = None
 ) -> Prepared:
-    """What a run starts from. ready: warm-ups; one that is missing is made now."""
+    """Return the start of a run. ready: warm-ups; one that is missing is made now."""
     data = data_of(config, data_dir)
     if run_config.averages(config.method):
         return Prepared(data, ())
@@ -166,7 +166,7 @@ def federation(
     """
     data, parts = made.data, parts_of(cell, made.data, noise_of(cell))
     sums, unit = sum_of(cell, data), parts.protection
-    if cell.liar:  # one client, so many times the bound
+    if cell.liar:  # one client votes this multiple of the bound
         if not unit.is_identity:
             raise ConfigurationError("liar", cell.liar, f"use 0 under a {unit.name}")
         sums, unit = lenient(sums), Lying(data.proxies.labels.numpy(), Lie(cell.liar))
@@ -219,7 +219,7 @@ def parts_of(
 
 
 def method_of(cell: RunConfig, data: FederatedData) -> str | Method:
-    """What the clients of a cell share, and what its server does, without a privacy unit."""
+    """Return the method of a cell, without a privacy unit."""
     if cell.method == "fedavg":
         return FedAvg(random=noise_of(cell))
     if cell.method in ("dafkd", "feddf"):
@@ -245,7 +245,7 @@ def dafkd(cell: RunConfig) -> DaFKD:
         spread=SPREAD if features else _PIXELS,
     )
     kind = FedDF if cell.method == "feddf" else DaFKD
-    steps = max(_LEAST_TAUGHT, round(_TAUGHT / cell.rounds))
+    steps = max(_LEAST_SERVER_STEPS, round(_SERVER_STEPS / cell.rounds))
     return kind(steps=steps, adversarial=settings, random=noise_of(cell))
 
 
@@ -254,7 +254,7 @@ def heads(cell: RunConfig, data: FederatedData) -> PooledHeads:
     residual = cell.rounds - 1
     if cell.variant == run_config.TRUE_LABELS:
         truth = one_hot(data.proxies.labels.numpy(), data.n_classes)
-        return TaughtTruth(residual, truth=truth)
+        return TrueLabels(residual, truth=truth)
     return PooledHeads(residual)
 
 
@@ -290,7 +290,7 @@ def selector_of(cell: RunConfig) -> ClientSelector:
 
 
 def sum_of(cell: RunConfig, data: FederatedData) -> SecureSum:
-    """How the server of a cell sums; every client agrees on all that the cell says.
+    """Return the secure sum of a cell; every client agrees on its settings.
 
     Rows with and without masks are about the same proxies, so that masks alone differ. The client
     unit counts on a graph that cannot be foreseen.
@@ -309,7 +309,7 @@ def noise_of(cell: RunConfig) -> Random:
 
 
 def seeds_noise(cell: RunConfig) -> bool:
-    """Whether the noise of a cell can be drawn again."""
+    """Return whether the noise of a cell can be drawn again."""
     return cell.image_set in IMAGE_SETS
 
 
@@ -352,7 +352,7 @@ def claimed(runner: Federation, data: FederatedData) -> Guarantee | None:
 
 
 def dp_sgd_budgets(runner: Federation, data: FederatedData) -> list[tuple[PrivateBudget, int]]:
-    """Of every client that trains by DP-SGD, its budget and its number of records."""
+    """Return the budget and the number of records of every client that trains by DP-SGD."""
     learners = [getattr(client.role, "learner", None) for client in runner.clients]
     trainers = [None if learner is None else learner.trainer for learner in learners]
     return [
@@ -363,7 +363,7 @@ def dp_sgd_budgets(runner: Federation, data: FederatedData) -> list[tuple[Privat
 
 
 def promised(runner: Federation, claim: Guarantee | None, *, seeded: bool) -> str:
-    """What a run promises, in sentences: of its sum, and of its privacy unit."""
+    """Return the guarantees of a run in sentences: of its sum, and of its privacy unit."""
     if isinstance(runner.method, Independent):
         return "Nothing of a client crosses the boundary."
     if claim is None or not claim.holds:
@@ -409,12 +409,12 @@ class Trained:
 
     @property
     def seeded(self) -> bool:
-        """Whether a claim is about noise that can be drawn again."""
+        """True if a claim is about noise that can be drawn again."""
         return self.claim is not None and seeds_noise(self.config)
 
     @property
     def notes(self) -> dict[str, object]:
-        """What the run promises, in sentences and as its privacy unit states it."""
+        """Guarantees of the run, in sentences and as its privacy unit states them."""
         sentences = promised(self.federation, self.claim, seeded=self.seeded)
         claim = None if self.claim is None else self.claim.to_json()
         return {"guarantee": sentences, "privacy": claim}
@@ -469,7 +469,7 @@ def run(
 
 
 def _kept(rounds: int) -> set[int]:
-    """Of the updates that a server reads, those that `ServerMembers` asks about.
+    """Return the updates that `ServerMembers` uses, of those that a server reads.
 
     The first has no round before it that the parameters were sent in.
 
@@ -484,7 +484,7 @@ def _mean(values: Sequence[float] | np.ndarray[Any, Any]) -> float:
 
 
 def spread(images: Images, most: int) -> Images:
-    """At most so many images, evenly spaced: published test sets are not in random order."""
+    """Return at most `most` images, evenly spaced: test sets are not in random order."""
     if len(images) <= most:
         return images
     return images[torch.from_numpy(np.linspace(0, len(images) - 1, most).astype(np.int64))]

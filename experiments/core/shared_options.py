@@ -1,4 +1,4 @@
-"""Where a study finds its data, puts its results, and how many processes share the work."""
+"""Options that studies share: folders of data and results, and number of processes."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -75,7 +75,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one cell measured, in the schema of all studies.
+    """Result of one cell, in the schema of all studies.
 
     figures: by the names of `core.measures`; "accuracy" is on the test set after the last
     round, the mean of `per_client` where clients differ. curve: by ascending round. notes: what is
@@ -200,7 +200,7 @@ class Study:
 
     @property
     def module(self) -> str:
-        """Where a worker finds the study: functions alone cannot be sent to it."""
+        """Module from which a worker imports the study: functions cannot be sent to it."""
         return f"experiments.{self.script.removesuffix('.py').replace('/', '.')}"
 
 
@@ -251,7 +251,7 @@ def whole_numbers(name: str, text: str | None, default: Sequence[int] = ()) -> t
 
 
 _MOST = 100_000
-"""Of anything that a command line counts."""
+"""Largest count that a command line accepts."""
 
 
 def at_least(least: int, **values: int | None) -> None:
@@ -422,7 +422,7 @@ def run_missing(
 
 
 def _check_data(study: Study, cells: Sequence[Any], data_dir: Path | None) -> None:
-    """Load each image set once: what is not on disk is told before any work."""
+    """Load each image set once, so that a missing file is reported before any work."""
     from experiments.core.pool import undisturbed
 
     with undisturbed():  # a Ctrl-C within torch's own start may abort the process

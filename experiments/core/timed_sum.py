@@ -18,7 +18,7 @@ class TimedSum:
     def __init__(self, inner: object, whole: Self | None = None) -> None:
         self._inner, self._whole = inner, whole or self
         self.seconds = 0.0
-        """Of CPU in calls that returned, in this process and all of its threads."""
+        """CPU seconds of calls that returned, in this process and all of its threads."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as the inner one's
         found = getattr(self._inner, name)

@@ -18,7 +18,7 @@ from secure_fd.votes.codec import FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TaughtTruth(PooledHeads):
+class TrueLabels(PooledHeads):
     """Clients that a head was to teach learn the truth [P, C] instead."""
 
     truth: FloatArray = field(default_factory=lambda: np.empty((0, 0)), repr=False)
@@ -33,9 +33,9 @@ class TaughtTruth(PooledHeads):
 
 
 class TruthClient(HeadClient):
-    """Shares what a client of pooled heads does, and is told the labels of all proxies."""
+    """Client of pooled heads that also receives the true labels of all proxies."""
 
-    def __init__(self, method: TaughtTruth, setting: Setting, own: Own) -> None:
+    def __init__(self, method: TrueLabels, setting: Setting, own: Own) -> None:
         super().__init__(method, setting, own)
         self._truth = torch.from_numpy(method.truth).float()
 

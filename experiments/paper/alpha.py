@@ -9,7 +9,7 @@ from dataclasses import replace
 from experiments.core import study
 from experiments.core.frames import Frame, frame, lines, mean, percent, summary, with_seeds
 from experiments.core.grid import Grid, ImageStudy, later
-from experiments.core.measures import ACCURACY, TAUGHT
+from experiments.core.measures import ACCURACY, DISTILLED_PROXIES
 from experiments.core.run_config import PROXY_LABELS, RunConfig
 from experiments.core.study import Results
 from experiments.report.plots import Lines
@@ -39,7 +39,7 @@ def _runs(results: Results) -> Frame:
 
 def tables(results: Results) -> list[Table | str]:
     """One table an image set and labelling: a row an alpha."""
-    columns = {"error, %": ("error", percent), TAUGHT: (TAUGHT, mean)}
+    columns = {"error, %": ("error", percent), DISTILLED_PROXIES: (DISTILLED_PROXIES, mean)}
     return [
         *(
             summary(", ".join(names), runs.sort_values("alpha"), ["alpha"], columns)

@@ -41,7 +41,7 @@ def _title(cell: RunConfig) -> str:
 
 
 def _known(cell: RunConfig) -> published.Published | None:
-    """What the paper prints of its own selector."""
+    """Return the paper's figure of its own selector."""
     if cell.selector != "kulsif":
         return None
     return published.accuracy(cell.image_set, "strong", "selective-fd", "hard")

@@ -37,13 +37,13 @@ ROWS: Mapping[str, tuple[str, float]] = {
     "dafkd": ("DaFKD: weights f", 0.02),
     "selective-fd": ("Selective-FD", 0.05),
 }
-"""By method, its title and its rate: by validation, with Nesterov momentum of .9."""
+"""Title and rate by method: chosen by validation, with Nesterov momentum of .9."""
 
 
 def cell_of(
     method: str, image_set: str, split: str, seed: int, rounds: int = _ROUNDS, steps: int = _STEPS
 ) -> RunConfig:
-    """One run: so many steps a client and round, on its own records, or on the proxies."""
+    """Return one run. steps: of a client in a round, on its own records, or on the proxies."""
     sgd = SGD(ROWS[method][1], distillation_batch=_BATCH, momentum=0.9)
     schedule = Schedule(warmup_steps=0, local_steps=steps, proxy_steps=0, sgd=sgd)
     ours = method == "selective-fd"

@@ -26,7 +26,7 @@ STEPS, FRESH = 5000, 20_000
 AWAY, VIOLATED, BOUND = "distance to f*", "violations of (19) at f*", "bound"
 """Mean of |f_k(x) - f*_k(x)| over clients and x of p; share of all x and k; Theorem 2's right."""
 LOSSES = ("loss at f*", "loss, trained", "loss, uniform")
-"""Of the ensemble, weighed by f: Theorem 2's left side, on fresh x of p."""
+"""Losses of the ensemble, weighed by f: Theorem 2's left side, on fresh x of p."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def cells(settings: Settings) -> list[Cell]:
 
 
 def densities(rng: np.random.Generator) -> Any:  # noqa: ANN401 - scipy's distributions
-    """By client and axis, [K, 2]: a normal within [0, 1]. A p_k is the product of its two."""
+    """Return [K, 2] normals within [0, 1], by client and axis. A p_k is the product of its two."""
     from scipy.stats import truncnorm
 
     centres, widths = rng.uniform(0.1, 0.9, (CLIENTS, 2)), rng.uniform(0.1, 0.4, (CLIENTS, 2))
@@ -161,9 +161,9 @@ def measure(_: Path | None, cell: Cell, __: object) -> study.Result:
     found[VIOLATED] = float((excess(weights[0], p) > 1e-9).mean())
     # h_k, and h of all records: shares among neighbours, which lie in the simplex.
     *heads, h = [KNeighborsRegressor(9).fit(o, np.eye(4)[classes(o)]) for o in (*records, every)]
-    said = np.stack([head.predict(x) for head in heads])
+    predictions = np.stack([head.predict(x) for head in heads])
     for name, f in zip(LOSSES, weights, strict=True):
-        found[name] = loss(np.einsum("kn,knc->nc", f / f.sum(axis=0), said), truth)
+        found[name] = loss(np.einsum("kn,knc->nc", f / f.sum(axis=0), predictions), truth)
     found[BOUND] = bound(loss(h.predict(every), classes(every)), cell.records)
     return study.Result(cell, found, time.process_time() - start)
 
@@ -179,7 +179,7 @@ def classes(x: FloatArray) -> IntArray:
 
 
 def tables(results: study.Results) -> list[Table | str]:
-    """By number of records: both theorems and equation 19."""
+    """Return both theorems and equation 19, by number of records."""
     runs = frame(results).rename(columns={"records": "records of a client"})
     columns = {name: (name, mean) for name in (AWAY, VIOLATED, *LOSSES, BOUND)}
     title = f"DaFKD's theorems, delta {DELTA:g}"

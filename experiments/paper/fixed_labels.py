@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from experiments.core.measures import ACCURACY, TAUGHT
+from experiments.core.measures import ACCURACY, DISTILLED_PROXIES
 from experiments.core.run_config import RunConfig
 from experiments.core.runs import Prepared, federation, prepared
 from experiments.core.study import Result
@@ -76,6 +76,6 @@ def measure(data_dir: Path | None, cell: RunConfig, ready: Mapping[Any, Any]) ->
         train(network, made.data.clients[k].train, proxies, cell, 1000 * cell.seed + k)
     test = made.data.test.to(default_device())
     found = tuple(accuracy(network, test) for network in networks)
-    taught = len(proxies[0]) / len(made.data.proxies)
-    figures = {ACCURACY: float(np.mean(found)), TAUGHT: taught}
+    share = len(proxies[0]) / len(made.data.proxies)
+    figures = {ACCURACY: float(np.mean(found)), DISTILLED_PROXIES: share}
     return Result(cell, figures, time.process_time() - start, found)

@@ -18,7 +18,7 @@ from experiments.report.tables import Table
 CLIENT = (0.05, 0.25, 0.5, 0.75, 0.95)
 SERVER = (0.1, 0.25, 0.5, 1.0, 2.0)
 _DEFAULTS = {"tau_client": 0.25, "tau_server": 2.0}
-"""What the paper holds fixed while it moves the other one."""
+"""Values that the paper holds fixed while it varies the other one."""
 SELECTOR = "ratio"
 
 

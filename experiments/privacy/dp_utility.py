@@ -35,7 +35,7 @@ class Settings(StudyOptions):
     """
 
     epsilons: str | None = None
-    """Of 1, 2, 4, 8 and inf, with commas; by default all."""
+    """Epsilons out of 1, 2, 4, 8 and inf, with commas; by default all."""
 
 
 def cells(settings: Settings) -> tuple[RunConfig, ...]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from experiments.core import frames, study
 from experiments.core.frames import Frame, frame, ordered, percents, seeds_of, table, with_seeds
 from experiments.core.grid import HOSPITALS, ImageStudy, later
-from experiments.core.measures import ACCURACY, RIGHT_ONCE, TAUGHT
+from experiments.core.measures import ACCURACY, DISTILLED_PROXIES, RIGHT_ONCE
 from experiments.core.shared_options import TableOptions
 from experiments.report.tables import NONE, Table
 from secure_fd.data.image_sets import IMAGE_SETS
@@ -97,7 +97,7 @@ class Settings(TableOptions):
     """Every cell is saved when it ends, and a rerun does only what is missing."""
 
     epsilons: str | None = None
-    """Of 0.25, 1, 4 and inf, with commas; by default all."""
+    """Epsilons out of 0.25, 1, 4 and inf, with commas; by default all."""
 
 
 def cells(settings: Settings) -> tuple[Cell, ...]:
@@ -124,7 +124,7 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
 
 
 def _runs(row: str, image_set: str, split: str) -> bool:
-    """Whether a row runs in a place."""
+    """Return whether a row runs in a place."""
     if image_set not in _ALL_ROWS_ON:
         return row == "heads"
     return row != _RIVAL or split == "strong"
@@ -151,13 +151,13 @@ def tables(results: study.Results) -> list[Table | str]:
     parts: list[Table | str] = [
         table(
             "Test accuracy, %, at an epsilon for one record, present or zeroed out, over the whole "
-            "run, delta 1e-5, if so many honest clients keep their shares of the noise",
+            "run, delta 1e-5, if the honest clients of the table keep their shares of the noise",
             accuracies,
         )
     ]
     heads = runs[runs.method == "heads"]
     if len(heads):
-        right, labelled = (_by_epsilon(heads, name) for name in (RIGHT_ONCE, TAUGHT))
+        right, labelled = (_by_epsilon(heads, name) for name in (RIGHT_ONCE, DISTILLED_PROXIES))
         title = "Labels of the pooled heads: right ones, of the labelled share of the proxies, %"
         parts.append(table(title, right + " of " + labelled))
     return parts

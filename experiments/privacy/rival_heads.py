@@ -21,7 +21,7 @@ from scipy.sparse.linalg import svds
 from scipy.special import softmax
 
 from experiments.core.grid import HOSPITALS
-from experiments.core.measures import ACCURACY, RIGHT_ONCE, TAUGHT
+from experiments.core.measures import ACCURACY, DISTILLED_PROXIES, RIGHT_ONCE
 from experiments.core.runs import federated_data
 from experiments.core.study import Result
 from experiments.privacy import private_rivals as rivals
@@ -156,7 +156,7 @@ def rounded(wrong: FloatArray) -> FloatArray:
 
 
 def kept(n_classes: int) -> float:
-    """What `rounded` leaves of a row's norm.
+    """Return the share of a row's norm that `rounded` keeps.
 
     >>> kept(16)
     0.9921875
@@ -165,7 +165,7 @@ def kept(n_classes: int) -> float:
 
 
 Planned = Callable[[int], PooledPlan]
-"""How many sums -> their plan."""
+"""Number of sums -> their plan."""
 
 
 def planned(epsilon: float, shape: tuple[int, int], clients: int, honest: int) -> Planned:
@@ -203,7 +203,7 @@ def descend(records: Records, plan: PooledPlan, rate: float, random: Random) -> 
 
 
 def steps_of(of: Planned, records: int, per_root: float = _PER_ROOT) -> PooledPlan:
-    """The plan of DP-GD: `per_root` over the root of the noise of a mean, so many whole steps."""
+    """Return the plan of DP-GD: its steps are `per_root` over the root of the noise of a mean."""
     noise = of(1).noise / records
     steps = _MOST_STEPS if noise == 0 else round(per_root / math.sqrt(noise))
     return of(min(max(steps, 1), _MOST_STEPS))
@@ -257,14 +257,14 @@ def pooled(cell: Cell, row: Row, data: FederatedData) -> dict[str, float]:
     return {
         ACCURACY: float(np.mean([one["network" if learns else "head"] for one in found])),
         RIGHT_ONCE: float(right.double().mean()),
-        TAUGHT: len(targets) / len(data.proxies),
+        DISTILLED_PROXIES: len(targets) / len(data.proxies),
         rivals.KILOBYTES: float(np.mean(run.transcript.up)) / 1000,
         **_spent(unit.plan),
     }
 
 
 def descent(cell: Cell, data: FederatedData) -> dict[str, float]:
-    """A head by DP-GD, on so many ranks of the public map as its noise allows."""
+    """Train a head by DP-GD, on as many ranks of the public map as its noise allows."""
     settings, proxies, clients = ReferenceSettings(), data.proxies.pixels, len(data.clients)
     train = concatenate([client.train for client in data.clients])
     public, features = settings.fit(proxies), settings.size(len(proxies))

@@ -53,7 +53,7 @@ def caveats(leakage: Leakage) -> dict[str, str]:
 
 
 def samples(found: Measured) -> str:
-    """How many records scored a figure, and how many queries were asked; means over seeds."""
+    """Return the number of scored records and of queries of a figure; means over seeds."""
     members, others, queries = (
         float(np.mean([getattr(figure, name) for figure in found.every]))
         for name in ("n_members", "n_non_members", "queries")
@@ -146,7 +146,7 @@ def picture_strips(leakage: Leakage, pictures: Mapping[str, Pictures], attack: s
 
 
 def attack_notes(leakage: Leakage, elsewhere: Mapping[str, str]) -> Iterator[str]:
-    """What each attack's figure and controls are, and why rows have none.
+    """Yield each attack's figure and controls, and why rows have none.
 
     elsewhere: by attack, what it was measured on, where that is not the run.
     """

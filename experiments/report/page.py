@@ -51,7 +51,7 @@ class Pairs:
 
 
 Part: TypeAlias = Table | str | Sequence[str] | Pairs | Picture
-"""Of a section: a table, a sentence, a list, pairs or a picture."""
+"""Part of a section: a table, a sentence, a list, pairs or a picture."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ _COLOURS = (
 )  # fmt: skip
 _MARKERS = "osD^vPX<>"
 _WIDTH, _HEIGHT = 5.6, 4.4
-"""Of a panel, in inches."""
+"""Size of a panel, in inches."""
 _BAR = 0.62
 """Inches of a group of bars."""
 

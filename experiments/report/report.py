@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.compare.comparison import (
+    ABORTED_ROUNDS,
     BYTES_DOWN,
     INVERSION,
     SUM_SECONDS,
     SURVIVORS,
-    VOID,
 )
 from experiments.core.measures import ACCURACY, BYTES_UP
 from experiments.core.study import Results
@@ -186,7 +186,7 @@ _CONDITIONS = {
 
 
 def _sums(made: Comparison) -> Iterator[Part]:
-    """How each row's sums were made, what they cost, and who was in them."""
+    """Yield the secure sum of each row, its cost, and the clients in it."""
     columns = ["row", "sum", "sent by a client", "received", "CPU a round", "clients in a sum"]
     columns += ["aborted rounds", "clients lost at"]
     chance = made.shared.drop
@@ -195,7 +195,7 @@ def _sums(made: Comparison) -> Iterator[Part]:
     table, summed = new_table(title, columns), [row for row in made.rows if row.sum]
     for row in summed:
         moved = (human_bytes(row.mean(name)) for name in (BYTES_UP, BYTES_DOWN))
-        aborted = sum(run.figures[VOID] for run in row.runs)
+        aborted = sum(run.figures[ABORTED_ROUNDS] for run in row.runs)
         lost = ", ".join(f"{stage} {count}" for stage, count in row.missing.items() if count)
         table.add_row(
             *(row.label, str(row.sum), *moved, human_seconds(row.mean(SUM_SECONDS))),
@@ -211,7 +211,7 @@ def _sums(made: Comparison) -> Iterator[Part]:
 
 
 def _releases(made: Comparison) -> str:
-    """How often a client answers one proxy."""
+    """Return the largest number of answers of a client for one proxy."""
     terms = made.shared
     most = terms.rounds if terms.releases is None else terms.releases
     sentence = f"A client answers the same proxy at most {most} {'time' if most == 1 else 'times'}"

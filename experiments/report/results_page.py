@@ -23,7 +23,7 @@ EXPLAINED = {
     "attack_suite": "explanation/attacks.md",
     "privacy_audit": "explanation/privacy_units.md",
 }
-"""By study, the page that explains its tables, where that is not results.md."""
+"""Page that explains a study's tables if it is not results.md, by study."""
 
 
 def table_pages(folder: Path) -> Mapping[str, str]:

@@ -55,7 +55,7 @@ KINDS = (
     "Members, by the server",
     "Members, by the final model",
 )
-"""What leaks, graver kinds first."""
+"""Kinds of leakage, graver kinds first."""
 PICTURES, CLASSES, SERVER, MODEL = KINDS
 
 
@@ -114,7 +114,7 @@ class Comparison:
 
     @property
     def private(self) -> dict[str, Claim]:
-        """By the label of each row that claims differential privacy, its claim."""
+        """Claim of each row that claims differential privacy, by the row's label."""
         return {row.label: row.claim["privacy"] for row in self.rows if row.claim["privacy"]}
 
 
@@ -187,7 +187,7 @@ class Shown:
 
     @property
     def text(self) -> Toned:
-        """Return the figure, quiet where it is not told from its control."""
+        """Return the figure, quiet if it does not differ from its control."""
         full = self.value >= COPY if self.picture else self.error and self.value <= KNOWN
         copy = " copy" if full and self.picture else ""
         tone = "quiet" if not self.tells else "full" if full else "leak"
@@ -236,7 +236,7 @@ def bounded(epsilon: float | None) -> str:
 
 
 def guarantees(made: Comparison) -> Iterator[str]:
-    """What each private row guarantees, or why it does not, in one sentence each."""
+    """Yield for each private row its guarantee, or why it has none, in one sentence."""
     persons: Any = made.results.settings.get("images_per_person", IMAGES_PER_PERSON)
     for label, claim in made.private.items():
         if not claim["holds"]:
@@ -284,8 +284,8 @@ def heading(made: Comparison) -> str:
 def leaking(made: Comparison, column: Column) -> list[str]:
     """Labels of the rows in which a column tells more than a guess; a blur is no picture."""
     found = [(row.label, best(made.leakage, row.key, column)) for row in made.rows]
-    told = [(label, one) for label, one in found if one and one.tells]
-    return [label for label, one in told if not (one.picture and one.value < RECOGNISED)]
+    leaky = [(label, one) for label, one in found if one and one.tells]
+    return [label for label, one in leaky if not (one.picture and one.value < RECOGNISED)]
 
 
 def what_leaks(made: Comparison) -> str:
@@ -311,9 +311,9 @@ def _listed(made: Comparison, labels: Sequence[str]) -> str:
 def what_to_use(made: Comparison) -> str:
     """The most accurate row with a guarantee for a record, and without one that hides most."""
     guarded = [row for row in made.rows if _guarded(row)]
-    told = [(c.kind, label) for c in COLUMNS for label in leaking(made, c)]
-    grave = {label for kind, label in told if kind in (PICTURES, CLASSES)}
-    members = {label for kind, label in told if kind in (SERVER, MODEL)}
+    leaks = [(c.kind, label) for c in COLUMNS for label in leaking(made, c)]
+    grave = {label for kind, label in leaks if kind in (PICTURES, CLASSES)}
+    members = {label for kind, label in leaks if kind in (SERVER, MODEL)}
     read = [row for row in made.rows if best(made.leakage, row.key, LABELS)]
     plain = [row for row in read if not row.claim["privacy"] and row.label not in grave]
     parts = []
@@ -361,7 +361,7 @@ def legend(made: Comparison) -> list[str]:
         "from 20 dB recognisable, from 40 dB a copy; none: no update is sent.",
         f"this run: measured on this run. worst: members in {worst_case(made.leakage)}; pictures "
         "from one local step on 1 or 8 records. guess: median of the controls.",
-        f"{QUIET} or dim: not told from its control at 95 %, by Holm's correction over all "
+        f"{QUIET} or dim: no difference from its control at 95 %, by Holm's correction over all "
         f"{count} figures. Red: known exactly.",
     ]
 

@@ -5,7 +5,7 @@ as its records do; the server averages and drops nothing. It is the successor of
 distance in the place of a density ratio, and no server filter.
 
 Where the abstract leaves a choice: distances are Euclidean between images as they are, or the
-features that were given for them; a client has so many centroids for each class that it holds; and
+features that were given for them; a client has several centroids for each class that it holds; and
 the distance that a proxy may have is a quantile of those of its held-back records. k-means is
 scikit-learn's.
 """

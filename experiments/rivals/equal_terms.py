@@ -27,18 +27,18 @@ from experiments.report.tables import NONE, Table, human_bytes
 from secure_fd.training.recipes import SGD, Schedule
 
 STEPS = 200
-"""Of every network, in all."""
+"""Steps of every network, in all."""
 MAJORITY = "accuracy of the most common class"
-"""Of the test set: what naming it for every image gets."""
+"""Accuracy of naming the test set's most common class for every image."""
 _SEEDS, _CHEST_SEEDS = (20, 21, 22), (20, 21, 22, 23)
-"""Of the strong split, and of chest X-rays with 200 test images; elsewhere the first alone."""
+"""Seeds of the strong split, and of chest X-rays (200 test images); elsewhere only the first."""
 _VIEWS: Mapping[str, str] = {"mnist": "turn", "mnist5k": "turn", "fashion_mnist": "nudge"}
 """Views of training images by image set; none for any other."""
 _BATCH, _SUMS = 128, 4
 
 
 class Setting(NamedTuple):
-    """What was chosen for a row. rounds: among which the steps are divided.
+    """Chosen settings of a row. rounds: among which the steps are divided.
 
     warm_up: the share of the steps that a client takes alone before the first round.
     """
@@ -196,7 +196,7 @@ def measure(data_dir: Path | None, cell: RunConfig, made: Mapping[Any, Any]) -> 
 
 
 def _runs(results: study.Results) -> Frame:
-    """Results of every place in the order of `ROWS`; networks in the place of what taught them."""
+    """Return results in the order of `ROWS`; networks replace the heads that they learn from."""
     order = list(ROWS)
     runs = published.beside(results, published.of_cell, title=lambda cell: ROWS[row_of(cell)][0])
     runs = having(runs, NETWORK, DIVERGED)

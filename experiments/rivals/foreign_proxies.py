@@ -20,7 +20,7 @@ from experiments.core.measures import RIGHT_OF_ALL, RIGHT_ONCE
 from experiments.core.shared_options import StudyOptions
 from experiments.report.tables import Table
 
-TROUBLES = ("none", "half foreign", "half rotated", "8 and 9 unheld")
+PROXY_FAULTS = ("none", "half foreign", "half rotated", "8 and 9 unheld")
 ROWS = {"survey": "Selective-FD", "neither": "without survey and class shares"}
 FIGURES = ("foreign proxies taught", "own proxies taught", RIGHT_ONCE, RIGHT_OF_ALL)
 _OTHER = {"mnist5k": "fashion_mnist", "mnist": "fashion_mnist", "fashion_mnist": "mnist"}
@@ -28,7 +28,7 @@ _OTHER = {"mnist5k": "fashion_mnist", "mnist": "fashion_mnist", "fashion_mnist":
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One run. trouble: of `TROUBLES`, what is wrong with the proxies. row: of `ROWS`."""
+    """One run. trouble: of `PROXY_FAULTS`, what is wrong with the proxies. row: of `ROWS`."""
 
     image_set: str
     trouble: str
@@ -48,7 +48,7 @@ def cells(options: StudyOptions) -> list[Cell]:
     return [
         Cell(image_set, trouble, row, seed)
         for image_set in study.listed("image_sets", options.image_sets, tuple(_OTHER), usual)
-        for trouble in TROUBLES
+        for trouble in PROXY_FAULTS
         for seed in study.whole_numbers("seeds", options.seeds, seeds)
         for row in ROWS
     ]
@@ -102,7 +102,7 @@ def measure(data_dir: Path | None, cell: Cell, _: object) -> study.Result:
 
 
 def tables(results: study.Results) -> list[Table | str]:
-    """What one round labels, by image set and trouble."""
+    """Return the labels of one round, by image set and trouble."""
     runs = frame(results, row=lambda cell: ROWS[cell.row])
     runs = runs.rename(columns={"image_set": "image set", "trouble": "proxies"})
     columns = {name: (name, partial(mean, show="{:.1%}")) for name in FIGURES}

@@ -26,7 +26,7 @@ LIMITS = (
     "An epsilon is a claim about every attacker and the worst record; these are some attackers "
     "and ordinary records. Rows are compared within a scene only.",
 )
-"""What no figure of the suite shows."""
+"""Limits of the figures of the suite."""
 READING = (
     "Every figure stands beside its control: the same attack without access to the run. Only the "
     "distance between the two speaks of leakage: above the control for most figures, below it for "
@@ -49,7 +49,7 @@ class Seen:
 
     @property
     def summary(self) -> str:
-        """How many figures tell more than their control."""
+        """Count of the figures that show more than their control."""
         leaks = self.leakage
         every = [found for name in leaks.attacks for found in leaks.measured(name).values()]
         above = sum(found.leaks for found in every)
@@ -72,7 +72,7 @@ def _seen(name: str, found: list[Result]) -> Seen:
 
 
 def _texts(scene: Seen, seeds: int) -> tuple[str, Table, list[str]]:
-    """What page and terminal show of a scene: its set-up, every figure, and notes."""
+    """Return the texts of a scene for page and terminal: set-up, every figure, and notes."""
     runs = dict.fromkeys(scene.leakage.attacks, "the runs of this scene")
     known = [f"{caveat} ({where})" for caveat, where in caveats(scene.leakage).items()]
     notes = [*attack_notes(scene.leakage, runs), *known]

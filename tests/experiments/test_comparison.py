@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attacks.core.base import AttackResult
-from experiments.compare.comparison import SURVIVORS, VOID
+from experiments.compare.comparison import ABORTED_ROUNDS, SURVIVORS
 from experiments.core import pool
 from experiments.core.measures import BYTES_UP
 from experiments.core.study import Result, read_results
@@ -69,7 +69,7 @@ def test_every_row_is_there_with_every_attack_and_its_sum(rows):
             assert (row.notes["sum"], row.figures[BYTES_UP]) == (None, 0)
             continue
         assert row.notes["sum"] == ("masks" if "masks" in key else "plain")
-        assert (row.figures[VOID], row.figures[SURVIVORS]) == (0, 3)
+        assert (row.figures[ABORTED_ROUNDS], row.figures[SURVIVORS]) == (0, 3)
         assert row.notes["missing"] == {str(stage): [0, 0, 0] for stage in Stage}
 
 

@@ -39,11 +39,11 @@ def answers(trained: Trained) -> AnswerFunction:
     fitted = [method.selector.fit(client, data.proxies.pixels) for client in data.clients]
 
     def votes(images: Tensor) -> Tensor:
-        said = [
+        answers = [
             contribution(method, selector, images, predict(network, images))
             for selector, network in zip(fitted, trained.federation.models, strict=True)
         ]
-        return as_sent(list(map(Released.of, said)), data.n_classes, method.levels)
+        return as_sent(list(map(Released.of, answers)), data.n_classes, method.levels)
 
     return votes
 

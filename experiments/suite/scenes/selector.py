@@ -117,7 +117,7 @@ def members(cell: Cell, data: FederatedData) -> AttackResult:
     mechanism = RandomizedResponse(cell.epsilon, data.n_classes + 1)
     claim = mechanism.guarantee(releases=asked, delta=cell.delta)
     details = {"composed_epsilon": claim.composes_to[0].epsilon}
-    return noted(found, details, ["many answers are no longer one: see the composed epsilon"])
+    return noted(found, details, ["epsilon is of one answer: see the composed epsilon for all"])
 
 
 def _attempts(cell: Cell, made: FederatedData) -> Mapping[str, Attempt]:

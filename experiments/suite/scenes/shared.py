@@ -36,7 +36,7 @@ def federated(
 
 
 def base(cell: Cell, split: str, clients: int) -> RunConfig:
-    """What the rows of a scene share that set their own rounds and steps."""
+    """Return the settings that rows with their own rounds and steps share in a scene."""
     return RunConfig(
         image_set=cell.dataset,
         split=split,
@@ -65,7 +65,7 @@ def noise(cell: Cell) -> Privacy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared:
-    """What rows share that train as a comparison's do. ready: the warm-up."""
+    """Common settings of rows that train as a comparison's do. ready: the warm-up."""
 
     base: RunConfig
     data_dir: Path | None
@@ -90,7 +90,7 @@ class Compared:
 def contribution(
     method: SelectiveFD, fitted: FittedSelector, images: Tensor, predictions: FloatArray
 ) -> Contribution:
-    """What a client's selector lets it say about images [N, ...], of predictions [N, C]."""
+    """Return the votes on images [N, ...] that a client's selector allows; predictions: [N, C]."""
     opinion = method.policy_of(fitted.predict(images), predictions.shape[1])
     return opinion.contribution(np.arange(len(images)), predictions, method.labels, trust=1.0)
 

@@ -20,7 +20,7 @@ from secure_fd.training import models
 
 _SIZES = Sizes(proxies=100, test=0, held_out=140, local=260)
 _ITERATIONS = 1000
-"""Of gradient matching, where time allows."""
+"""Iterations of gradient matching, where time allows."""
 
 
 @dataclass(frozen=True, slots=True)
