@@ -1,4 +1,4 @@
-"""The project stays small: at most so many code lines a folder, and the limits only go down.
+"""The project stays small: limits on the code lines of each folder, which only go down.
 
 A code line holds code: no blank line, comment or docstring. A change that removes code lowers the
 limit. Raising one takes a commit of its own that says why.
@@ -23,7 +23,7 @@ LIMITS = {
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
-"""How far a limit may lie above what is there."""
+"""Largest distance of a limit above the count."""
 _NO_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
     *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),

@@ -116,7 +116,7 @@ def test_every_present_client_adds_its_share_and_no_other_does(absent):
         assert abs(found / (share * other) - 1) > tolerance
 
 
-def test_a_sum_of_too_few_voids_the_guarantee():
+def test_a_sum_of_too_few_ends_the_guarantee():
     """A simulation adds up in clear, and says so."""
     for present, why in ((360, IN_CLEAR), (359, "a sum of 359 inputs was opened")):
         unit = ClientUnit(4.0, DELTA, fleet(corrupt=0, proxies=40))

@@ -89,7 +89,7 @@ def test_every_method_of_the_table_is_here_and_is_made_by_its_name(digits):
 
 
 @every_method
-def test_masks_change_no_bit_whoever_is_missing(digits, name):
+def test_masks_change_no_bit_with_any_client_missing(digits, name):
     plan = EARLY if isinstance(CASES[name](digits), DaFKD | PooledHeads | AFL) else ABSENT
     clear, masked = (made_of(digits, name, masked, plan) for masked in (False, True))
     reports = [made.fit(len(Stage) + 1) for made in (clear, masked)]

@@ -389,7 +389,7 @@ def test_mutation_without_the_commitment_the_helper_goes_on(monkeypatch):
 # Settings, and the sum behind the common interface.
 
 
-def test_sums_are_those_of_the_masked_and_the_plain_sum_whoever_is_silent():
+def test_sums_are_those_of_the_masked_and_the_plain_sum_with_any_client_silent():
     for vectors in (votes(3), {k: v for k, v in votes(3).items() if k}):
         wanted = summed(PlainSum(N), 0, vectors, BOUND)
         for sums in (MaskedSum(N), Prio3Sum(N)):

@@ -104,7 +104,7 @@ def test_whatever_each_client_receives_no_sum_of_fewer_opens():
 
 
 @pytest.mark.parametrize("lost", [(1, 4), (1, 4, 5)])
-def test_an_honest_server_voids_the_round_and_asks_for_no_share(lost):
+def test_an_honest_server_aborts_the_round_and_asks_for_no_share(lost):
     cohort = Cohort(7)
     current = cohort.open(NOISY, random_values(cohort, NOISY))
     masked = current.masked()

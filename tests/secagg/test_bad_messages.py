@@ -321,7 +321,7 @@ def other_subject(cohort: Cohort, number: int) -> None:
         current.deliver(answers)
 
 
-def test_a_client_under_other_terms_voids_one_round_and_is_named():
+def test_a_client_under_other_terms_aborts_one_round_and_is_named():
     cohort = Cohort(10)
     other_subject(cohort, 4)
     assert set(cohort.server.barred) == {4}
@@ -331,7 +331,7 @@ def test_a_client_under_other_terms_voids_one_round_and_is_named():
     following.assert_exact(left)
 
 
-def test_mutant_that_looks_at_no_signature_names_nobody(monkeypatch):
+def test_mutant_that_looks_at_no_signature_names_no_client(monkeypatch):
     monkeypatch.setattr(ServerRound, "_name_others", lambda _: None)
     cohort = Cohort(10)
     other_subject(cohort, 4)

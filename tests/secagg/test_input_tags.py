@@ -117,7 +117,7 @@ def lying(current: Round, sent: dict[int, bytes]) -> bytes:
     return write_input(machine, replace(masked, words=words, proof=proof))
 
 
-def test_a_sender_that_voids_the_round_is_convicted_by_what_it_signed():
+def test_a_sender_that_aborts_the_round_is_convicted_by_what_it_signed():
     current, sent = inputs()
     sent[HIT] = lying(current, sent)
     with pytest.raises(GarbledSumError):

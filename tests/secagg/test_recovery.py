@@ -77,7 +77,7 @@ def test_liars_are_corrected_named_and_barred(n, liars):
 @pytest.mark.parametrize(
     ("owners", "barred"), [([8], set()), ([7, 8, 9], set()), ([6, 7, 8, 9], {3})]
 )
-def test_wrong_shares_of_as_many_as_may_be_corrupt_bar_nobody(owners, barred):
+def test_wrong_shares_of_as_many_as_may_be_corrupt_bar_no_client(owners, barred):
     """These may have been dealt wrong: three of ten dealers could frame an honest holder."""
     cohort = Cohort(10)
     run(cohort, [3], owners=owners).assert_exact()
@@ -99,7 +99,7 @@ def test_a_wrong_share_of_a_lost_clients_root_is_corrected():
 
 
 @pytest.mark.parametrize("liars", [[9], [0, 1], [2, 5], [0, 1, 2], [1, 3, 6]])
-def test_up_to_all_spare_shares_may_be_wrong_and_then_nobody_is_named(liars):
+def test_up_to_all_spare_shares_may_be_wrong_and_then_no_client_is_named(liars):
     """Nor is a liar whose shares are not needed."""
     cohort = Cohort(10)
     run(cohort, liars).assert_exact()
@@ -306,7 +306,7 @@ def complaining(cohort: Cohort, liars: Collection[int], about: Collection[int]) 
         (10, [0], range(10)),
     ],
 )
-def test_false_complaints_of_a_few_bar_nobody(n, liars, about):
+def test_false_complaints_of_a_few_bar_no_client(n, liars, about):
     cohort = Cohort(n)
     current = complaining(cohort, liars, about)
     current.go_on(current.server.advance())
@@ -314,7 +314,7 @@ def test_false_complaints_of_a_few_bar_nobody(n, liars, about):
     assert not cohort.server.barred
 
 
-def test_of_three_one_complaint_voids_the_round_and_bars_nobody():
+def test_of_three_one_complaint_aborts_the_round_and_bars_no_client():
     """Every share is needed there, and it is one word against another."""
     cohort = Cohort(3)
     current = complaining(cohort, [0], about=[1])

@@ -124,7 +124,7 @@ def test_a_client_that_forgets_gives_two():
     assert sum(mutant.again for mutant in mutants()) >= 6
 
 
-def test_whoever_was_killed_is_in_later_sums():
+def test_a_client_that_was_killed_is_in_later_sums():
     """At the latest in the next epoch, from round 4 on, for which all set up anew."""
     for life in (*lives(), *mutants()):
         assert life.last == (0, 1, 2, 3, 4), life.ends

@@ -398,7 +398,7 @@ def read_after_swapping_capsules() -> bool:
     return bool((server.read([VICTIM]) == server.values[VICTIM]).all())
 
 
-def test_swapped_capsules_tell_nothing_to_whoever_breaks_x25519_later():
+def test_swapped_capsules_show_nothing_to_one_that_breaks_x25519_later():
     with pytest.raises(PeerError, match="does not open"):
         read_after_swapping_capsules()
 
