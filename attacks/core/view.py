@@ -245,16 +245,16 @@ def server_view(
     public: Public,
     oracles: Mapping[Capability, Oracle] | None = None,
     *,
-    told_its_own: bool = False,
+    sent_its_own: bool = False,
 ) -> View:
     """The server: everything that crossed the boundary, uploads only where it could read them.
 
     Honest but curious as long as it only reads; one that acts on the protocol through an oracle
-    is malicious. told_its_own: whether the server of this run sent all clients a model that is no
+    is malicious. sent_its_own: whether the server of this run sent all clients a model that is no
     mean of theirs.
     """
     held = oracles or {}
-    acts = told_its_own or not held.keys() <= QUERIES
+    acts = sent_its_own or not held.keys() <= QUERIES
     seen = View(
         public,
         tuple(transcript.distillation),
@@ -267,7 +267,7 @@ def server_view(
         transcript.survey,
         attacker="malicious server" if acts else "server",
     )
-    return _able(seen, {Capability.OWN_BROADCAST} if told_its_own else set())
+    return _able(seen, {Capability.OWN_BROADCAST} if sent_its_own else set())
 
 
 def outsider_view(public: Public, oracles: Mapping[Capability, Oracle] | None = None) -> View:

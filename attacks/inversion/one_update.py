@@ -127,7 +127,7 @@ def one_update(
     if lie:
         run.server.role = Story(run.server.role, at=_ROUNDS - 2, lie=lie)
     run.fit(_ROUNDS)
-    view = server_view(run.transcript, public, told_its_own=lie is not None)
+    view = server_view(run.transcript, public, sent_its_own=lie is not None)
     drawn = newest_records(clients, batch, seed)
     shown = behind({k: own.take(distinct(own.images)) for k, own in drawn.items()})
     return OneUpdate(public, batch, view, shown, (_ONE_BATCH,) if private else ())
