@@ -216,7 +216,7 @@ def main() -> None:
     parser, names = options(__doc__), [*SUMS, FLOWER]
     parser.add_argument("--sums", choices=names, nargs="+", default=names)
     parser.add_argument("--clients", type=int, default=1_000, help="leave out rows of more")
-    asked, rows = parser.parse_args(), []
+    asked, rows = parser.parse_args(), list[dict[str, object]]()
     for cell in CELLS:
         if cell.sum in asked.sums and cell.clients <= asked.clients:
             print(f"{cell.sum}: {cell.clients} clients, {cell.values} values", file=sys.stderr)

@@ -15,7 +15,7 @@ def to_tensorboard(folder: str) -> Callable[[Report], None]:
     """Write the share of kept proxies of each round into TensorBoard's files."""
     from torch.utils.tensorboard import SummaryWriter
 
-    writer = SummaryWriter(folder)  # type: ignore[no-untyped-call]
+    writer = SummaryWriter(folder)
     return lambda report: writer.add_scalar("kept", report.kept, report.index)
 
 

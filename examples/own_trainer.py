@@ -36,11 +36,11 @@ class AdamWTrainer:
             for _ in range(job.count):
                 pixels, targets = job.batch()
                 self._optimisers[network].zero_grad(set_to_none=True)
-                functional.cross_entropy(network(pixels), targets).backward()
+                torch.autograd.backward(functional.cross_entropy(network(pixels), targets))
                 self._optimisers[network].step()
 
 
 if __name__ == "__main__":
     run = fd.simulate("digits", trainer=AdamWTrainer())
     run.fit(rounds=3)
-    print([round(accuracy, 3) for accuracy in run.accuracies()])
+    print([round(accuracy, 3) for accuracy in run.accuracies])

@@ -1,6 +1,7 @@
 """The team's federation, as a factory for the leakage game of secure-fd."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import nn
@@ -15,7 +16,9 @@ PROXIES = bundled_digits().proxies  # public images, none of which is a candidat
 STEPS = fd.Schedule(warmup_steps=40, local_steps=1, proxy_steps=10, proxies_per_round=200)
 
 
-def train(records: Sequence[Labelled], seed: int, labels: str = "hard", *, masks: bool) -> View:
+def train(
+    records: Sequence[Labelled], seed: int, labels: Literal["soft", "hard"] = "hard", *, masks: bool
+) -> View:
     """Train on exactly these records, one entry for each client; return what the server sees."""
     torch.manual_seed(seed)
     images = [fd.Images(own.images, own.labels) for own in records]
