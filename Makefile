@@ -13,7 +13,8 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/python experiments/privacy_compare.py --secure-agg --dp-eps 4
 
-test: lint types unit
+test: $(STAMP)
+	$(MAKE) -j 2 lint types unit
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -34,7 +35,7 @@ test-long: test
 	OMP_NUM_THREADS=1 SECURE_FD_PROCESSES=1 $(BIN)/python -m pytest tests/deployment/test_flower_faults.py
 	OMP_NUM_THREADS=1 SECURE_FD_AUDITS=1 $(BIN)/python -m pytest tests/privacy/test_audits.py
 	OMP_NUM_THREADS=1 SECURE_FD_DOCS=full $(BIN)/python -m pytest tests/end_to_end/test_docs.py
-	OMP_NUM_THREADS=1 SECURE_FD_COMBINATIONS=1 $(BIN)/python -m pytest tests/experiments/test_compare_combinations.py
+	OMP_NUM_THREADS=1 SECURE_FD_COMBINATIONS=1 $(BIN)/python -m pytest tests/experiments/test_compare_combinations.py tests/experiments/test_suite_cli.py
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -1,10 +1,7 @@
 """A party's file: whole values, one owner, and a refusal of anything that is not one."""
 
-import gc
 import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from threading import Timer
 
@@ -13,6 +10,7 @@ import pytest
 from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.privacy.ledger import BudgetLedger
 from secure_fd.storage import Store
+from tests.programs import printed
 
 
 def test_values_are_replaced_as_a_whole_and_outlive_the_object(tmp_path):
@@ -75,23 +73,32 @@ def test_files_of_another_kind_or_version_and_damage_are_refused(tmp_path):
             use()
 
 
-def test_the_end_of_a_forked_process_leaves_its_parent_the_lock(tmp_path):
-    """A fork shares the parent's lock, and must not give it up."""
-    path = tmp_path / "client"
-    file = Store.create(path, "state")
-    child = os.fork()
-    if not child:
-        file.close()
-        del file
-        gc.collect()
-        os._exit(0)
-    os.waitpid(child, 0)
-    lock = f"FileLock({str(path)!r} + '.lock', timeout=0).acquire()"
-    command = [sys.executable, "-c", f"from filelock import FileLock; {lock}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own program
-    assert "Timeout" in done.stderr
-    file.put({"first": b"one"})
+FORK = """
+import gc, os, subprocess, sys
+from pathlib import Path
+from secure_fd.storage import Store
+
+file = Store.create(Path(sys.argv[1]), "state")
+child = os.fork()
+if not child:
     file.close()
+    del file
+    gc.collect()
+    os._exit(0)
+os.waitpid(child, 0)
+lock = f"FileLock({sys.argv[1] + '.lock'!r}, timeout=0).acquire()"
+command = [sys.executable, "-c", f"from filelock import FileLock; {lock}"]
+print("Timeout" in subprocess.run(command, capture_output=True, text=True).stderr)
+file.put({"first": b"one"})
+"""
+
+
+def test_the_end_of_a_forked_process_leaves_its_parent_the_lock(tmp_path):
+    """A fork shares the parent's lock, and must not give it up.
+
+    It is a process of its own: where other threads run, a fork can wait for their locks for ever.
+    """
+    assert printed("-c", FORK, str(tmp_path / "client"), timeout=60) == "True\n"
 
 
 def test_an_open_waits_for_a_process_that_ends_in_time(tmp_path):

@@ -1,5 +1,9 @@
 """The attack suite's command line as a user meets it, in a process of its own."""
 
+import os
+
+import pytest
+
 from experiments.core import pool
 from experiments.core.study import main, read_results
 from experiments.suite.attack_suite import STUDY
@@ -8,6 +12,9 @@ from tests.programs import ROOT, ended
 SCRIPT = ROOT / "experiments" / "suite" / "attack_suite.py"
 
 
+@pytest.mark.skipif(
+    "SECURE_FD_COMBINATIONS" not in os.environ, reason="takes a minute: make test-long"
+)
 def test_a_scene_runs_and_a_second_run_has_nothing_to_do(tmp_path, monkeypatch):
     asked = ("--quick", "--scenes", "dropouts", "--out", "found")
     first = ended(SCRIPT, *asked, cwd=tmp_path)

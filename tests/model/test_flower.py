@@ -18,8 +18,8 @@ from secure_fd.secagg.machine import Accepted
 from tests.model.flower import SERVER, Fault, World, broken, faults_of
 
 
-def test_every_property_holds_in_fifty_schedules():
-    assert [str(found) for seed in range(50) if (found := broken(seed, faults_of(seed)))] == []
+def test_every_property_holds_in_thirty_schedules():
+    assert [str(found) for seed in range(30) if (found := broken(seed, faults_of(seed)))] == []
 
 
 @pytest.mark.parametrize("seed", [1188, 1628, 1645, 2760, 6018])

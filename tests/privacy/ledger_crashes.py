@@ -10,6 +10,7 @@ for tests/privacy/test_ledger_faults.py.
 """
 
 import json
+import gc
 import os
 import resource
 import signal
@@ -151,6 +152,7 @@ def forked(folder: Path, act: Act) -> int:
     child = os.fork()
     if child:
         return child
+    gc.disable()  # objects of other tests end in their own process
     try:
         act()
     except SecureFDError as refusal:
