@@ -9,8 +9,8 @@ Killing a process loses nothing that it wrote, synced or not: what a loss of pow
 for tests/privacy/test_ledger_faults.py.
 """
 
-import json
 import gc
+import json
 import os
 import resource
 import signal

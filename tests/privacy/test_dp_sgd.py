@@ -1,7 +1,7 @@
 """DP-SGD at the price it says: calibration, clipping, noise and sampling."""
 
-import math
 import gc
+import math
 import os
 import signal
 from collections.abc import Callable
