@@ -332,4 +332,4 @@ def test_targets_and_extras_that_pages_name_exist():
     written = "".join((ROOT / page).read_text() for page in ("README.md", *PAGES))
     extras = set(",".join(re.findall(r"[\w.]\[([a-z,]+)\]\"", written)).split(","))
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert {"all", "flower"} <= extras <= set(known["optional-dependencies"])
+    assert {"flower", "test"} <= extras <= set(known["optional-dependencies"])
