@@ -1,6 +1,7 @@
 """The wheel, installed in an environment of its own and used beside packages of the same names."""
 
 import os
+import re
 import subprocess
 import sysconfig
 
@@ -27,6 +28,8 @@ def python(tmp_path_factory):
     egg_info = ("egg_info", "--egg-base", str(folder))
     printed("-c", BUILD, "-q", *egg_info, "build", *built, "bdist_wheel", "-d", str(folder))
     [wheel] = folder.glob("*.whl")
+    inside = printed("-m", "zipfile", "-l", str(wheel))
+    assert not re.search("experiments/(paper|rivals)/|tests/", inside)
     printed("-m", "venv", "--without-pip", str(folder / "env"))
     made = folder / "env" / "bin" / "python"
     offline = ("--no-deps", "--no-index", "--no-compile", "--quiet")
