@@ -89,7 +89,7 @@ def connection_checks(agreed: RosterFile) -> Iterator[str]:
     try:
         with closing(_towards(place, HTTPConnection)) as link:
             link.connect()
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         wrong = f"the server at {agreed.address} does not answer ({why.lower()})"
         advice = "ask the coordinator if it runs, and your network's operator if you may reach it"
@@ -192,7 +192,7 @@ def _towards(place: tuple[str, int], kind: Callable[..., _Link]) -> _Link:
 
 def _unverified() -> ssl.SSLContext:
     """Return a context that reads any certificate; nothing is sent over it."""
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
