@@ -12,8 +12,7 @@ from scipy.stats import chi2
 
 from secure_fd.crypto.keys import AgreementKey, RandomBytes, derive_key
 from secure_fd.secagg import client as round_module
-from secure_fd.secagg import masks as masking
-from secure_fd.secagg import masks as secrets
+from secure_fd.secagg import masks
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.masks import RoundSecrets, round_key
 from secure_fd.votes.codec import WordArray
@@ -56,20 +55,25 @@ def leave_out(monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
 def drop_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Derive every mask key under one label and one salt, for all pairs and rounds."""
     monkeypatch.setattr(
-        masking, "derive_key", lambda secret, **_: derive_key(secret, salt=b"s", info=b"i")
+        masks, "derive_key", lambda secret, **_: derive_key(secret, salt=b"s", info=b"i")
     )
 
 
-def repeat_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same root, seed, round key and pair secrets in every round."""
+def repeat_roots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same root, seed and round key in every round."""
     monkeypatch.setattr(
         RoundSecrets,
         "draw",
         classmethod(lambda _, place, client, __: RoundSecrets(place, client, client + 5, client)),
     )
     monkeypatch.setattr(
-        secrets, "round_key", lambda _, __, root: AgreementKey.derive(root.to_bytes(32, "big"))
+        masks, "round_key", lambda _, __, root: AgreementKey.derive(root.to_bytes(32, "big"))
     )
+
+
+def repeat_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same root, seed, round key and pair secrets in every round."""
+    repeat_roots(monkeypatch)
     monkeypatch.setattr(Channel, "pair_secret", lambda *_: bytes(range(32)))
 
 

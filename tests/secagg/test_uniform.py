@@ -1,7 +1,7 @@
 """Mask streams, masked inputs, sealed shares and vaults are uniform: every claim beside a mutation.
 
-The test and its error rates are in tests/uniform_words.py: about ninety views are accepted below,
-so over all seeds one of them would be rejected with probability 1e-4.
+The test and its error rates are in tests/drivers/uniform_words.py: about ninety views are accepted
+below, so over all seeds one of them would be rejected with probability 1e-4.
 """
 
 import hashlib
@@ -22,8 +22,7 @@ from secure_fd.crypto.keys import (
     scratch_words,
 )
 from secure_fd.crypto.shamir import ELEMENT_BYTES
-from secure_fd.secagg import masks as masking
-from secure_fd.secagg import masks as secrets
+from secure_fd.secagg import masks
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.masks import RoundSecrets, prepare, round_key
@@ -37,13 +36,14 @@ from tests.drivers.uniform_words import (
     leave_out,
     looks_uniform,
     one_root,
+    repeat_roots,
     repeat_secrets,
 )
 
 LENGTH = 2**17
 BOUND = 2**55
 """One value a word at three clients, so that words can be read as values."""
-PAIR_STREAM, SELF_STREAM = masking.pair_stream, masking.self_stream
+PAIR_STREAM, SELF_STREAM = masks.pair_stream, masks.self_stream
 
 
 # What the server sees of one client.
@@ -98,7 +98,7 @@ def secrets_of(machine: ClientRound) -> Secrets:
 def without_self_mask(cohort: Cohort, index: int, view: WordArray, client: int, seed: int) -> None:
     """Take off what follows from the seed, as the server does for a survivor."""
     scope = RoundScope(cohort.session, RoundTerms(index, LENGTH, BOUND))
-    masking.mask_words(view, [], [SELF_STREAM(scope, client, seed)])
+    masks.mask_words(view, [], [SELF_STREAM(scope, client, seed)])
 
 
 def without_pair_masks(
@@ -117,7 +117,7 @@ def without_pair_masks(
     }
     added = [stream for peer, stream in streams.items() if client < peer]
     subtracted = [stream for peer, stream in streams.items() if client > peer]
-    masking.mask_words(view, subtracted, added)
+    masks.mask_words(view, subtracted, added)
 
 
 @pytest.mark.parametrize("kind", ["zero", "bound", "votes"])
@@ -127,7 +127,7 @@ def test_every_masked_input_is_uniform_whatever_it_hides(kind):
 
 
 def test_mutation_with_masks_of_a_narrow_range_is_rejected(monkeypatch):
-    real = masking.mask_words
+    real = masks.mask_words
 
     def narrow(words: WordArray, added: object, subtracted: object) -> None:
         hidden = words.copy()
@@ -135,7 +135,7 @@ def test_mutation_with_masks_of_a_narrow_range_is_rejected(monkeypatch):
         mask = (words - hidden) & np.uint64(2**62 - 1)
         np.add(hidden, mask, out=words)
 
-    monkeypatch.setattr(masking, "mask_words", narrow)
+    monkeypatch.setattr(masks, "mask_words", narrow)
     views, _ = server_views(Cohort(3, seed=5), 0, "zero")
     assert not any(looks_uniform(words) for words in views.values())
 
@@ -272,13 +272,11 @@ def pair(
 ) -> WordArray:
     """The stream of a pair whose round keys and pair secret are fixed."""
     key, public = AgreementKey.derive(bytes([mine]) * 32), AgreementKey.derive(bytes([2]) * 32)
-    return words_of(
-        masking.pair_stream(scope, one, other, key, public.public, bytes([secret]) * 32)
-    )
+    return words_of(masks.pair_stream(scope, one, other, key, public.public, bytes([secret]) * 32))
 
 
 def own(scope: RoundScope, client: int = 0, seed: int = 2**200 + 1) -> WordArray:
-    return words_of(masking.self_stream(scope, client, seed))
+    return words_of(masks.self_stream(scope, client, seed))
 
 
 BASE = scope_of()
@@ -322,7 +320,7 @@ def test_a_pair_stream_needs_both_of_its_secrets(monkeypatch):
     for half in (slice(0, 32), slice(32, 64)):
         # The mutation leaves out one half of what goes into the key.
         monkeypatch.setattr(
-            masking,
+            masks,
             "derive_key",
             lambda secret, *, half=half, **rest: derive_key(secret[half], **rest),
         )
@@ -425,17 +423,10 @@ def test_repeated_nonces_show_only_where_rounds_share_their_keys(one_key_for_all
 
 
 def test_mutation_with_one_vault_key_for_all_rounds_is_rejected(monkeypatch):
+    repeat_roots(monkeypatch)
+    vault = masks._vault
     monkeypatch.setattr(
-        RoundSecrets,
-        "draw",
-        classmethod(lambda _, place, client, __: RoundSecrets(place, client, client + 5, client)),
-    )
-    monkeypatch.setattr(
-        secrets, "round_key", lambda _, __, root: AgreementKey.derive(root.to_bytes(32, "big"))
-    )
-    vault = secrets._vault
-    monkeypatch.setattr(
-        secrets, "_vault", lambda place, client, root: vault(Place(place.session, 0), client, root)
+        masks, "_vault", lambda place, client, root: vault(Place(place.session, 0), client, root)
     )
     sealed = sealed_by_all(monkeypatch)
     assert not looks_uniform(between_rounds(keystream(sealed["vault"])))
