@@ -25,12 +25,9 @@ ALLOWED = {
     "docs/results/equal_terms.md": {"taught"},
 }
 """File -> words that stay there, each with its reason."""
-FILES = [
-    path
-    for folder in ("secure_fd", "attacks", "experiments", "benchmarks", "examples", "tests", "docs")
-    for path in sorted((ROOT / folder).rglob("*"))
-    if path.suffix in {".py", ".pyi", ".j2", ".toml", ".md"}
-]
+FOLDERS = ("secure_fd", "attacks", "experiments", "benchmarks", "examples", "tests", "docs")
+READ = [*ROOT.glob("*.md"), *(path for name in FOLDERS for path in (ROOT / name).rglob("*"))]
+FILES = [path for path in READ if path.suffix in {".py", ".pyi", ".j2", ".toml", ".md"}]
 
 
 def words_of(text):
