@@ -63,11 +63,13 @@ def trained(warm):
 
 
 def weights(row: Trained) -> list[torch.Tensor]:
-    return [flatten(model) for model in row.federation.models]
+    """Return heads and networks: noisy heads differ that label few proxies all alike."""
+    heads = [torch.as_tensor(seen.result) for seen in row.federation.transcript.heads]
+    return heads + [flatten(model) for model in row.federation.models]
 
 
 def same(one: Trained, other: Trained) -> bool:
-    """Return True if networks and accuracies are equal to the last bit."""
+    """Return True if heads, networks and accuracies are equal to the last bit."""
     pairs = zip(weights(one), weights(other), strict=True)
     return one.accuracies == other.accuracies and all(torch.equal(a, b) for a, b in pairs)
 
