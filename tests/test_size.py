@@ -19,7 +19,7 @@ LIMITS = {
     "experiments": 6_530,
     "benchmarks": 570,
     "examples": 190,
-    "tests": 22_870,
+    "tests": 22_871,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
