@@ -10,13 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from secure_fd.errors import LocalError
-from secure_fd.secagg.client import MAX_SETUPS, MaskingClient
+from secure_fd.secagg.client import MaskingClient
 from secure_fd.secagg.messages import invitation
 from secure_fd.secagg.server import MaskingServer
-from secure_fd.secagg.session import RoundTerms
-from tests.drivers.cohort import open_round
-from tests.drivers.lossy_network import DOWN, EPOCH, UP, Fault, World, kind_of, lose, nothing
+from tests.drivers.lossy_network import DOWN, EPOCH, UP, Fault, World, lose, nothing
 
 AGAIN = 2
 """Rounds after a fault by which every client is in the sum."""
@@ -108,33 +105,6 @@ def test_a_client_that_restarts_within_a_set_up_costs_two_rounds(when, kind):
     disturbed(world, when, dies)
 
 
-def test_a_client_that_is_late_for_hours_joins_the_federation():
-    """Three of four begin without it. JOINs without an answer cost it nothing."""
-    world = World()
-    world.set_up([0, 1, 2])
-    for _ in range(4):
-        assert world.round(away=[3]) == (0, 1, 2)
-    heals(world)
-
-
-def test_set_ups_that_fail_for_want_of_a_late_site_do_not_end_the_session():
-    world = World(3)
-    for _ in range(MAX_SETUPS + 3):
-        world.server = world.new_server()
-        world.set_up([0, 1])
-    assert world.round(away=[2]) == ()
-    heals(world)
-
-
-def test_a_client_whose_joins_are_lost_many_times_is_back_two_rounds_later():
-    world = World(epoch=64)
-    set_up_without(world, 3)
-    world.fault = lose(UP, "JOIN", 3)
-    for _ in range(MAX_SETUPS + 4):
-        assert world.round() == (0, 1, 2)
-    heals(world)
-
-
 def test_a_repair_costs_no_round_and_no_set_up_more():
     """The others sum while the lost client asks, and all sum in the round of the set-up."""
     world = World()
@@ -170,49 +140,6 @@ def test_a_barred_client_stays_barred_within_an_epoch_and_brings_about_no_set_up
     rounds = [world.round() for _ in range(2)]
     assert 2 in rounds[1]
     assert 6 not in rounds[1]
-
-
-# What a client may begin once more, and what not.
-
-
-def invited(state: str) -> tuple[World, bytes]:
-    """Client 0 before or after its input of round 1; the invitation that it is sent then."""
-    world = World()
-    world.set_up()
-    world.round()
-    world.fault = lose(DOWN, "COHORT" if state == "PREPARED" else "SURVIVORS", 0)
-    world.round()
-    return world, invitation(world.cohort.session)
-
-
-@pytest.mark.parametrize("state", ["PREPARED", "SENT"])
-def test_a_round_begins_again_only_where_it_masked_nothing(state):
-    world, invitation = invited(state)
-    client = world.clients[0]
-    machine = client._machine
-    assert machine.state.name == state
-    [join] = client.receive(invitation)
-    assert kind_of(join) == "JOIN"
-    assert machine._held is None
-    assert not client.enrolled
-    assert (client._due is not None) == (state == "PREPARED")
-    assert client.receive(invitation) == []  # a copy has no effect
-    world.cohort.clients = dict(world.clients)
-    world.cohort.enrol()
-    terms = RoundTerms(1, 6, 4)
-    if state == "PREPARED":
-        assert client._machine.scope.terms == terms
-    with pytest.raises(LocalError, match="round 1 is spent"):
-        open_round(client, terms)
-
-
-def test_a_round_that_was_left_does_not_begin_again_after_a_restart():
-    world, invitation = invited("PREPARED")
-    world.clients[0].receive(invitation)
-    world.cohort.clients = world.clients | {0: world.new_client(0)}
-    world.cohort.enrol()
-    with pytest.raises(LocalError, match="round 1 is spent"):
-        open_round(world.cohort.clients[0], RoundTerms(1, 6, 4))
 
 
 def test_mutant_that_keeps_its_old_set_up_while_it_joins_is_barred(monkeypatch):

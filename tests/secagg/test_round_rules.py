@@ -15,20 +15,10 @@ from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.masks import Prepared, prepare
 from secure_fd.secagg.server import MaskingServer
 from secure_fd.secagg.session import PinnedRoster, RoundTerms
-from tests.drivers.cohort import LATER, Cohort, Stage, assert_dead, open_round, round_of
+from tests.drivers.cohort import Cohort, Stage, assert_dead, round_of
 from tests.refusals import refused
 
 FOLLOWING = RoundTerms(4, 40, 4)
-
-
-@pytest.mark.parametrize("index", [3, 2, 0])
-def test_a_round_is_never_run_twice(index):
-    cohort = Cohort()
-    round_of(cohort).prepare()
-    for party in (*cohort.clients.values(), cohort.server):
-        with pytest.raises(LocalError, match="is spent"):
-            open_round(party, RoundTerms(index, 40, 4))
-        open_round(party, FOLLOWING)
 
 
 def test_two_rounds_at_a_time_draw_no_secrets_twice_for_one_number():
@@ -93,19 +83,3 @@ def test_a_finished_round_holds_nothing_and_its_secrets_are_gone(monkeypatch):
     alive = [made() for made in drawn]
     assert len(drawn) == 8
     assert [kept.index for kept in alive if kept is not None] == [4] * 4
-
-
-def test_the_secrets_of_a_round_that_was_skipped_are_lost():
-    cohort = Cohort(4)
-    round_of(cohort).finish()
-    machine = cohort.clients[0].open_round(LATER, np.zeros(40, np.uint64))
-    assert machine._held.prepared is None
-    assert cohort.clients[0]._enrolment.prepared is None
-    assert machine.start()
-
-
-def test_what_a_lost_input_carried_is_sent_again_and_the_same():
-    cohort = Cohort(4)
-    cohort.open(RoundTerms(3, 40, 4)).masked()  # every upload is lost on the way
-    second = cohort.open(FOLLOWING, {k: np.full(40, k, np.uint64) for k in range(4)})
-    assert second.finish().tolist() == [6] * 40
