@@ -283,9 +283,6 @@ Clients = tuple[int, ...]
 ROUND_STATES: Final = [
     ClientState[name] for name in ("READY", "PREPARED", "SENT", "SIGNED", "DONE")
 ]
-SETUP_STATES: Final = [
-    ClientState[name] for name in ("READY", "JOINED", "REVEALED", "SENT_CAPSULES", "DONE")
-]
 SERVER_KEY: Final = AgreementKey.generate(insecure_bytes(99))
 SERVER_NONCE: Final = bytes(range(32))
 
@@ -439,12 +436,6 @@ def inbox(cohort: Cohort, terms: RoundTerms = TERMS) -> dict[str, bytes]:
     """Every message to client 0 of a round in which client 3 drops out."""
     names = ("COHORT", "SURVIVORS", "SIGNATURES")
     return dict(zip(names, (message for _, message in slow_round(cohort, terms)), strict=True))
-
-
-def complete_survivors(cohort: Cohort, terms: RoundTerms = TERMS) -> bytes:
-    """Return the SURVIVORS that client 0 receives when no client is missing."""
-    current = round_of(cohort, terms)
-    return current.deliver(current.masked())[0]
 
 
 def verify_input(data: bytes, scope: RoundScope, sender: int, group: Group, cohort: bytes) -> None:

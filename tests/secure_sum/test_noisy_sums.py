@@ -93,8 +93,10 @@ def test_values_beyond_their_room_are_refused_and_too_few_inputs_abort(method):
     for value in (-9, 10):
         with pytest.raises(LocalError, match="room of 8"):
             replace(CASE, vectors={**CASE.vectors, 1: np.full(6, value)}).run(method, 100 + value)
+    with pytest.raises(LocalError, match=r"\(5,\)"):
+        replace(CASE, vectors={**CASE.vectors, 1: np.full(5, 1)}).run(method, 210)
     with pytest.raises(LocalError, match="must be uint64"):
-        replace(CASE, noise=NoiseTerms(0, 3)).run(method, 200)
+        replace(CASE, noise=NoiseTerms(0, 3)).run(method, 220)
     lost = replace(CASE, noise=NoiseTerms(8, 4), dropouts={2: Stage.INPUT})
     assert lost.run(method, 300).aborted
     assert CASE.run(method, 301).total.tolist() == [-2] * 6
