@@ -10,7 +10,7 @@ import pytest
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.special import gammaln, logsumexp, ndtr, xlogy
+from scipy.special import gammaln, logsumexp, xlogy
 from scipy.stats import norm
 
 from secure_fd.errors import LocalError
@@ -266,12 +266,6 @@ def test_dp_sgd_is_bounded_by_an_independent_accountant(noise, rate, steps):
     assert wrong < 0.99 * lower
 
 
-def test_sampled_steps_of_two_kinds_cost_more_than_either_and_less_than_both():
-    kinds = [Repeated(SampledGaussian(2.0, 0.1), 100), Repeated(SampledGaussian(1.0, 0.01), 200)]
-    alone = [PRIVACY_LOSS.epsilon(kind, DELTA) for kind in kinds]
-    assert max(alone) < PRIVACY_LOSS.epsilon(Composed(tuple(kinds)), DELTA) < sum(alone)
-
-
 @pytest.mark.parametrize("noise", [0.05, 0.07, 0.1, 0.3, 1000.0])
 def test_dp_sgd_is_priced_at_the_extremes(noise):
     """Ranges in which exponentials overflow, or the grid is coarser than the answer."""
@@ -283,29 +277,6 @@ def test_dp_sgd_is_priced_at_the_extremes(noise):
 
 
 # The bound on sums of discrete Gaussians, over the range that it accepts.
-
-
-@pytest.mark.parametrize("deviation", [2.0, 3.0, 10.0])
-def test_a_discrete_gaussian_is_nearly_a_rounded_one(deviation):
-    """The basis of `NEARLY_GAUSSIAN`; the mutation of equal variance is no bound."""
-    reach = np.arange(-round(7 * deviation), round(7 * deviation) + 1)
-    discrete = -(reach**2) / (2 * deviation**2)
-
-    def rounded(variance: float) -> FloatArray:
-        """Log-weights beside those of the discrete Gaussian, where both are equal at zero."""
-        spread = math.sqrt(variance)
-        mass = ndtr((0.5 - abs(reach)) / spread) - ndtr((-0.5 - abs(reach)) / spread)
-        weights = np.log(mass) - discrete
-        return np.asarray(weights - weights[reach == 0])
-
-    v = (6 * deviation**2 + math.sqrt(36 * deviation**4 - 12 * deviation**2)) / 12
-    assert v == pytest.approx(deviation**2 - 1 / 12, rel=0.001)
-    apart = rounded(v)
-    far = reach**2 / (320 * v**3) + reach**4 / (1152 * v**4)
-    assert (apart <= 1e-9).all()
-    assert (apart >= -far - 1e-9).all()
-    assert apart.min() < -1e-4 or deviation > 3
-    assert rounded(deviation**2).max() > 1e-3
 
 
 @pytest.mark.parametrize("times", [1, 4])

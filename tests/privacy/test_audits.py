@@ -17,7 +17,7 @@ from scipy.stats import binom
 from attacks.audit import bounds
 from attacks.audit.bounds import Finding, Setting, Verdict, printed
 from attacks.audit.catalogue import AUDITS
-from attacks.audit.noise_level import most_deviation, most_in_one_direction, share_found
+from attacks.audit.noise_level import most_deviation, most_in_one_direction
 from attacks.audit.shares import masked_unit
 from experiments.core.study import gathered, read_results, write_results
 from experiments.privacy.privacy_audit import BOUND, CLAIMED, STUDY, Settings, cells, measure
@@ -123,24 +123,6 @@ def test_a_deviation_is_above_its_bound_as_rarely_as_stated():
     assert wrong <= limit < loose
     samples = np.random.default_rng(1).normal(size=(400, 200, 10))
     assert sum(most_in_one_direction(one, 0.05) < 1.0 for one in samples) == 0
-
-
-def test_a_share_that_is_found_is_found_nearly_always():
-    rng = np.random.default_rng(2)
-    share = share_found(2000, 1e-3)
-    for _ in range(50):
-        noise = rng.normal(size=(2000, 10))
-        assert most_deviation(share * noise[:, 0], 1e-3) < 1.0
-        noise[:, 3] *= 0.75
-        assert most_in_one_direction(noise, 1e-3) < 1.0
-
-
-def test_noise_that_is_shared_has_the_right_size_and_no_weakest_direction():
-    noise = np.random.default_rng(3).normal(size=(1000, 8))
-    noise[:, 5] = noise[:, 2]
-    assert most_deviation(noise, 1e-5) > 1.0
-    assert most_in_one_direction(noise, 1e-5) < 1e-6
-    assert most_in_one_direction(np.ones((4, 8)), 1e-5) == np.inf  # too few rows
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ from secure_fd.privacy.ledger import Booking, BudgetLedger, Ledger
 from secure_fd.privacy.samplers import FloatGaussian, Random, SeededRandom
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.simulation.federation import Federation
-from secure_fd.simulation.simulate import simulate
 from secure_fd.training import models
 from secure_fd.training.dp_sgd import PrivateGradient, PrivateTrainer
 from secure_fd.training.models import flatten
@@ -394,12 +393,3 @@ def test_a_client_whose_budget_is_spent_trains_no_step(digits, name):
     with pytest.raises(BudgetError, match="DP-SGD: with it data set 'simulation'"):
         run_of(digits, name, ledgers).fit(1)
     assert len(ledgers[2].bookings) == 1
-
-
-def test_a_simulation_without_ledgers_takes_no_more_steps_than_planned(digits):
-    run = simulate(digits, method="fedavg", unit="record", epsilon=4.0)
-    client = run.federation.clients[0].role
-    budget = client.learner.trainer.budget
-    budget.taken = budget.settings.steps
-    with pytest.raises(BudgetError, match="planned for"):
-        budget.batch()

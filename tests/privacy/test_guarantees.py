@@ -15,6 +15,7 @@ from secure_fd.privacy.label import RandomizedResponse
 from secure_fd.privacy.record import PooledPlan
 from secure_fd.secagg.session import Group, PinnedRoster, Session
 from secure_fd.secure_sum.masked import masked_guarantee
+from secure_fd.votes.codec import Contribution, KnowledgeCodec, Released
 from tests.drivers.cohort import TERMS, Cohort
 from tests.refusals import refused
 
@@ -137,3 +138,10 @@ def test_one_client_moves_a_sum_by_as_much_as_it_says(upward):
                 current.finish()
         else:
             assert current.finish()[0] == (4 * bound if upward else 0)
+
+
+def test_the_codec_refuses_what_passed_no_privacy_mechanism():
+    codec, honest = KnowledgeCodec(3, 1), Contribution(np.ones(2), np.eye(3)[:2])
+    with pytest.raises(LocalError, match="passed the privacy mechanism"):
+        codec.encode(honest)
+    assert codec.encode(Released.of(honest)).tolist() == [1, 0, 0, 0, 1, 0]

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chisquare
 
 from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.data.federated import FederatedData
@@ -24,7 +23,6 @@ from secure_fd.methods.selective_fd import SelectiveFD, WeighedVotes
 from secure_fd.privacy.base import Answer, NoProtection
 from secure_fd.privacy.guarantee import PrivacyUnit
 from secure_fd.privacy.label import (
-    BoolArray,
     LabelUnit,
     NoisyLabels,
     RandomizedResponse,
@@ -35,14 +33,11 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation
 from secure_fd.votes.codec import (
     Contribution,
-    FloatArray,
     IntArray,
-    KnowledgeCodec,
     Released,
     one_hot,
 )
 from secure_fd.wire import Stage
-from tests.drivers.summing import Summed, summed
 from tests.refusals import refused
 from tests.small_federation import all_proxies, faults, federation, run
 
@@ -161,78 +156,6 @@ def test_bad_settings_and_symbols_are_refused():
             mechanism.respond_rows(np.array([symbol]), os.urandom)
     with pytest.raises(LocalError, match="gave 7 bytes"):
         words(lambda count: bytes(count - 1), 1)
-
-
-FALSE_ALARM = 1e-6
-SIX_SIGMA = 6.0  # 2e-9 for one normal value
-
-
-def fit(answers: IntArray, truth: int, mechanism: RandomizedResponse) -> float:
-    """p-value that answers to one truth have the frequencies of an ideal mechanism."""
-    expected = np.ones(mechanism.alphabet_size)
-    expected[truth] = math.exp(mechanism.epsilon)
-    observed = np.bincount(answers, minlength=len(expected))
-    return float(chisquare(observed, expected / expected.sum() * len(answers)).pvalue)
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 4.0])
-@pytest.mark.parametrize("truth", [0, 4, 10])
-def test_frequencies_are_those_of_the_ideal(epsilon, truth):
-    mechanism, truths = RandomizedResponse(epsilon, 11), np.full(60_000, truth)
-    answers = mechanism.respond(truths, SeededRandom(1))
-    assert fit(answers, truth, mechanism) > FALSE_ALARM
-    louder = RandomizedResponse(epsilon * 1.3, 11).respond(truths, SeededRandom(2))
-    assert fit(louder, truth, mechanism) < FALSE_ALARM
-
-
-def within_six_errors(estimates: FloatArray, truth: FloatArray) -> BoolArray:
-    """[C] whether the mean of estimates [m, C] is six standard errors or less from the truth."""
-    limit = SIX_SIGMA * estimates.std(axis=0) / np.sqrt(len(estimates))
-    return np.asarray(np.abs(estimates.mean(axis=0) - truth) <= limit)
-
-
-M, LOST = 8_000, {1: Stage.PREPARE, 4: Stage.INPUT, 5: Stage.UNMASK}
-"""Ten clients: 1 and 4 are not in the sum; 5 drops out too late to be left out of it."""
-
-
-def masked_sums(mechanism: RandomizedResponse) -> tuple[FloatArray, FloatArray, Summed]:
-    """[M, C] answers that hold a class, of who survived; and [C] what the survivors meant.
-
-    Each client has a weight and a soft label of its own, all go through the guard, the codec and
-    the real masks.
-    """
-    random, rng = SeededRandom(7), np.random.default_rng(8)
-    codec, meant, vectors = KnowledgeCodec(4, 1), [], {}
-    for k in range(10):
-        weight, row = rng.uniform(0.3, 1.0), rng.dirichlet(np.ones(4))
-        meant.append(weight * row)
-        guard = NoisyLabels(mechanism, M, 1e-5, random)
-        symbols = sample_symbols(Contribution(np.full(M, weight), np.tile(row, (M, 1))), random)
-        named = guard.named(np.arange(M), symbols)
-        rows = named.astype(np.float64)
-        vectors[k] = codec.encode(Released(rows.sum(axis=1), rows))
-        assert np.array_equal(vectors[k].reshape(M, 4), named)
-    absent = vectors.pop(1)
-    assert absent.any()
-    result = summed(
-        MaskedSum(10, random=insecure_bytes(9), hybrid=False),
-        0,
-        vectors,
-        codec.levels,
-        dropouts=LOST,
-    )
-    named_in_all = codec.decode(result.total, len(result.survivors)).total * codec.levels
-    return np.rint(named_in_all), np.sum([meant[k] for k in result.survivors], axis=0), result
-
-
-def test_under_masks_and_dropouts_debiasing_is_unbiased():
-    """The mutation that subtracts the noise of all ten clients, not of eight, fails."""
-    mechanism = RandomizedResponse(2.0, 5)
-    sums, meant, result = masked_sums(mechanism)
-    assert result.survivors == (0, 2, 3, 5, 6, 7, 8, 9)
-    assert result.seen.uploads is None
-    assert within_six_errors(mechanism.debias(sums, 8), meant).all()
-    assert not within_six_errors(mechanism.debias(sums, 10), meant).any()
 
 
 def guard_of(random: Random, epsilon: float = 0.5) -> NoisyLabels:

@@ -37,7 +37,6 @@ from tests.refusals import refused
 from tests.small_federation import STILL, federation, record_unit
 
 DELTA = 1e-5
-SECRET = b"an answer as private as the records"
 
 
 @pytest.fixture

@@ -4,20 +4,16 @@ With noise of many clients in a sum, fewer inputs are too little noise. The floo
 quorum is lower, and it is what a lying server would go down to.
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import product
 
 import pytest
 
-from secure_fd.errors import MissingClientError, PeerError
+from secure_fd.errors import PeerError
 from secure_fd.secagg import client as client_round
 from secure_fd.secagg.client import ClientRound
-from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.session import NoiseTerms, RoundTerms
 from tests.drivers.cohort import TERMS, Cohort, assert_dead, random_values
 from tests.drivers.lying_server import LyingServer, Story
-from tests.secagg.test_split_views import stories_for
 
 EVERYONE, FIVE = (0, 1, 2, 3, 4, 5, 6), (0, 1, 2, 3, 6)
 NOISY = replace(TERMS, noise=NoiseTerms(room=70, survivors=6))
@@ -74,52 +70,6 @@ def test_mutation_that_forgets_the_floor_opens_it_too(path, monkeypatch):
     assert frozenset(FIVE) - set(CORRUPT) in found
 
 
-def every_choice(
-    honest: tuple[int, ...], corrupt: tuple[int, ...]
-) -> Iterator[Mapping[int, Story]]:
-    """Send each honest client each story of four or more clients, the quorum of five."""
-    each = [stories_for(k, honest, corrupt, 4) for k in honest]
-    return (dict(zip(honest, chosen, strict=True)) for chosen in product(*each))
-
-
-def test_whatever_each_client_receives_no_sum_of_fewer_opens():
-    """Five clients, two of them the server's: quorum 4, and noise that asks for 5.
-
-    The one sum is of all five, where at most one client received a set with missing inputs,
-    and refused: all of the noise is in it, and the others' shares open it.
-    """
-    cohort, sums = Cohort(5), 0
-    for at, stories in enumerate(every_choice((0, 1, 2), (3, 4))):
-        terms = RoundTerms(2 * at + 1, 8, 4, noise=NoiseTerms(room=50, survivors=5))
-        server = LyingServer(cohort, (3, 4), terms)
-        server.run(stories)
-        found = list(server.readable())
-        assert all(chosen == {0, 1, 2} for chosen in found)
-        assert not server.both()
-        sums += bool(found)
-    assert (at, sums) == (124, 1 + 3 * 2)
-
-
-# A server that follows the protocol.
-
-
-@pytest.mark.parametrize("lost", [(1, 4), (1, 4, 5)])
-def test_an_honest_server_aborts_the_round_and_asks_for_no_share(lost):
-    cohort = Cohort(7)
-    current = cohort.open(NOISY, random_values(cohort, NOISY))
-    masked = current.masked()
-    with pytest.raises(MissingClientError, match="a sum needs 6"):
-        current.deliver(masked, without=lost)
-    assert {machine.state for machine in current.clients.values()} == {ClientState.SENT}
-
-
-def test_one_missing_of_seven_is_within_the_floor():
-    cohort = Cohort(7)
-    values = random_values(cohort, NOISY)
-    total = cohort.open(NOISY, values).finish(without=(2,))
-    assert (total == sum(values[k] for k in values if k != 2)).all()
-
-
 # The floor is a client's own: no message carries it, and all that is signed or masked is bound
 # to it.
 
@@ -134,15 +84,3 @@ def test_a_server_with_a_lower_floor_of_its_own_gets_no_further():
         with pytest.raises(PeerError, match="survivors: 5 clients are below the quorum of 6"):
             current.clients[k].receive(message)
         assert_dead(current.clients[k])
-
-
-@pytest.mark.parametrize("other", [NoiseTerms(70, 2), NoiseTerms(70, 0), NoiseTerms(71, 3)])
-def test_clients_whose_noise_terms_differ_do_not_sum(other):
-    """Each masks under keys of its own terms, and signs what the others do not accept."""
-    terms = replace(TERMS, noise=NoiseTerms(70, 3))
-    current = Cohort(3).open(terms)
-    current.clients[2] = Cohort(3).open_clients(replace(terms, noise=other))[2]
-    inbound = current.deliver(current.masked())
-    for k in (0, 1):
-        with pytest.raises(PeerError, match=r"2 of the committee signed .* 3 are needed"):
-            current.clients[k].receive(inbound[k])

@@ -133,20 +133,3 @@ def test_more_releases_never_cost_less(field, plans, data, level, times):
     longer = replace(plan, **{field: times * getattr(plan, field)})
     assert epsilon(plan, 1e-5) < epsilon(longer, 1e-5)
     assert epsilon(longer, 1e-5) < times * epsilon(plan, 1e-5) * 1.05 + 0.1
-
-
-@given(plan=FLEETS, noise=st.floats(0.3, 40), times=st.integers(2, 20))
-@law
-def test_more_proxies_under_the_same_votes_noise_cost_more(plan, noise, times):
-    """The noise on each sum stays as it is, so it is less of the sensitivity."""
-    more = replace(plan, proxies=times * plan.proxies, noise=noise / times**0.5)
-    assert epsilon(plan.with_noise(noise), 1e-5) < epsilon(more, 1e-5)
-
-
-@pytest.mark.parametrize("factor", [2, 1.05])
-def test_dp_sgd_falls_with_noise_and_grows_with_steps(factor):
-    plan = TrainingPlan(300, 64, 330, noise=4.0)
-    spent = epsilon(plan, 1e-5)
-    assert epsilon(plan.with_noise(factor * 4.0), 1e-5) < spent
-    assert epsilon(replace(plan, steps=round(factor * 330)), 1e-5) > spent
-    assert epsilon(replace(plan, batch=round(factor * 64)), 1e-5) > spent

@@ -1,17 +1,13 @@
-"""The discrete Gaussian: exact tables and comparisons, an outside reference, and statistics."""
+"""The discrete Gaussian: exact tables and comparisons, and statistics."""
 
-import json
 import math
 from bisect import bisect_right
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
-from Crypto.Hash import TurboSHAKE128
 from scipy.stats import chi2, chisquare, ncx2, norm
 
 from secure_fd.privacy.record import UNITS, Bounded, PooledPlan
@@ -28,7 +24,6 @@ from secure_fd.privacy.samplers import (
     _scaled_exp,
     _whole,
     discrete_gaussian,
-    words,
 )
 from secure_fd.votes.codec import FloatArray, IntArray
 from tests.refusals import refused
@@ -121,16 +116,6 @@ def test_a_tie_of_the_first_64_bits_is_settled_by_the_rest(table):
             assert table.look_up(upper, low_word(low)) == [reached]
 
 
-def test_thresholds_that_share_their_first_64_bits_are_distinguished():
-    """Three entries of 2^-127 each after 0.3; only the lower halves of the thresholds differ."""
-    tiny = Decimal(2) ** -127
-    table = Table.of([Decimal("0.3"), tiny, tiny, tiny, Decimal("0.7") - 3 * tiny])
-    assert len(set(table.leading.tolist())) == 1
-    upper, first = table.leading[:1], int(table.trailing[0])
-    reached = [table.look_up(upper, low_word(first + more)).item() for more in range(-1, 8)]
-    assert reached == [0, 1, 1, 2, 2, 3, 3, 4, 4]
-
-
 def test_a_uniform_next_to_the_exponential_is_settled_exactly():
     proposal = _proposal(500.0)
     for exponent in (1, 17, 4321, 99_999):
@@ -151,24 +136,6 @@ def test_what_a_float_cannot_tell_apart_is_settled_exactly():
         assert (_below_exp(leading, exponents, proposal, low_word(0)) == below).all()
 
 
-def test_the_fast_comparison_agrees_with_the_exact_one():
-    proposal, random = _proposal(2.0**19), SeededRandom(3)
-    leading = words(random, 2000)
-    exponents = (words(random, 2000) >> np.uint64(23)).astype(np.int64)
-    fast = _below_exp(leading, exponents, proposal, random)
-    exact = _below_exp(leading, exponents, proposal, random, doubt=1.0)
-    assert (fast == exact).all()
-    assert 100 < fast.sum() < 1900
-
-
-@pytest.mark.parametrize("parameter", [7.0, 1e5])
-def test_the_bytes_decide_everything(parameter):
-    one, other = (discrete_gaussian(parameter, 1000, SeededRandom(4)) for _ in range(2))
-    assert (one == other).all()
-    assert (one != discrete_gaussian(parameter, 1000, SeededRandom(5))).any()
-    assert one.dtype == np.int64
-
-
 def test_no_noise_draws_nothing_and_noise_far_below_one_unit_is_none():
     def forbidden(count: int) -> bytes:
         raise AssertionError(f"{count} bytes drawn")
@@ -187,81 +154,8 @@ def test_the_stated_distance_covers_thresholds_and_tail():
     assert Fraction(entries, 2**129) + Fraction(1, 2**139) < Fraction(TOTAL_VARIATION)
 
 
-PUBLISHED = Path(__file__).parents[1] / "vectors" / "discrete_gaussian.json"
-CASES = json.loads(PUBLISHED.read_text(encoding="utf-8"))["cases"]
 FALSE_ALARM = 1e-6
 """Level below which every test rejects; seeds are fixed, so a verdict never changes."""
-Read = Callable[[int], bytes]
-
-
-def below(bound: int, read: Read) -> int:
-    """Return a uniform integer in [0, bound): 32-bit digits, the last one cut to size."""
-    digits, rest = divmod(bound.bit_length(), 32)
-    while True:
-        drawn = bytearray(read(4 * (digits + (rest > 0))))
-        if rest:
-            last = int.from_bytes(drawn[-4:], "little") >> (32 - rest)
-            drawn[-4:] = last.to_bytes(4, "little")
-        value = int.from_bytes(drawn, "little")
-        if value < bound:
-            return value
-
-
-def bernoulli(chance: Fraction, read: Read) -> bool:
-    return 1 + below(chance.denominator, read) <= chance.numerator
-
-
-def bernoulli_exp1(gamma: Fraction, read: Read) -> bool:
-    """Return true with probability exp(-gamma), gamma at most 1; algorithm 1."""
-    k = 1
-    while bernoulli(gamma / k, read):
-        k += 1
-    return k % 2 == 1
-
-
-def bernoulli_exp(gamma: Fraction, read: Read) -> bool:
-    """Return true with probability exp(-gamma); algorithm 1."""
-    whole = math.floor(gamma)
-    ones = all(bernoulli_exp1(Fraction(1), read) for _ in range(whole))
-    return ones and bernoulli_exp1(gamma - whole, read)
-
-
-def laplace(scale: int, read: Read) -> int:
-    """Return a discrete Laplace sample of an integer scale; algorithm 2."""
-    while True:
-        negative = bernoulli(Fraction(1, 2), read)
-        fine = below(scale, read)
-        while not bernoulli_exp1(Fraction(fine, scale), read):
-            fine = below(scale, read)
-        coarse = 0
-        while bernoulli_exp1(Fraction(1), read):
-            coarse += 1
-        magnitude = fine + scale * coarse
-        if magnitude or not negative:
-            return -magnitude if negative else magnitude
-
-
-def reference(sigma: Fraction, read: Read) -> int:
-    """Return a discrete Gaussian sample; algorithm 3."""
-    scale = math.floor(sigma) + 1
-    while True:
-        found = laplace(scale, read)
-        if bernoulli_exp((abs(found) - sigma**2 / scale) ** 2 / (2 * sigma**2), read):
-            return found
-
-
-def stream_of(seed: bytes) -> Read:
-    """Return the random stream of libprio-rs: XofTurboShake128 without tag and binder."""
-    absorbed = TurboSHAKE128.new(domain=1)
-    absorbed.update(bytes(2) + bytes([len(seed)]) + seed)
-    return absorbed.read
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['std_num']}/{case['std_denom']}")
-def test_the_reference_gives_the_published_samples(case):
-    read = stream_of(bytes.fromhex(case["seed"]))
-    sigma = Fraction(case["std_num"], case["std_denom"])
-    assert [reference(sigma, read) for _ in case["samples"]] == case["samples"]
 
 
 SIGMAS = [0.6, 1.0, 4.0, 15.5, 37.5, 1.158 * 2.0**16, 2.0**19]
@@ -292,14 +186,8 @@ def fit(samples: IntArray, sigma: float, bins: int = 24) -> float:
     return float(chisquare(observed, binned(edges, sigma) * len(samples)).pvalue)
 
 
-def test_the_reference_has_the_exact_probabilities():
-    read = stream_of(bytes(range(32)))
-    drawn = np.array([reference(Fraction(1171, 500), read) for _ in range(4000)])
-    assert fit(drawn, 2.342) > FALSE_ALARM
-
-
 @pytest.mark.parametrize("sigma", [0.5, 2.342, 9.0, 100.0])
-def test_our_sampler_has_the_probabilities_of_the_reference(sigma):
+def test_the_sampler_has_the_probabilities_of_the_definition(sigma):
     """400,000 samples, each integer that is expected 40 times in a cell of its own.
 
     The check has power: samples of a sigma that is 2 % off, and rounded continuous ones of equal
