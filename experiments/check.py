@@ -1,4 +1,4 @@
-"""Does a federation tell more of its members than it may? Exit status 0 no, 1 yes, 2 cannot tell.
+"""Check a federation's leakage of members. Exit status 0: within the limit, 1: above, 2: unknown.
 
 python experiments/check.py --method selective-fd-hard --masks --fail-if "members>0.62"
 python experiments/check.py --factory my_module:my_factory --fail-if "members>0.65"
@@ -68,7 +68,7 @@ def name_of(settings: Settings) -> str:
 
 
 def check(settings: Settings) -> int:
-    """Play, say the figure in one line, and give the exit status."""
+    """Play the game, print the figure in one line, and return the exit status."""
     limit = limit_of(settings.fail_if)
     place = settings.factory
     own = cast("Factory", own_function("factory", place)) if place else None

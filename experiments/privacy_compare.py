@@ -147,7 +147,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if (self.images or self.federation) and self.dataset == _usual("dataset"):
-            object.__setattr__(self, "dataset", "own")  # the results say so too
+            object.__setattr__(self, "dataset", "own")  # the results record it too
 
 
 def _usual(name: str) -> object:

@@ -32,7 +32,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "site": ("secure_fd.deployment.commands", "keys of a site, and the roster of a federation"),
     "serve": ("secure_fd.deployment.commands", "the server of a roster, over Flower"),
     "join": ("secure_fd.deployment.commands", "take part with the records of this machine"),
-    "predict": ("secure_fd.deployment.predict", "what the model of a site says about images"),
+    "predict": (
+        "secure_fd.deployment.predict",
+        "classes of images, by the model of a site",
+    ),
 }
 """Command -> module whose `main(arguments, prog)` runs it, and a line of help."""
 

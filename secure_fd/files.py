@@ -29,7 +29,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object], *, mode: i
 
 
 def read_limited(path: Path, most: int) -> bytes:
-    """Read a file up to one byte more than allowed, so that `parse_toml` sees one that is too long.
+    """Read a file up to one byte more than allowed, so that `parse_toml` refuses a longer one.
 
     Raises:
         OSError: the file cannot be read.

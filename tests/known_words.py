@@ -44,8 +44,8 @@ class _Words(ClientRole):
     def begin(self) -> ClientTurn:
         yield from ()
 
-    def round(self, subject: bytes) -> ClientTurn:
-        index = int.from_bytes(subject, "big")
+    def round(self, announcement: bytes) -> ClientTurn:
+        index = int.from_bytes(announcement, "big")
         rng = np.random.default_rng((self._number, index, 22))
         yield SumInput(rng.integers(0, BOUND, WORDS, dtype=np.uint64), BOUND)
 

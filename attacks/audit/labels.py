@@ -11,8 +11,8 @@ from attacks.audit.bounds import (
     UNSEEN,
     Finding,
     Setting,
+    claimed_epsilon,
     clopper_pearson,
-    printed,
     rounded_down,
     symbol_bound,
 )
@@ -117,7 +117,7 @@ def _mechanism(setting: Setting, proxies: int) -> NoisyLabels:
 
 
 def _claimed(setting: Setting) -> float:
-    """Return the epsilon printed after an answer with noise of the operating system."""
+    """Return the epsilon claimed after an answer with noise of the operating system."""
     answer = NoisyLabels(RandomizedResponse(setting.epsilon, _SYMBOLS), 1, setting.delta)
     answer.named(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
-    return printed(answer.guarantee())
+    return claimed_epsilon(answer.guarantee())

@@ -1,6 +1,6 @@
 """Bounds on a noise level: the deviation that the code really draws, where the data is known.
 
-An attack from outside notices nothing until half of the noise is missing. An auditor that runs the
+An attack from outside finds nothing until half of the noise is missing. An auditor that runs the
 code can do better: pass records whose contribution is known, subtract it, and look at what is left.
 N Gaussian values of deviation s have a sum of squares of s^2 chi^2_N. So s is at most sqrt(sum of
 squares / the chi-square's quantile of `miss`), except with that probability. The claim's own
@@ -50,7 +50,7 @@ def share_found(count: int, miss: float) -> float:
 def most_in_one_direction(rows: FloatArray, miss: float) -> float:
     """Return an upper bound on the deviation in the weakest direction.
 
-    rows: [R, d] independent; infinite where they are too few to say anything.
+    rows: [R, d] independent; infinite where they are too few for a bound.
     """
     count, columns = rows.shape
     surely = math.sqrt(count) - math.sqrt(columns) - math.sqrt(-2 * math.log(miss))

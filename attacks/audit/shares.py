@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from attacks.audit.bounds import Finding, Setting, printed
+from attacks.audit.bounds import Finding, Setting, claimed_epsilon
 from attacks.audit.noise_level import judged
 from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.record import UNITS, PooledRecordUnit, sums_for
 from secure_fd.privacy.samplers import Random
-from secure_fd.secure_sum.base import SumPromise
+from secure_fd.secure_sum.base import SumGuarantee
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.votes.codec import FloatArray
 
@@ -23,7 +23,7 @@ _SEEN = 5
 """Entries of each client's share that are compared with those of the others."""
 
 
-class StandInForMasks(SumPromise):
+class StandInForMasks(SumGuarantee):
     """States that it hides, as a masked sum does, and sums nothing: masks are not audited."""
 
     name = "stand-in"
@@ -124,6 +124,6 @@ def _audited(
     shares = (np.array(rows) - known) / sensitivity
     scaled = shares[:, :, :_SEEN] * math.sqrt(plan.honest)
     send(secret.client(0), 0)
-    claimed = printed(secret.guarantee())
+    claimed = claimed_epsilon(secret.guarantee())
     each = scaled.reshape(len(scaled), -1)
     return judged(shares.sum(axis=1), claimed, setting.delta, plan, each)

@@ -72,7 +72,7 @@ class Images(Estimate):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores(Estimate):
-    """One number a candidate; larger: a member.
+    """Membership scores, one for each candidate; a larger one: more likely a member.
 
     values: [N], or [R, N] of N candidates in R runs.
     """

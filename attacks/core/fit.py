@@ -119,7 +119,7 @@ NO_ENSEMBLE = "missing an ensemble prediction that was kept for teaching"
 
 
 def distil_student(view: View, settings: Fit, seed: int) -> nn.Module:
-    """A network images -> logits trained on what the ensembles say of public proxies.
+    """A network images -> logits, trained on the ensembles' predictions for public proxies.
 
     A reader of ensembles can do what a client does with them: the student is a white-box stand-in
     for the clients' knowledge.

@@ -1,7 +1,7 @@
 """Similarity of reconstructions to private images, and to held-out images.
 
 PSNR to the nearest private image rises with blur and with the number of private images; only its
-excess over equally many held-out images of the same group, Δ = A - A_H, speaks of leakage: blur,
+excess over equally many held-out images of the same group, Δ = A - A_H, measures leakage: blur,
 and a plausible class, are near to everything. Images are [n, H, W] or [n, C, H, W], or feature
 vectors [n, D].
 """

@@ -17,7 +17,7 @@ EXCESS: Final = "Δ"
 
 @dataclass(frozen=True, slots=True)
 class AttackResult:
-    """One attack's figure beside the same figure without access.
+    """Result of one attack: its figure, interval, and the control, the same figure without access.
 
     figure, control, interval: in `unit`; interval is (low, high) at 95 %. queries: to the
     oracle. n_members, n_non_members: how many private and held-out records scored it.

@@ -62,7 +62,7 @@ class SumNoise:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run.
+    """A finished run as attacks receive it: its data, transcript, networks and public settings.
 
     Attributes:
         data: records of all parties: what is public of them, and the truth.
@@ -105,7 +105,7 @@ class Run:
 
     @cached_property
     def public(self) -> Public:
-        """Values that every attacker knows."""
+        """Values that are public, and so known to every attacker."""
         return public_of(self.data)
 
     @cached_property
@@ -139,7 +139,7 @@ class Run:
 
         Raises:
             ConfigurationError: for an unknown name.
-            MissingCapabilityError: if the attacker sees too little of this run.
+            MissingCapabilityError: if the attacker can read too little of this run.
         """
         kind = load(name)
         shared = {kind.name: self.made[name]} if name in self.made else {}

@@ -168,7 +168,7 @@ def auc_bound(epsilon: float, delta: float) -> float:
 
 
 def gaussian_auc(noise_multiplier: float) -> float:
-    """The largest area under Gaussian noise: Phi(mu / sqrt 2), mu = 1 / z.
+    """Largest AUC of any membership attack under Gaussian noise: Phi(mu / sqrt 2), mu = 1 / z.
 
     noise_multiplier: z, the noise's standard deviation over the L2 sensitivity; 0 is no noise.
     Sharper than `auc_bound` at the epsilon of the same noise (Dong, Roth and Su, 2019).

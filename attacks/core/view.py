@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Capability(Enum):
-    """Capability of an attacker: what it sees or may do. The value is its name in a report."""
+    """Capability of an attacker: what it can read or may do. The value is its name in a report."""
 
     READ_UPLOADS = "clients' uploads in clear"
     READ_PAYLOADS = "clients' payloads as sent"

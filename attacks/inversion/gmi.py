@@ -114,7 +114,7 @@ def inversion_truth(
     seed: int,
     lesson: Labelled | None = None,
 ) -> InversionTruth:
-    """The scorer's side. lesson: what the evaluator learns from; the held-out records by default.
+    """Return the truth for the scorer. lesson: training set of its evaluator; default: `held_out`.
 
     Raises LocalError where a private image is held out or in the lesson.
     """
@@ -245,13 +245,13 @@ class ModelInversion(Attack[Images, InversionTruth]):
 
 _CAVEATS = (
     "raw PSNR (A) rewards blur: read it beside the controls made with no access",
-    "attack accuracy speaks of classes, not of records",
+    "attack accuracy is about classes, not about records",
     "the interval covers the reconstructions drawn; the p-value covers the images compared",
 )
 
 
 def _accuracy(found: Images, evaluator: LabelFunction) -> float:
-    """Share of images in which an evaluator sees the class that was meant."""
+    """Share of images that an evaluator gives the class that they were made for."""
     return float((evaluator(found.images) == found.groups).double().mean())
 
 

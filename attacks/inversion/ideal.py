@@ -45,7 +45,7 @@ class IdealSettings:
 DEFAULT = IdealSettings()
 """300 queries and 8 channels; published for MNIST, with mirrored images: 25,000 and 64."""
 QUICK = IdealSettings(epochs=2, batch=40, generator_steps=10, passes=2)
-"""Shows that everything runs; its figures say little."""
+"""For tests that everything runs; its figures mean little."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -263,7 +263,7 @@ def from_pool(pool: Pool, per_class: int, seed: int) -> Images | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ideal(ModelInversion):
-    """Steals a student and inverts it with GMI's public prior.
+    """Attack "IDEAL": extracts a student from the federation's answers, then inverts it by GMI.
 
     A server that may inject proxies asks about generated images; any other reader distils the
     student from the ensembles. theft: of the server that asks.
@@ -301,7 +301,7 @@ class Ideal(ModelInversion):
     def _steal(self, view: View, seed: int, *, injects: bool) -> tuple[nn.Module, Pool]:
         """The student, distilled from what was read and trained on by what may be asked.
 
-        A server that asks reads first only where the settings say so.
+        A server that asks reads first only if the settings have `warm`.
         """
         public = view.public
         warm = self.theft.warm and Capability.READ_ENSEMBLES in view.capabilities

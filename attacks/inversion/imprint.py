@@ -1,15 +1,15 @@
 """Imprint: a server that sends a model of its own reads single records off the masked sum.
 
-The first layer that clients receive asks one question many times: is the record's mean pixel above
-c_i? With c_1 < c_2 < ... from public images, a record drives all neurons up to its own bin and none
-beyond. All neurons feed the next layer alike, so a record adds the same d x to the gradient of each
-that it drives: rows of neighbouring neurons differ by the records of one bin alone, and where there
-is one, the ratio of weights to bias is that record. Masks hide whose it is and nothing else, since
-sums of gradients are what is read (Fowl, Geiping, Czaja, Goldblum and Goldstein, "Robbing the Fed",
-ICLR 2022).
+The first layer that clients receive compares the record's mean pixel with many thresholds c_i. With
+c_1 < c_2 < ... from public images, a record drives all neurons up to its own bin and none beyond.
+All neurons feed the next layer alike, so a record adds the same d x to the gradient of each neuron
+that it drives. Rows of neighbouring neurons then differ by the records of one bin alone, and if the
+bin has one record, the ratio of weights to bias is that record. Masks hide whose it is and nothing
+else, since the attack reads sums of gradients (Fowl, Geiping, Czaja, Goldblum and Goldstein,
+"Robbing the Fed", ICLR 2022).
 
-Every client receives the same bytes, so the running hash of broadcasts finds nothing wrong: no
-client can tell a model that is the mean of all from one that is not.
+Every client receives the same bytes, so the running hash of broadcasts finds nothing wrong. No
+client can distinguish a model that is the mean of all from one that is not.
 """
 
 from dataclasses import replace
@@ -70,7 +70,7 @@ def cuts(seen: Tensor, bins: int) -> Tensor:
 
 
 def lying(public: Public) -> Lie:
-    """Return how a malicious server of FedAvg changes the message that it should send."""
+    """Return how a malicious server of FedAvg changes its message: it writes an imprint."""
 
     def lie(truth: bytes) -> bytes:
         return model_bytes(imprinted(public, read_model(truth, len(truth) // 4)))

@@ -68,7 +68,7 @@ class SetUp:
     batch: int = 1
 
     def public(self, data: FederatedData, clients: int) -> Public:
-        """Return what every party knows, with the network that trains here."""
+        """Return what is public, with the network that trains here."""
         shape = own_shape(data.name)
         model = f"{self.model}@{'x'.join(map(str, shape))}" if shape else self.model
         architecture = partial(models.build, model, data.n_classes)
@@ -107,7 +107,7 @@ def one_update(
 
     private: the run's own DP-SGD, whose ε and δ these rounds keep: every client then holds one
     batch, so that every record is in every batch; its noise is seeded on public image sets. masks:
-    the server sees the sum alone. lie: makes the model that clients receive in place of the one
+    the server reads the sum alone. lie: makes the model that clients receive in place of the one
     that the newest round should begin from.
     """
     batch = set_up.batch

@@ -12,7 +12,7 @@ from secure_fd.errors import ConfigurationError, MissingCapabilityError
 from secure_fd.training.trainer import network_device
 
 SMALLEST_SIDE = 16
-"""Below it the critic's instance norm would see single pixels."""
+"""Below it the critic's instance norm would act on single pixels."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@
     found = game.play(factory)                          # eight runs; factory(records, seed) -> View
     LeakageBudget("mine", 0.60, 0.03).check(found)      # raises LeakageError above .63
 
-A factory runs a federation on the records that it is given and returns what its attacker sees of
-it: a `View`, or the network that is deployed. The game attacks by the strongest route that there
+A factory runs a federation on the records that it is given and returns what its attacker can read:
+a `View`, or the network that is deployed. The game attacks by the strongest route that there
 is: parameters of clients, class sums, votes on nearby proxies, the shared model, then queries.
 """
 
@@ -40,7 +40,7 @@ from secure_fd.errors import ConfigurationError, MissingCapabilityError, SecureF
 from secure_fd.simulation.federation import Federation
 
 Factory: TypeAlias = Callable[[Sequence[Labelled], int], View | nn.Module]
-"""Records of every client, and a seed -> what the attacker sees of a whole run on them."""
+"""Records of every client, and a seed -> what the attacker can read of a whole run on them."""
 RUNS: Final = 8
 _FEWEST: Final = 6
 FALSE_ALARM: Final = 0.01
@@ -52,7 +52,7 @@ _CLIENTS, _CANDIDATES, _PROXIES = 3, 22, 50
 
 
 class LeakageError(SecureFDError):
-    """A run tells more of its members than its budget allows.
+    """A run reveals more about its members than its budget allows.
 
     >>> issubclass(LeakageError, SecureFDError)
     True
@@ -117,7 +117,7 @@ def strongest(view: View, game: Game, noise: SumNoise | None = None) -> tuple[Sh
     for kind in (ModelLiRA, LiRA):
         if kind.needs[0] <= view.capabilities:
             return (kind(game.candidates),)
-    raise MissingCapabilityError(f"missing anything that tells of members ({view.attacker})")
+    raise MissingCapabilityError(f"missing anything that reveals members ({view.attacker})")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,7 +177,7 @@ class LeakageGame:
         LocalError where two candidates are the same image.
         """
         if runs < _FEWEST or runs % 2:
-            allowed = f"use an even number from {_FEWEST} up: fewer have no spread to learn"
+            allowed = f"use an even number from {_FEWEST} up: fewer give no spread to estimate"
             raise ConfigurationError("runs", runs, allowed)
         even = [_paired(own, k) for k, own in enumerate(clients)]
         return cls(Game.of(even, runs, seed), seed)
@@ -196,14 +196,14 @@ class LeakageGame:
         if not self.least <= limit <= 1:
             allowed = (
                 f"use {self.least:.3f} to 1: a game of {self.game.inside.shape[1]} candidates and "
-                f"{len(self.game.inside)} runs cannot tell less from nothing"
+                f"{len(self.game.inside)} runs cannot distinguish less from chance"
             )
             raise ConfigurationError("members", limit, allowed)
 
     def play(self, factory: Factory) -> AttackResult:
         """Area under the curve, its interval, and control, over all runs and candidates.
 
-        Raises MissingCapabilityError where the factory's view shows nothing that tells of members.
+        Raises MissingCapabilityError where the factory's view has nothing that reveals members.
         """
         return self.read(self.views(factory))
 

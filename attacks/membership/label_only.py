@@ -38,7 +38,7 @@ from secure_fd.protocol.transcript import Transcript
 from secure_fd.selection.density_ratio import shared_reference
 from secure_fd.votes.codec import IntArray
 
-_CONSTANT = "the target answered one class for everything: a constant predictor tells nothing"
+_CONSTANT = "the target answered one class for everything: a constant predictor reveals nothing"
 
 
 def moved_copies(images: Tensor, rotation: int) -> Iterator[Tensor]:

@@ -47,8 +47,8 @@ QUICK = ProbeSettings(
 class ShadowedLabels(ShadowAttack):
     """Four label-only probes (Choquette-Choo et al. 2021), calibrated on whole shadow runs.
 
-    A record that any network gets wrong, or right however it is moved, says nothing; a threshold
-    for all records takes the one for an outsider and the other for a member. So each candidate is
+    Any network gets some records wrong, and others right however they are moved. One threshold for
+    all records takes the former for non-members and the latter for members. So each candidate is
     compared with its own answers in runs with it and without it, as in LiRA, and Fisher's
     discriminant weighs the probes: one direction for all candidates. starts: [S, C, H, W].
 

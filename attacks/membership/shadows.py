@@ -57,7 +57,7 @@ class Game:
     def of(cls, clients: Sequence[Labelled], runs: int, seed: int) -> Self:
         """Draw a game in which every run holds half of each client's candidates of each label.
 
-        So neither numbers of records nor labels tell runs apart, and neighbouring runs differ by
+        So neither numbers of records nor labels distinguish runs, and neighbouring runs differ by
         exchanging records. Raises LocalError where a client has an odd number of a label.
         """
         together = joined(clients)
@@ -184,7 +184,7 @@ class ShadowAttack(MembershipAttack):
 
 
 def play_all(attack: ShadowAttack, views: Sequence[View], game: Game, seed: int) -> Scores:
-    """[R, n] scores: every run of the game is the target once, runs of other pairs its shadows.
+    """Attack every run of the game once, with the runs of the other pairs as its shadows: [R, n].
 
     views: of all runs. A run's signal is observed once, whichever part it plays; as a target it is
     judged by shadows of which its own pair is none. queries: to all targets together.
@@ -205,7 +205,7 @@ _TINY = 1e-30
 
 
 def confidence(probabilities: Tensor | FloatArray, labels: Tensor) -> FloatArray:
-    """[N] phi of probabilities [N, C] and labels [N].
+    """[N] log(p_y / (1 - p_y)), LiRA's phi, of probabilities p [N, C] and labels y [N].
 
     1 - p_y is summed over the other classes: subtraction would round all confident answers to one.
     """
@@ -230,7 +230,7 @@ def likelihood_ratio(seen: FloatArray, shadows: Shadows) -> FloatArray:
 
 
 def shrunk_ratio(seen: FloatArray, shadows: Shadows) -> FloatArray:
-    """[N] the same, a candidate's two means apart by no more than its shadows can tell.
+    """[N] the same ratio, with each candidate's two means shrunk towards each other.
 
     Between three runs with it and three without, a candidate's own difference is mostly luck. It is
     drawn to the mean difference of all candidates, by how much of the differences' variance the
@@ -348,15 +348,15 @@ def above_midway(seen: FloatArray, shadows: Shadows) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RMIA(ShadowAttack):
-    """Is the candidate more surprisingly likely than public records are?
+    """RMIA: compares the candidate's likelihood ratio with those of public records.
 
     Pr_z[ (p(x | target) / p(x)) / (p(z | target) / p(z)) >= 1 ], p(x) the mean over a few
     reference runs (Zarifzadeh, Liu, Shokri, ICML 2024, equations 3 and 10); the population z are
     the labelled proxies.
 
     In distillation the target and its references were trained on the proxies z, so that
-    p(z | target) / p(z) is about one: a population that the target knows as well as its references
-    do, though not one that it never saw.
+    p(z | target) / p(z) is about one: a population on which the target was trained as well
+    as its references, not one that is new to it.
     """
 
     name = "rmia"

@@ -10,7 +10,7 @@ make of it, and W = (H + ridge I)^-1, the score is
 the matched filter for a block whose other records are drawn like the public. It is put in
 deviations of the same score of public images of the class, each left out of m, d and H. Scores of
 all sums are added: the first is about phi alone, and residuals are about what a head makes of the
-record too, so later sums tell more.
+record too, so later sums reveal more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -94,7 +94,7 @@ def overfitted_area(data: FederatedData, seed: int) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tracing(Attack[Traced, Blocks]):
-    """Which candidates are in the blocks of the sums; see the module.
+    """Membership attack on class sums: finds the candidates that are in them; see the module.
 
     Where several blocks of a candidate's class were read, its largest score counts, corrected for
     their number (Sidak). noise: of the pooled unit.
@@ -186,7 +186,7 @@ class Tracing(Attack[Traced, Blocks]):
 
 @dataclass(frozen=True, eq=False)
 class AskedSum:
-    """One sum, ready to be asked about records.
+    """One sum, prepared to score how likely each record is in it.
 
     weight: [D, D], W. weighed: [K, D], public features times W. shares: by owner, [C] of each
     class. shortened: residuals are cut to norm 1, as in the pooled unit.

@@ -1,7 +1,7 @@
 """One client that lies in sums of votes, beside parties that are as they were.
 
-It knows the labels of the public proxies. Of every proxy it says the class after the right one,
-`strength` times the bound.
+It has the labels of the public proxies. For every proxy it votes for the class after the right one,
+with `strength` times the bound.
 """
 
 from collections.abc import Sequence
@@ -47,11 +47,11 @@ class Lie:
 class Lying(NoProtection):
     """No privacy mechanism: one client replaces its votes by a lie.
 
-    What it says before its first vote, of the proxies that it knows, is honest.
+    Its answer to the survey before the first vote is honest.
 
     Args:
         truth: [P] labels of the proxies.
-        lie: what it says; beyond the bound it needs a `lenient` sum.
+        lie: its votes; beyond the bound it needs a `lenient` sum.
     """
 
     def __init__(self, truth: IntArray, lie: Lie) -> None:

@@ -98,8 +98,8 @@ class SumRead:
 def sums_read(view: View) -> list[SumRead]:
     """The sums of a view, first to last: of every client where they are in clear, else the total.
 
-    A client is sent heads alone: (H + beta I) times the first is the first sum, and what a later
-    one was made of it cannot tell.
+    A client receives heads alone. (H + beta I) times the first head is the first sum. No client can
+    compute the later sums from the later heads.
     """
     reference = public_map(view)
     shape = (reference.second_moment.shape[0], view.public.n_classes)

@@ -1,4 +1,4 @@
-"""Which labels does each client hold? The server counts votes, or reads off the last bias.
+"""Label histogram of each client, estimated by the server from votes or from the last bias.
 
 A client votes for what it was trained on, so the class totals of its votes are an estimate of
 its label histogram. Under masks only the totals over all clients remain, and the best guess is
@@ -39,7 +39,7 @@ UNREADABLE: Final = (
 )
 OF_VOTES: Final = "votes measure what a client predicts, not how many records it holds"
 OF_HEADS: Final = "read off class sums of records, which count them by class"
-OF_BIAS: Final = "read off the last bias, which classes that the model already knows move less"
+OF_BIAS: Final = "read off the last bias, which moves less for classes that the model predicts well"
 
 Totals = tuple[Mapping[int, FloatArray], FloatArray]
 """Class totals [C] of one sum: by client, as far as they are readable, and of all clients."""
@@ -50,7 +50,7 @@ class LabelDistribution(Attack[Distributions, ArrayLike]):
     """Class totals of each client's votes over all rounds, or the last bias of its updates.
 
     Payloads are tried too: one that unpacks to possible votes everywhere was not masked, whatever
-    the transcript says of it. response: of the label unit, whose public noise is undone; negative
+    the transcript records. response: of the label unit, whose public noise is undone; negative
     totals then count as zero.
     """
 

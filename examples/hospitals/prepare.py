@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--address", default="127.0.0.1:9443", help="of the server, HOST:PORT")
     parser.add_argument("--small", action="store_true", help="few records, for a test")
     parser.add_argument("--sites", type=int, default=3, choices=range(3, len(SITES) + 1))
-    parser.add_argument("--data", default="digits", help="an image set that the package knows")
+    parser.add_argument("--data", default="digits", help="an image set of the package")
     parser.add_argument("--split", default="iid", help="of the records over the sites")
     known, more = parser.parse_known_args()
     sizes = Sizes(20, 20, 4, local=100) if known.small else Sizes(40, 30, 5)

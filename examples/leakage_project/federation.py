@@ -19,7 +19,7 @@ STEPS = fd.Schedule(warmup_steps=40, local_steps=1, proxy_steps=10, proxies_per_
 def train(
     records: Sequence[Labelled], seed: int, labels: Literal["soft", "hard"] = "hard", *, masks: bool
 ) -> View:
-    """Train on exactly these records, one entry for each client; return what the server sees."""
+    """Train on exactly these records, one entry for each client; return the server's view."""
     torch.manual_seed(seed)
     images = [fd.Images(own.images, own.labels) for own in records]
     clients = fd.clients_of(images, n_classes=CLASSES, seed=seed)

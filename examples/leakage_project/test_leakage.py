@@ -15,6 +15,6 @@ def test_members_stay_hidden(leakage_budget: Callable[..., object]) -> None:
 
 
 def test_the_game_sees_a_leak(leakage_budget: Callable[..., object]) -> None:
-    """The same federation without protection exceeds it: the game can see a leak."""
+    """The same federation without protection exceeds it: the game can detect a leak."""
     with pytest.raises(pytest.fail.Exception, match="AUC"):
         leakage_budget(unprotected, members=LIMIT)

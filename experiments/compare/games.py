@@ -220,14 +220,14 @@ def asked(method: str, *, masks: bool, epsilon: float | None) -> RunConfig:
 
 
 def view_of(records: Drawn, federation: Federation) -> View:
-    """Return what the server of a federation that has run saw."""
+    """Return the server's view of a federation that has run."""
     public = labelled(records.proxies)
     unlabelled = bool((public.labels < 0).any())
     return server_sees(federation, public.images if unlabelled else public, records.n_classes)
 
 
 def factory(config: RunConfig) -> Factory:
-    """Return what plays a row on digits, as its server sees it."""
+    """Return the factory of a row on digits, with its server's view."""
     return lambda members, seed: view_of(digits(), train(config, digits(), members, seed))
 
 

@@ -29,7 +29,7 @@ BETWEEN = "/"
 
 
 Found: TypeAlias = AttackResult | str
-"""A figure, or the sentence that says why there is none."""
+"""A figure, or the sentence with the reason why there is none."""
 
 
 def stored(found: Mapping[str, Found]) -> tuple[dict[str, Found], dict[str, ImageArray]]:
@@ -69,7 +69,7 @@ def tried(attempts: Mapping[str, Attempt]) -> dict[str, Found]:
 
 
 def check_found(found: Mapping[str, Found]) -> None:
-    """Raise ConfigurationError for a sentence that does not say what kind of reason it is.
+    """Raise ConfigurationError for a sentence that does not begin with a kind of reason.
 
     >>> check_found({"lira": "not applicable: missing a model"})
     """
@@ -208,7 +208,7 @@ class Leakage:
 
     @property
     def attacks(self) -> dict[str, str]:
-        """Name -> title; without what it says in brackets where that differs between rows."""
+        """Name -> title; without the part in brackets where that differs between rows."""
         return {name: self._title(name) for name in dict.fromkeys(name for _, name in self.cells)}
 
     def _title(self, name: str) -> str:

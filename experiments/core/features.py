@@ -77,7 +77,7 @@ def _mapped(images: Images) -> Images:
 
 
 def _patches(name: str, data_dir: Path | None) -> Source:
-    """A set of images that clients see through patch features, [N, 60, 1, 1] in [0, 1]."""
+    """A set of images that clients receive as patch features, [N, 60, 1, 1] in [0, 1]."""
 
     def seen(data: FederatedData) -> FederatedData:
         return seen_through(data, partial(as_records, PatchMap.fit(data.proxies.pixels)))

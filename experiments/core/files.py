@@ -139,5 +139,5 @@ def _value(value: object) -> str:
         return str(value).lower()
     if isinstance(value, int | float):
         return repr(value)  # as Python writes them, inf and 1e-05 among them
-    # Of JSON's escapes, TOML knows all that a text needs but for the one that it forbids bare.
+    # Of JSON's escapes, TOML has all that a text needs but for the one that it forbids bare.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

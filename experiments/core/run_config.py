@@ -27,7 +27,7 @@ Unit = Literal["label", "record", "client"]
 FIRST_SEED = 10
 """Seeds below were looked at while defaults were chosen; results should not come from them.
 
-Seed 10 is no fresh one in the IID split: docs/results.md says what it made us look for.
+Seed 10 is no fresh one in the IID split: see docs/results.md for what it made us look for.
 """
 REPORTED_SEED = 20
 """The comparison's first: later choices were made on seeds 0 to 10."""
@@ -41,14 +41,14 @@ IMAGES_PER_PERSON = 3
 PROXY_LABELS = ("true-labels", "selected-labels")
 """The two trainings of the paper's Fig. 10; what labels the proxies is the method."""
 FLEET = "fleet"
-"""One noisy sum over a fleet's votes, and a student that it teaches."""
+"""One noisy sum over a fleet's votes, and a student that is trained on it."""
 AFL, EDGEFD = "experiments.rivals.afl:AFL", "experiments.rivals.edgefd:EdgeFD"
 KNOWN: Mapping[str, MethodName] = {
     **METHODS,
     AFL: MethodName("AFL", AFL, labels=False),
     EDGEFD: MethodName("EdgeFD", EDGEFD),
 }
-"""Methods that tables know by title: those of the package and rivals of this one."""
+"""Methods that tables name by title: those of the package and rivals of this one."""
 BY_NETWORK = ("confidence", "energy")
 """Selectors that have no estimator of their own."""
 COUNTED = "counted votes"
@@ -61,7 +61,7 @@ _OUTSIDE = ("image_set", "split", "seed", "rounds", "schedule", "every", "one_by
 WARM_UP = "warm-up"
 """Variant of the run that warms up networks, and does nothing else."""
 HEADS = {"heads": 4, AFL: 1}
-"""Methods whose clients leave with a head, where the schedule teaches no network: sums of each."""
+"""Methods whose clients end with a head if the schedule trains no network: number of sums."""
 HEADS_ALONE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
 """Their schedule in the comparison, under noise too: a row has half a minute of CPU, and networks
 trained on their labels have a table of their own (`experiments.privacy.private_rivals`)."""

@@ -63,7 +63,7 @@ from secure_fd.training.trainer import Learner, Trainer, default_device, run_eac
 from secure_fd.votes.codec import one_hot
 
 PATCHES = "_patches"
-"""Suffix of the names of image sets that clients see through `data.patches`."""
+"""Suffix of the names of image sets that clients receive as features of `data.patches`."""
 _PIXELS = 0.3
 """Deviation of a pixel, about."""
 _PIXEL_DISCRIMINATOR, _PIXEL_STEPS = 64, 5
@@ -74,7 +74,7 @@ _SUMS, _MOST_SUMS = 100, 20
 _SERVER_STEPS, _LEAST_SERVER_STEPS = 2500, 50
 """Steps of DaFKD's server in a run, and in one round."""
 _POINTS = 6
-"""Points of a curve where a cell does not say how many rounds lie between them."""
+"""Points of a curve where a cell does not set how many rounds lie between them."""
 _MOST_TESTED = 2000
 """Test images of a point before the last one: enough for a curve, at a fifth of the time."""
 
@@ -493,7 +493,7 @@ def spread(images: Images, most: int) -> Images:
 def run_cell(data_dir: Path | None, cell: RunConfig, ready: Mapping[Any, Any]) -> Result:
     """Train and measure one cell of a study.
 
-    Under a privacy unit sums are in clear unless the cell says otherwise: masks change no bit.
+    Under a privacy unit sums are in clear unless the cell sets another sum: masks change no bit.
     """
     found = run(cell, data_dir, ready)
     last = found.curve[-1]

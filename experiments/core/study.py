@@ -80,7 +80,7 @@ class Result:
     figures: by the names of `core.measures`; "accuracy" is on the test set after the last
     round, the mean of `per_client` where clients differ. curve: by ascending round. notes: what is
     no number, such as a guarantee. seconds: of CPU, without what the cells of a group share.
-    attacks: by name, a figure beside its control, or the sentence that says why there is none.
+    attacks: by name, a figure beside its control, or a sentence with the reason for none.
     pictures: by "attack/name", kept beside the cell in a file of their own.
 
     >>> Result(cell="a", figures={"accuracy": 0.5}, seconds=1.0).accuracy

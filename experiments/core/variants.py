@@ -19,7 +19,7 @@ from secure_fd.votes.codec import FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrueLabels(PooledHeads):
-    """Clients that a head was to teach learn the truth [P, C] instead."""
+    """Pooled heads whose clients are trained on the true labels [P, C] in place of the head's."""
 
     truth: FloatArray = field(default_factory=lambda: np.empty((0, 0)), repr=False)
 
@@ -28,7 +28,7 @@ class TrueLabels(PooledHeads):
         return False
 
     def client(self, setting: Setting, own: Own) -> "TruthClient":
-        """The half of one client."""
+        """Return the role of one client."""
         return TruthClient(self, setting, own)
 
 

@@ -2,7 +2,7 @@
 
 python experiments/paper/dafkd.py --quick
 
-All rows see images through the public patch features of `secure_fd.data.patches`, so that DaFKD's
+All rows use the public patch features of `secure_fd.data.patches`, so that DaFKD's
 generator makes features (Fig. 7 of its supplement), and train networks of one architecture. A
 client takes the same steps in every row. Rates come from one grid, .01, .02 and .05, where the
 clients' validation records of MNIST, beta .1, seed 0, chose the rate of each row here.

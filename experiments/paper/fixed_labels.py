@@ -51,7 +51,7 @@ def train(network: nn.Module, own: Images, proxies: Labelled, cell: RunConfig, s
 def labelled(cell: RunConfig, made: Prepared) -> Labelled:
     """Proxies with their true labels, or those that the selection mechanism keeps and labels.
 
-    That is one round about all proxies in which no network learns.
+    That is one round about all proxies in which no network is trained.
     """
     proxies = made.data.proxies
     if cell.method == "true-labels":

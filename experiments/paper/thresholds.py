@@ -25,7 +25,7 @@ SELECTOR = "ratio"
 def vary(cell: RunConfig) -> Iterator[RunConfig]:
     """Selective-FD with soft labels, one threshold moved at a time.
 
-    Votes are the paper's: a client whose selector accepts a proxy shares whatever its network says.
+    Votes are the paper's: a client whose selector accepts a proxy shares its network's prediction.
     Were it to name its own class alone, votes of two clients would always tie, and tau_server would
     have nothing to decide. Networks that speak of all classes need a warm-up.
     """

@@ -232,7 +232,7 @@ def _spent(plan: PooledPlan) -> dict[str, float]:
 
 
 def pooled(cell: Cell, row: Row, data: FederatedData) -> dict[str, float]:
-    """Pooled heads through the federation and its masks; networks learn where the row says so."""
+    """Pooled heads through the federation and its masks; networks train if the row has them."""
     budget, local = float(cell.epsilon), row.local
     method = pooled_heads(budget, local=local)
     noise = SeededRandom(cell.seed)

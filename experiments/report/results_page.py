@@ -54,7 +54,7 @@ def page(study: Study, results: Results) -> str:
 
 
 def _code(results: Results) -> str:
-    """The code that measured a file; older files do not say whether it had changes."""
+    """The code that measured a file; older files do not record whether it had changes."""
     after = {None: " or before", True: " with changes that were not committed", False: ""}
     return f"{Code(results.commit)}{after[results.dirty]}"
 

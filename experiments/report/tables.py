@@ -189,5 +189,5 @@ def _piped(table: Table) -> str:
 
 
 def terminal_width() -> int:
-    """Columns of the terminal, or what COLUMNS says; of a file or a pipe those of a page."""
+    """Columns of the terminal, or COLUMNS; of a file or a pipe those of a page."""
     return shutil.get_terminal_size((_PAGE, 1)).columns

@@ -16,7 +16,7 @@ from scipy.linalg import cho_factor, cho_solve
 from torch import nn
 
 from secure_fd.errors import ConfigurationError
-from secure_fd.methods.base import Own, Setting, index_subject
+from secure_fd.methods.base import Own, Setting, write_index
 from secure_fd.methods.pooled_heads import (
     LEVELS,
     HeadClient,
@@ -105,7 +105,7 @@ class AFLServer(HeadServer):
         """Ask for both statistics; sends the head."""
         features = self.terms.shape[0]
         cut = features * (features + 1) // 2
-        got = yield SumRequest(index_subject(index), cut + self.terms.length, LEVELS)
+        got = yield SumRequest(write_index(index), cut + self.terms.length, LEVELS)
         upper = gram_codec(self.terms).decode(got.total[:cut], got.survivors)
         sums = self.terms.codec.decode(got.total[cut:], got.survivors)
         head = self._solve(upper, sums.reshape(self.terms.shape), got.survivors)

@@ -1,6 +1,6 @@
 """EdgeFD (Mujtaba et al., "Federated Distillation on Edge Devices", FLTA 2025): k-means filters.
 
-A client learns centroids of its own records and answers where a proxy lies as near to one of them
+A client fits centroids to its own records and answers where a proxy lies as near to one of them
 as its records do; the server averages and drops nothing. It is the successor of Selective-FD: a
 distance in the place of a density ratio, and no server filter.
 

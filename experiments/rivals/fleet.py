@@ -46,7 +46,7 @@ ACCEPTED = 0.75
 CORRUPT = 0.1
 """Share of the clients that give no noise of their own."""
 LEAST_A_CLASS = 10
-"""Proxies of a class below which no network learns, however right the labels are."""
+"""Proxies of a class below which no network can be trained, however right the labels are."""
 _MARGINS = 4
 """Deviations of noise that fit between a right class's votes and none."""
 _RIDGE_RECORDS = 20
@@ -104,7 +104,7 @@ def cast_votes(
     return votes
 
 
-# The noisy sum, and the network that learns from it.
+# The noisy sum, and the network that is trained on it.
 
 
 def planned(fleet: ClientPlan, held: float, epsilon: float, delta: float, most: int) -> ClientPlan:

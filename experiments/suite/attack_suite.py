@@ -73,7 +73,7 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
 
 
 def _own(text: str) -> tuple[str, ...]:
-    """User-supplied attacks, each loaded once to see that it exists."""
+    """User-supplied attacks, each loaded once to check that it exists."""
     named = tuple(part.strip() for part in text.split(",") if part.strip())
     for name in named:
         if ":" not in name:

@@ -2,7 +2,7 @@
 
 Every client commits to a nonce before it receives another's, so one honest client makes the seed of
 the joint draw uniform. The draws of all rounds follow from the nonces: a server that aborts rounds
-can skip draws, which every client notices.
+can skip draws, but every client detects that.
 """
 
 import hashlib

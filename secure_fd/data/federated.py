@@ -93,7 +93,7 @@ class Source:
     """An image set.
 
     Attributes:
-        name: as `image_set` knows it.
+        name: as `image_set` lists it.
         n_classes: labels are 0 to n_classes - 1.
         pool: the images to divide.
         test: None where the publisher made no test set.

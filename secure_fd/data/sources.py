@@ -156,7 +156,7 @@ def _to_images(pixels: NDArray[np.uint8], labels: NDArray[np.generic]) -> Images
 
 
 def _downloaded(name: str, title: str, *, train: bool) -> Any:  # noqa: ANN401 - torchvision's
-    """A set that torchvision knows by its title, where the network allows."""
+    """A set of torchvision by its title, where the network allows."""
     known = getattr(torchvision().datasets, title)
     try:
         return known(root=str(cache_folder()), train=train, download=True)

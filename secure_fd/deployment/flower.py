@@ -234,7 +234,7 @@ def attend(
         answer: from the bytes of a push to those of its answer.
         done: returns whether the run is over.
         patience: seconds without a connection after which LocalError is raised.
-        check: its iteration raises SecureFDError that says why the server cannot be reached.
+        check: its iteration raises a SecureFDError with the reason if the server cannot be reached.
     """
     last, warned = time.monotonic(), -math.inf
     while not done():

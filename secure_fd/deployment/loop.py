@@ -84,7 +84,7 @@ class Transport:
 
 @dataclass(slots=True)
 class RoundOutcome:
-    """One round as the server knows it; of a sum it has a hash only.
+    """One round as the server records it; of a sum it has a hash only.
 
     aborted: whether it was, and why. kept: share of the round's proxies used for
     distillation; None where the server cannot compute it. accuracy: mean over sites on their
@@ -348,7 +348,7 @@ class Rounds:
         return k
 
     def _why_refused(self, parts: Sequence[bytes]) -> str:
-        """Return why a node refused a greeting, by what it says of itself without a signature."""
+        """Return why a node refused a greeting, by its own unsigned description."""
         own = roster_hint(self._roster.digest)
         if len(parts) != 2:
             return "a greeting was refused"

@@ -81,7 +81,7 @@ class SiteModel(nn.Module):
         super().__init__()
         self.architecture = architecture
         if answers not in PREDICTORS or (head is None) is not (answers == "network"):
-            raise damaged("it does not say what the site answers with")
+            raise damaged("it does not name the predictor that the site answers with")
         if not isinstance(head, PublicHead | None):
             raise damaged("it holds no head")
         # The weights are in the file: nothing is to be downloaded for them.

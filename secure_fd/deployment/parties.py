@@ -115,7 +115,7 @@ def parts_of(
 
 
 def kept_seed(file: Store, member: MaskingClient | MaskingServer) -> bytes:
-    """The seed of joint draws: that of the first set-up, in all lives of a party."""
+    """The seed of joint draws: that of the first set-up, also after a restart of the party."""
     seed = file.get("seed")
     if not seed:
         seed = member.group.seed

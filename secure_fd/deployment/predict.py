@@ -1,4 +1,4 @@
-"""`secure-fd predict`: what a site's model says about images."""
+"""`secure-fd predict`: the predictions of a site's model for images."""
 
 import json
 from collections.abc import Sequence

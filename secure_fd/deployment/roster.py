@@ -166,7 +166,7 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
         _refuse_repeated("sites", [site.name for site in self.sites])
         name = self.terms.image_set
         if name not in IMAGE_SETS and own_shape(name) != self.shape:
-            allowed = f"use a set that the package knows, of images of shape {list(self.shape)}"
+            allowed = f"use a set of the package, of images of shape {list(self.shape)}"
             raise ConfigurationError("image_set", name, allowed)
         _ = self.session  # refuses keys that cannot be used, and one that is there twice
 
@@ -273,7 +273,7 @@ def _short(value: object) -> object:
 
 
 def _check_printable(field: str, name: str) -> None:
-    """Refuse what no reader sees: two names then look alike, and a ledger takes no such name."""
+    """Refuse unprinted characters: two names could look alike, and ledgers refuse such a name."""
     if not name.isprintable():
         raise ConfigurationError(field, name, _ALLOWED["name"])
 

@@ -61,7 +61,7 @@ class Status:
 
 
 def duration(seconds: float) -> str:
-    """Return whole seconds as a person says them.
+    """Return whole seconds in words.
 
     >>> duration(40), duration(130), duration(7300)
     ('40 s', '2 min 10 s', '2 h 01 min')

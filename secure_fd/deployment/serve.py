@@ -178,7 +178,7 @@ def _flwr_run(
     port: int,
     say: Callable[[Mapping[str, Any]], None],
 ) -> str:
-    """Run the ServerApp as a user of Flower does; say its journal and return the last event."""
+    """Run the ServerApp as a user of Flower does; print its journal and return the last event."""
     certificate = json.dumps(str(keys.tls_files(home)[0]))
     connection = f'address = "127.0.0.1:{port}"\nroot-certificates = {certificate}\n'
     superlink = f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{connection}'

@@ -87,9 +87,9 @@ class AccuracyClient(ClientRole):
         """Train alone as the method does."""
         return self.inner.begin()
 
-    def round(self, subject: bytes) -> ClientTurn:
+    def round(self, announcement: bytes) -> ClientTurn:
         """Take part in the method's round, then share the two numbers, unless it was aborted."""
-        if (yield from self._whole(self.inner.round(subject))):
+        if (yield from self._whole(self.inner.round(announcement))):
             right = round(self.inner.accuracy(self._held_out) * len(self._held_out))
             values = np.array([right, len(self._held_out)], dtype=np.uint64)
             with suppress(RoundAborted):
@@ -116,16 +116,16 @@ class AccuracyClient(ClientRole):
         """Tell the method."""
         self.inner.announced(index, digest)
 
-    def missed(self, subject: bytes, message: bytes | None) -> None:
+    def missed(self, announcement: bytes, message: bytes | None) -> None:
         """Take the result of a round that this site left early."""
         if (found := mean_in(message)) is not None:
             self.mean = found
         else:
-            self.inner.missed(subject, message)
+            self.inner.missed(announcement, message)
 
-    def unopened(self, subject: bytes) -> None:
+    def unopened(self, announcement: bytes) -> None:
         """Take back what the method counts."""
-        self.inner.unopened(subject)
+        self.inner.unopened(announcement)
 
     def memory(self) -> bytes:
         """Return that of the method."""

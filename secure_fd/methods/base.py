@@ -95,20 +95,20 @@ class Own:
 _INDEX: Final = struct.Struct(">Q")
 
 
-def index_subject(index: int) -> bytes:
+def write_index(index: int) -> bytes:
     """Write a round's number, with which its announcement begins.
 
-    >>> read_index(index_subject(3))
+    >>> read_index(write_index(3))
     3
     """
     return _INDEX.pack(index)
 
 
-def read_index(subject: bytes) -> int:
+def read_index(announcement: bytes) -> int:
     """Read a round's number from an announcement of nothing else; PeerError for another length."""
-    if len(subject) != _INDEX.size:
-        raise PeerError(f"a round's announcement has {len(subject)} bytes; use {_INDEX.size}")
-    return int(_INDEX.unpack(subject)[0])
+    if len(announcement) != _INDEX.size:
+        raise PeerError(f"a round's announcement has {len(announcement)} bytes; use {_INDEX.size}")
+    return int(_INDEX.unpack(announcement)[0])
 
 
 class Method(ABC):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import PeerError
-from secure_fd.methods.base import Method, Own, Setting, index_subject, read_index
+from secure_fd.methods.base import Method, Own, Setting, read_index, write_index
 from secure_fd.protocol.messages import (
     ClientRole,
     ClientTurn,
@@ -87,7 +87,7 @@ class ClassMeansMethod(Method):
 
 
 class ClassMeansClient(ClientRole):
-    """Shares mean predictions for each class; learns labels and the method's targets for them."""
+    """Client role: shares mean predictions by class; trains on labels and the method's targets."""
 
     def __init__(self, method: ClassMeansMethod, setting: Setting, own: Own) -> None:
         self.learner: Learner = own.learner(setting.schedule)
@@ -95,9 +95,9 @@ class ClassMeansClient(ClientRole):
         self._codec = KnowledgeCodec(setting.n_classes, method.levels)
         self._asked = first_of_each_class(own.data.train, _MOST_ASKED).to(own.device)
 
-    def round(self, subject: bytes) -> ClientTurn:
+    def round(self, announcement: bytes) -> ClientTurn:
         """Share class means, then take steps on private records, with targets from the others."""
-        self.learner.round = read_index(subject)
+        self.learner.round = read_index(announcement)
         predictions, labels = predict(self.learner.model, self._asked.pixels), self._asked.labels
         of_class = np.eye(self._codec.n_classes)[labels.cpu().numpy()]
         rows = self._codec.encode(Released.of(self._method.contribution(predictions, of_class)))
@@ -132,7 +132,7 @@ class ClassMeansServer(ServerRole):
     def round(self, index: int) -> ServerTurn:
         """Ask for class means; their sum is the message."""
         codec, self.ensemble = self._codec, None
-        got = yield SumRequest(index_subject(index), codec.n_classes**2, codec.levels)
+        got = yield SumRequest(write_index(index), codec.n_classes**2, codec.levels)
         sums = codec.decode(got.total, len(got.survivors))
         rows = np.arange(codec.n_classes)
         self.ensemble = Ensemble(rows, sums.mean, sums.count > 0, of_classes=True)

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError, PeerError
-from secure_fd.methods.base import Own, Setting, index_subject
+from secure_fd.methods.base import Own, Setting, write_index
 from secure_fd.methods.fedavg import (
     AveragesParameters,
     GlobalModelClient,
@@ -165,9 +165,9 @@ class DaFKDClient(GlobalModelClient):
             self._generator, own.model, train, settings, own.seed, budget
         )
 
-    def round(self, subject: bytes) -> ClientTurn:
+    def round(self, announcement: bytes) -> ClientTurn:
         """Train, share parameters, then the weighted predictions on the round's generated x."""
-        index, self.units = self.begin_round(subject), None
+        index, self.units = self.begin_round(announcement), None
         self.load()
         yield from self.learner.local(self._terms.setting.schedule.fedavg_steps)
         settings = self._terms.method.adversarial
@@ -241,7 +241,7 @@ class DaFKDServer(ServerRole):
     def round(self, index: int) -> ServerTurn:
         """Ask for generators, then for votes on generated x; sends the distilled network."""
         self._ensemble, self.kept, terms = None, None, self._terms
-        body = index_subject(index) + (b"" if self._sent else _NETWORK + _bytes(self._network))
+        body = write_index(index) + (b"" if self._sent else _NETWORK + _bytes(self._network))
         self._sent = True
         for exchange in range(terms.method.adversarial.sums):
             got = yield SumRequest(body, terms.length(exchange), terms.networks.levels)

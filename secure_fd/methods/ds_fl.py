@@ -1,4 +1,4 @@
-"""DS-FL (Itahara et al., 2021): the server sharpens the mean before it teaches.
+"""DS-FL (Itahara et al., 2021): the server sharpens the mean before distillation.
 
 Entropy reduction aggregation sends softmax(h(x) / T) for the mean prediction h(x), with T = 0.1.
 Because a softmax keeps the order, the class that h(x) names stays the target. Near the

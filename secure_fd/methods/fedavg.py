@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from secure_fd.errors import ConfigurationError, PeerError
-from secure_fd.methods.base import Method, Own, Setting, index_subject, read_index
+from secure_fd.methods.base import Method, Own, Setting, read_index, write_index
 from secure_fd.privacy.dp_sgd import PrivateBudget, PrivateSGD
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.ledger import Ledger, ledger_of
@@ -197,9 +197,9 @@ class GlobalModelClient(ClientRole):
         size = sum(p.numel() for p in self.learner.model.parameters())
         self.global_model = read_model(message, size)
 
-    def missed(self, subject: bytes, message: bytes | None) -> None:
+    def missed(self, announcement: bytes, message: bytes | None) -> None:
         """Take the newest global model."""
-        self.begin_round(subject)
+        self.begin_round(announcement)
         if message is not None:
             self.take(message)
         self.load()
@@ -218,12 +218,12 @@ class GlobalModelClient(ClientRole):
         trainer = self.learner.trainer
         return trainer.budget.guarantee() if isinstance(trainer, PrivateTrainer) else None
 
-    def begin_round(self, subject: bytes) -> int:
+    def begin_round(self, announcement: bytes) -> int:
         """Read a round's number, and the model that may follow it to start a run."""
-        number = index_subject(0)
-        self.learner.round = read_index(subject[: len(number)])
-        if len(subject) > len(number):
-            self.take(subject[len(number) :])
+        number = write_index(0)
+        self.learner.round = read_index(announcement[: len(number)])
+        if len(announcement) > len(number):
+            self.take(announcement[len(number) :])
         return self.learner.round
 
     def load(self) -> None:
@@ -242,9 +242,9 @@ class FedAvgClient(GlobalModelClient):
         self.diverged = 0
         """Rounds in which its parameters were beyond what can be shared."""
 
-    def round(self, subject: bytes) -> ClientTurn:
+    def round(self, announcement: bytes) -> ClientTurn:
         """Train from the newest global model, share, and take over the mean."""
-        self.begin_round(subject)
+        self.begin_round(announcement)
         self.load()
         self.learner.trainer.reset_momentum()
         yield from self.learner.local(self.learner.schedule.fedavg_steps)
@@ -274,8 +274,8 @@ class FedAvgServer(ServerRole):
     def round(self, index: int) -> ServerTurn:
         """Ask for parameters and send their mean; the first announcement carries the start."""
         start = b"" if self._sent else model_bytes(self._parameters)
-        subject, self._sent = index_subject(index) + start, True
-        got = yield SumRequest(subject, len(self._parameters), self._codec.levels)
+        announcement, self._sent = write_index(index) + start, True
+        got = yield SumRequest(announcement, len(self._parameters), self._codec.levels)
         self._parameters = self._codec.decode(got.total, got.survivors).astype(np.float32)
         return model_bytes(self._parameters)
 

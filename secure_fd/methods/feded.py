@@ -1,4 +1,4 @@
-"""FedED (Sui et al., 2020): the ensemble teaches a central network, which teaches the clients.
+"""FedED (Sui et al., 2020): the server distils the mean, and clients distil the server's network.
 
 Clients answer every proxy. The server trains its own network towards their mean, on the round's
 proxies and on those of all earlier rounds, and sends back that network's predictions.
@@ -6,8 +6,8 @@ proxies and on those of all earlier rounds, and sends back that network's predic
 Choices made here: the proxies have no labels, so the distillation loss stands alone. The server
 sends predictions, not parameters, because the clients' architectures differ. The central
 architecture is the caller's choice, and so are the server's steps a round. It may take more of them
-on the first ensemble, as clients do before they first answer: what a network says that has learnt
-nothing yet is one class for all proxies, and hard labels teach clients that. A round ends with the
+on the first ensemble, as clients do before they first answer: an untrained network predicts one
+class for all proxies, and with hard labels clients would be trained on that. A round ends with the
 distillation at the clients.
 """
 

@@ -1,16 +1,16 @@
 """Generator of DaFKD and a discriminator for each client, trained against each other.
 
-Equation 13 of the supplement: every client's discriminator tells its records from generated ones,
-and the generator is to deceive them all. At the optimum a discriminator outputs
+Equation 13 of the supplement: every client's discriminator separates its records from generated
+ones, and the generator is to deceive them all. At the optimum a discriminator outputs
 f_k(x) = p_k(x) / (p_k(x) + p(x)), p the mean of the clients' densities (Theorem 1).
 
 Choices made here, as the supplement is silent:
-- The generator receives a class beside its noise, and learns to make what client k's classifier
-  gives that class; client k draws classes as often as it holds them. Both as in FedGen (Zhu et
-  al., 2021).
-- A discriminator sees records and generated x through noise of its own, which keeps it from
+- The generator receives a class beside its noise, and is trained to make images to which client k's
+  classifier gives that class; client k draws classes as often as it holds them. Both as in FedGen
+  (Zhu et al., 2021).
+- A discriminator receives records and generated x with noise added, which keeps it from
   outrunning a generator that has few steps (Arjovsky and Bottou, 2017).
-- Both learn by Adam with betas (.5, .999), as in DCGAN (Radford et al., 2016).
+- Both are trained by Adam with betas (.5, .999), as in DCGAN (Radford et al., 2016).
 """
 
 import hashlib
@@ -40,7 +40,7 @@ _RATE: Final = 1e-3
 _CLASS_WEIGHT: Final = 0.1
 """Weight of the classifier's loss beside the discriminator's."""
 _BLUR: Final = 0.5
-"""Deviation of the noise through which a discriminator sees x, in spreads."""
+"""Deviation of the noise that is added to x before a discriminator, in spreads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Generator(nn.Module):
         return made.view(-1, *self.shape)
 
     def draw(self, count: int, seed: bytes, index: int) -> tuple[Tensor, Tensor]:
-        """Draw z and classes of a round, the same for all parties that know the seed."""
+        """Draw z and classes of a round, the same for all parties that have the seed."""
         digest = hashlib.sha256(b"generated" + seed + index.to_bytes(8, "big")).digest()
         return self.sample(count, torch.Generator().manual_seed(int.from_bytes(digest[:7], "big")))
 

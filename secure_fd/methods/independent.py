@@ -24,31 +24,31 @@ class Independent(Method):
     title: ClassVar[str] = "Independent"
 
     def client(self, setting: Setting, own: Own) -> "IndependentClient":
-        """The half of one client."""
+        """Return the role of one client."""
         return IndependentClient(own.learner(setting.schedule))
 
     def server(self, setting: Setting, initial: nn.Module) -> "IndependentServer":  # noqa: ARG002 - it asks nothing
-        """The server's half."""
+        """Return the role of the server."""
         return IndependentServer()
 
 
 class IndependentClient(ClientRole):
-    """Learns alone, and counts its rounds itself."""
+    """Client role: trains alone, and counts its rounds itself."""
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
 
-    def round(self, subject: bytes) -> ClientTurn:  # noqa: ARG002 - there is none
-        """Steps on private records alone."""
+    def round(self, announcement: bytes) -> ClientTurn:  # noqa: ARG002 - there is none
+        """Take the steps of a round on private records alone."""
         self.learner.round += 1
         schedule = self.learner.schedule
         yield from self.learner.local(schedule.local_steps + schedule.proxy_steps)
 
 
 class IndependentServer(ServerRole):
-    """Asks nothing, and says nothing."""
+    """Server role: sends nothing and receives nothing."""
 
     def round(self, index: int) -> ServerTurn:  # noqa: ARG002 - all rounds are alike
-        """Over before it began."""
+        """End the round without a sum."""
         yield from ()
         return None

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fd.errors import ConfigurationError, PeerError
-from secure_fd.secure_sum.base import SumPromise
+from secure_fd.secure_sum.base import SumGuarantee
 from secure_fd.votes.codec import IntArray, wire_type
 from secure_fd.wire import Sum
 
@@ -45,7 +45,7 @@ def check_min_voters(least: int, clients: float = math.inf) -> None:
         raise ConfigurationError("min_voters", least, f"use {allowed}")
 
 
-def check_sum(least: int, aggregation: SumPromise) -> None:
+def check_sum(least: int, aggregation: SumGuarantee) -> None:
     """Raise ConfigurationError for a sum that cannot be held to the members of an earlier one."""
     if least > 1 and aggregation.name == "prio3":
         allowed = "a prio3 sum names no fewest members: use masks, he or a sum in clear"

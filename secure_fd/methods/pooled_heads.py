@@ -7,8 +7,8 @@ of the public proxies: Selective-FD's selectors, for all clients together. Each 
 residual of least squares on the clients' records (see `least_squares`).
 
 Every client then labels the proxies that at least one client knows (see `methods.survey`) by the
-head, and its network learns them; clients answer with the mean of network and head. In place of D^2
-numbers of a Gram matrix (AFL, He et al., CVPR 2025) a residual round uploads D C.
+head, and trains its network on these labels. Clients answer with the mean of network and head. In
+place of D^2 numbers of a Gram matrix (AFL, He et al., CVPR 2025) a residual round uploads D C.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from torch.nn import functional
 from secure_fd.crypto.keys import fields
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError, ConfigurationError, PeerError
-from secure_fd.methods.base import Method, Own, Setting, index_subject, read_index
+from secure_fd.methods.base import Method, Own, Setting, read_index, write_index
 from secure_fd.methods.fedavg import model_bytes, read_model
 from secure_fd.methods.least_squares import (
     HIGHEST_ANSWER,
@@ -106,8 +106,8 @@ class PooledHeads(Method):
         if not self.residual_rounds:
             return ""
         return (
-            f"Its {self.rounds} sums are of the same records, so together they tell more of each "
-            f"than one sum does, and most where one client alone holds a class."
+            f"Its {self.rounds} sums are of the same records, so together they reveal more of "
+            f"each than one sum does, and most where one client alone holds a class."
         )
 
     @property
@@ -236,7 +236,7 @@ def simplex(scores: SingleArray) -> FloatArray:
 
 
 class HeadClient(ClientRole):
-    """Shares residual class sums; its network learns once the last of them is in."""
+    """Client role: shares residual class sums; its network is trained on proxies after the last."""
 
     def __init__(self, method: PooledHeads, setting: Setting, own: Own) -> None:
         self.learner = own.learner(setting.schedule)
@@ -258,11 +258,11 @@ class HeadClient(ClientRole):
         """Keep which sum the next share is for: a share of noise enters no other."""
         self._announced = fields(index.to_bytes(8, "big"), digest)
 
-    def round(self, subject: bytes) -> ClientTurn:
+    def round(self, announcement: bytes) -> ClientTurn:
         """Share the residual of the newest head, take the next one; after the last, learn."""
-        if not subject:  # all planned sums were made
+        if not announcement:  # all planned sums were made
             return
-        past_last = read_index(subject) - self.terms.method.residual_rounds
+        past_last = read_index(announcement) - self.terms.method.residual_rounds
         with suppress(RoundAborted):  # it keeps what it had
             self.take((yield SumInput(self._class_sums(), self.terms.codec.levels)))
             if past_last < 0:
@@ -272,9 +272,9 @@ class HeadClient(ClientRole):
                 self.take((yield SumInput(self._answer(survey), BOUND)))
             yield from self.learn()
 
-    def missed(self, subject: bytes, message: bytes | None) -> None:
+    def missed(self, announcement: bytes, message: bytes | None) -> None:
         """Take the newest head, or the known proxies."""
-        read_index(subject)
+        read_index(announcement)
         if message is not None:
             self.take(message)
 
@@ -385,7 +385,7 @@ class HeadClient(ClientRole):
         return terms.codec.encode(self._own.number, mean)
 
     def _answer(self, survey: Survey) -> UnitArray:
-        """Count and encode what this client knows; BudgetError beyond the agreed releases."""
+        """Count a release and encode the known proxies; BudgetError beyond the agreed releases."""
         if self.terms.survey_of(self._surveys_answered) is None:
             releases = self.terms.setting.releases
             raise BudgetError(f"{releases} surveys were answered, each a release of all proxies")
@@ -393,7 +393,7 @@ class HeadClient(ClientRole):
         return survey.encode(self._known_proxies())
 
     def _known_proxies(self) -> KnownProxies | None:
-        """Which proxies its records know; None if it never received the first head."""
+        """Find the proxies that are like its records; None if it never received the first head."""
         if self._ratios is None:
             return None
         reference, data = self.terms.reference, self._own.data
@@ -404,14 +404,14 @@ class HeadClient(ClientRole):
 
 
 class HeadServer(ServerRole):
-    """Solves for the next head; it knows of the records what the sums reveal."""
+    """Server role: solves for the next head from the sums alone."""
 
     checkpointed = ("head", "known", "_search")
 
     def __init__(self, method: PooledHeads, setting: Setting) -> None:
         self.terms = terms = HeadTerms(method, setting)
         self.known: NDArray[np.bool_] | None = None
-        """[P] proxies that a client knows; None before the survey."""
+        """[P] proxies that at least one client knows; None before the survey."""
         self.head: FloatArray = np.zeros(terms.shape)
         self._search = LeastSquares(
             terms.solver,
@@ -428,12 +428,12 @@ class HeadServer(ServerRole):
         codec, past_last = self.terms.codec, index - self.terms.method.residual_rounds
         if self.terms.unit is not None and past_last > 0:
             return None
-        got = yield SumRequest(index_subject(index), self.terms.length, codec.levels)
+        got = yield SumRequest(write_index(index), self.terms.length, codec.levels)
         mean = codec.decode(got.total, got.survivors).reshape(self.terms.shape)
         return (yield from self.send(self._search.step(mean, got.survivors), past_last))
 
     def send(self, head: FloatArray, past_last: int) -> ServerTurn:
-        """Send a head; from the last planned sum on, ask what clients know."""
+        """Send a head; from the last planned sum on, ask which proxies clients know."""
         self.head, survey = head, self.terms.survey_of(past_last)
         message = head_message(head)
         if survey is not None:

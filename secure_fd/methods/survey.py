@@ -150,7 +150,7 @@ class Survey:
         bits = total.astype(np.float64).reshape(-1, self.n_classes)
         knowing, holders = bits[:-1], bits[-1]
         if holders.max() > contributors or (knowing > holders).any():
-            raise PeerError(f"a survey has more than its {contributors} contributors can say")
+            raise PeerError(f"a survey has more than its {contributors} contributors can give")
         held = holders > 0
         if not held.any():
             return np.ones(self.n_proxies, dtype=np.bool_)

@@ -71,7 +71,7 @@ class VotePolicy(ABC):
     Attributes:
         scores: [P], higher where the proxy is more like the client's records; None without a
             selector. For evaluation; they never leave the client.
-        familiar: what the client's records say of each proxy; None of a selector that asks none.
+        familiar: which proxies are like the client's records; None without such a selector.
     """
 
     scores: FloatArray | None = field(default=None, repr=False)
@@ -94,7 +94,7 @@ class VotePolicy(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountedVotes(VotePolicy):
-    """Votes of weight one or none, as in the paper.
+    """Vote policy of the paper: the network's prediction, weighed by w_k for each proxy.
 
     Attributes:
         weights: [P] in [0, 1], w_k; 0 abstains.
@@ -192,7 +192,7 @@ class VotingMethod(Method):
 
 
 class VoteTerms:
-    """Values that client and server each compute locally, and never send to each other."""
+    """Public state of a voting method, which each party computes: draws, codec and survey."""
 
     checkpointed = ("draws", "surveyed", "survey_round")
 
@@ -330,9 +330,9 @@ class VoteClient(ClientRole):
         self._mechanism = self.terms.setting.protection.client(self._own.number)
         yield from super().begin()
 
-    def round(self, subject: bytes) -> ClientTurn:
+    def round(self, announcement: bytes) -> ClientTurn:
         """Answer, and distil from the ensemble; after a failed sum, take local steps only."""
-        index, indices, survey = self._read(subject)
+        index, indices, survey = self._read(announcement)
         if survey is not None and self.terms.surveyed:
             raise PeerError("the server asks for a second survey")
         if index <= self._last_counted:
@@ -356,9 +356,9 @@ class VoteClient(ClientRole):
         if local_last:
             yield from self.learner.local()
 
-    def missed(self, subject: bytes, message: bytes | None) -> None:
+    def missed(self, announcement: bytes, message: bytes | None) -> None:
         """Keep an ensemble that came too late to learn from at once."""
-        index, indices, survey = self._read(subject)
+        index, indices, survey = self._read(announcement)
         if message is not None:  # the sum has its result: it is not made a second time
             self.terms.survey_round = -1
             self.terms.surveyed = self.terms.surveyed or survey is not None
@@ -368,9 +368,9 @@ class VoteClient(ClientRole):
             if ensemble is not None:
                 self._targets.learn(ensemble)
 
-    def unopened(self, subject: bytes) -> None:
+    def unopened(self, announcement: bytes) -> None:
         """Allow its proxies once more, and the survey if that was its sum."""
-        self.terms.refund(_ANNOUNCEMENT.unpack(subject)[0])
+        self.terms.refund(_ANNOUNCEMENT.unpack(announcement)[0])
 
     def memory(self) -> bytes:
         """Return whether the survey was answered, the targets, and the draws with their counts."""
@@ -385,7 +385,7 @@ class VoteClient(ClientRole):
 
     @property
     def policy(self) -> VotePolicy:
-        """Which proxies this client answers; its selector is fitted at the first use."""
+        """The client's answer for every proxy; its selector is fitted at the first use."""
         if self._policy is None:
             self._policy = self.terms.method.policy(self._own.data, self._proxies)
         return self._policy
@@ -471,7 +471,7 @@ class VoteServer(ServerRole):
         self.ensemble: Ensemble | None = None
         """The newest one, of the proxies that were asked about; None after an aborted round."""
         self.known: NDArray[np.bool_] | None = None
-        """[P] proxies that a client knows; None before the survey, and where none is made."""
+        """[P] proxies that at least one client knows; None before the survey and without one."""
         self.terms = VoteTerms(method, setting)
         self._sums: list[str] = []
         """Names of the newest round's sums, in order."""

@@ -155,7 +155,7 @@ def rho(part: Gaussian | DistributedGaussian) -> float:
 def excess(variance: float, shares: int) -> float:
     """Return tau = 10 sum over k < n of exp(-2 pi^2 sigma^2 k / (k + 1)), the distance from one.
 
-    Proved for a sigma of 1/2 or more, which the event sees to; at 2 the summands are below 1e-16.
+    Proved for a sigma of 1/2 or more, which the event ensures; at 2 the summands are below 1e-16.
     """
     k = np.arange(1, shares)
     return float(10 * np.exp(-2 * math.pi**2 * variance * k / (k + 1)).sum())
@@ -385,15 +385,15 @@ PRIVACY_LOSS: Final = Accountant(
 )
 
 
-# From events to epsilons: the tightest accountant that knows the event is taken.
+# From events to epsilons: the tightest accountant that covers the event is taken.
 
 
 ACCOUNTANTS: Final = (ANALYTIC_GAUSSIAN, PRIVACY_LOSS, NEARLY_GAUSSIAN, RENYI)
-"""Tightest first: where two know an event, the earlier one's epsilon is not above the other's."""
+"""Tightest first: where two cover an event, the earlier one's epsilon is not above the other's."""
 
 
 def accountant_for(event: Event) -> Accountant:
-    """Choose the tightest accountant that knows a bound for the event.
+    """Choose the tightest accountant that has a bound for the event.
 
     >>> from secure_fd.privacy.events import Repeated
     >>> event = Repeated(Gaussian(10.0), 4)  # as one release at a multiplier of 5

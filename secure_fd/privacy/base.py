@@ -1,6 +1,6 @@
 """Base of the privacy units: public settings, and each client's part with its own noise.
 
-A `PrivacyMechanism` is public: its claim, and all that every party must know of it. Each client
+A `PrivacyMechanism` is public: its claim and its parameters, which every party has. Each client
 has a part of its own, a `ClientMechanism`, which turns answers of its selector and network into
 `Released`, the only input that the codec encodes.
 """
@@ -15,7 +15,7 @@ from secure_fd.privacy.events import check_delta
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON, Guarantee, weakest
 from secure_fd.privacy.samplers import Random, unmet_by
 from secure_fd.secagg.session import NoiseTerms
-from secure_fd.secure_sum.base import SumPromise
+from secure_fd.secure_sum.base import SumGuarantee
 from secure_fd.votes.codec import Contribution, IntArray, Released, Sums, UnitArray, WordArray
 
 Answer = Callable[[IntArray], Contribution]
@@ -101,7 +101,7 @@ class PrivacyMechanism(ABC):
         """Return the integer units of a vote, where the method would use `wanted`."""
         return wanted
 
-    def check_sum(self, aggregation: SumPromise) -> None:  # noqa: B027 - most hold under any
+    def check_sum(self, aggregation: SumGuarantee) -> None:  # noqa: B027 - most hold under any
         """Raise ConfigurationError if the unit does not hold under this sum."""
 
     def agree(self, n_proxies: int, n_classes: int) -> None:  # noqa: ARG002 - for units that ask
@@ -172,7 +172,7 @@ class SharedNoise(PrivacyMechanism):
     """
 
     counted: ClassVar[str] = "clients"
-    """The argument that says how many clients there are."""
+    """Name of the argument with the number of clients."""
     corrupt: int | None = None
     """Clients of a sum that the noise was made for, at most; None where the caller vouches."""
 
@@ -190,7 +190,7 @@ class SharedNoise(PrivacyMechanism):
         """True if each client's noise is enough in the sum alone."""
         return not (self.noiseless or self.local)
 
-    def check_sum(self, aggregation: SumPromise) -> None:
+    def check_sum(self, aggregation: SumGuarantee) -> None:
         """Refuse a sum in clear, where each share stands alone, and another number of clients.
 
         Also refuse one whose guarantee names more corrupt clients than the noise was made for.

@@ -39,7 +39,7 @@ class ClientPlan(Plan):
     """Votes of many clients, summed under masks, each client adding its share of the noise.
 
     clients: that send in a round. proxies: one vote each, a round. classes: entries of a vote.
-    absent, corrupt: the most clients that may be missing from a sum, and that may tell the server
+    absent, corrupt: the most clients that may be missing from a sum, and that may give the server
     their own share: the others' noise is enough. noise: a round's whole noise, its deviation
     over the sensitivity.
 
@@ -183,7 +183,7 @@ class ClientPlan(Plan):
             epsilon=epsilon,
             delta=total,
             covers=(
-                "everything that the sums, and whatever is computed from them, tell of a client",
+                "everything that the sums, and whatever is computed from them, reveal of a client",
             ),
             not_covered=(QUERIED, *NEVER_COVERED),
             composes_to=(record,),
@@ -289,10 +289,10 @@ class ClientUnit(SharedNoise):
         return NoisyVotes(self)
 
     def debias(self, sums: Sums, survivors: Sequence[int]) -> Sums:
-        """Votes that noise alone would hardly give, and zero for the rest.
+        """Keep votes that noise alone would hardly give; the rest is zero.
 
         The largest of C noises of deviation s is about s sqrt(2 log C): what stays below it
-        teaches nothing.
+        is not used.
         """
         if len(survivors) < self.plan.survivors:
             self.unmet.append(

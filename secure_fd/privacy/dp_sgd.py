@@ -2,7 +2,7 @@
 
 Noise and batches come from a keystream of our own: torch keeps 32 bits of a seed, which a patient
 reader of the updates can search, and batches that follow a public seed undo the amplification that
-the accountant grants. The noise is floating point, which the guarantee says.
+the accountant grants. The noise is floating point, which the guarantee states.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Releases in the terms that an accountant needs: noise against sensitivity, no data.
 
-Events are hashable values. They say what happened; what it costs is an accountant's business.
+Events are hashable values. They describe a release; an accountant computes its cost.
 Throughout, a noise multiplier is the noise's standard deviation over the L2 sensitivity, 0 is no
 noise, and a distributed sum counts in integer units.
 """

@@ -60,7 +60,7 @@ class Guarantee:
 
     epsilon: infinite where nothing is protected; always so where `unmet` is not empty, so that
     no reader of this object can print a number whose assumptions failed.
-    neighbours: the relation. covers, not_covered: what the epsilon speaks of, and what it does not.
+    neighbours: the relation. covers, not_covered: what the epsilon covers, and what it does not.
     parts: the releases that epsilon was accounted from; a finite one comes from nowhere else.
     composes_to: the cost at larger units. epsilon_replace_one: epsilon where the neighbour
     holds another in the place of what differs, None where it was not worked out. groups: (records
@@ -212,7 +212,7 @@ NEVER_COVERED = (
 
 
 _COARSE = "the noise is too small for a sampler that is within 2^-110 of exact"
-QUERIED = "the client's network, if others may query it: it learns from raw records"
+QUERIED = "the client's network, if others may query it: it is trained on raw records"
 
 
 def shares_assumed(clients: int, survivors: int, corrupt: int) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ def shares_assumed(clients: int, survivors: int, corrupt: int) -> tuple[str, ...
     return (
         "the server sees nothing but the masked sums",
         f"a sum holds {survivors:,} of {clients:,} clients or more, "
-        f"and at most {corrupt:,} of these tell the server their noise",
+        f"and at most {corrupt:,} of these reveal their noise to the server",
     )
 
 

@@ -287,7 +287,7 @@ class BudgetLedger(Ledger):
         return made
 
     def recognise(self, records: Iterable[bytes]) -> int:
-        """Note which records the ledger is about, and return how many of these it knew before.
+        """Note which records the ledger is about, and return how many of these it already had.
 
         The file keeps a keyed hash of each: without the file's key no party can find out whether
         a record is among them.

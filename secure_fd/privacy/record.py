@@ -178,7 +178,7 @@ class PooledPlan(Plan):
             epsilon=epsilon,
             delta=total,
             covers=(
-                f"everything that the {sums}, and whatever follows from them, tell of a record",
+                f"everything that the {sums}, and whatever follows from them, reveal of a record",
             ),
             not_covered=("the numbers of records", _WARMED_UP, *NEVER_COVERED),
             composes_to=(AtUnit(PrivacyUnit.CLIENT, *client),),
@@ -353,7 +353,7 @@ _ABOVE = 3.0
 def significant_classes(
     sums: IntArray, common: FloatArray, n_records: int, n_classes: int, deviation: float
 ) -> IntArray:
-    """[D C] a client's noisy sums without the classes of which they say next to nothing: 0 there.
+    """[D C] a client's noisy sums, with 0 for classes of which it has too few records to show.
 
     common: [D] the mean feature of the proxies, in units. A sum of n features is about n times
     that along it, so its projection counts them, within the noise's deviation over the norm; three

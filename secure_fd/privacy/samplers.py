@@ -254,7 +254,7 @@ def _table(support: Iterable[int], twice_variance: Decimal) -> Table:
 
 # Gaussian noise in floating point, from a keystream: for libraries that cannot take integers.
 #
-# Floating point has holes in its low bits (Mironov, CCS 2012), so what carries this noise says so.
+# Floating point has holes in its low bits (Mironov, CCS 2012), so its guarantee states it.
 # What it does not have is a seed that could be searched: torch's generators keep 32 bits of
 # theirs.
 

@@ -130,7 +130,7 @@ class BroadcastVerifier(BroadcastChain):
 
 
 def position_of(data: bytes) -> int:
-    """Which broadcast this is, from 0; PeerError where it is too short to be one.
+    """Return a broadcast's number, from 0; PeerError where it is too short to be one.
 
     >>> import os
     >>> signer = BroadcastSigner(bytes(32), IdentityKey.generate(os.urandom))

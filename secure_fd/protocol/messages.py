@@ -101,7 +101,7 @@ class ClientRole:
         """Train alone, once, before the first round: by default the schedule's warm-up steps."""
         yield from self.learner.warm_up()
 
-    def round(self, subject: bytes) -> ClientTurn:
+    def round(self, announcement: bytes) -> ClientTurn:
         """Take part in the announced round; `RoundAborted` is thrown in if it aborts."""
         raise NotImplementedError
 
@@ -112,13 +112,13 @@ class ClientRole:
         default a release may enter any sum.
         """
 
-    def missed(self, subject: bytes, message: bytes | None) -> None:
+    def missed(self, announcement: bytes, message: bytes | None) -> None:
         """Take the result of a round that this client left early; message: None if it aborted.
 
         By default only clients in the round learn from it.
         """
 
-    def unopened(self, subject: bytes) -> None:
+    def unopened(self, announcement: bytes) -> None:
         """Take back the release of an aborted round whose sum no party can have read.
 
         By default no releases are counted.

@@ -193,7 +193,7 @@ class Server:
             return {} if ended.value is None else self._broadcast(kind, ended.value)
         except RoundAborted:
             return self._broadcast(kind, OPENED if self._opened else UNOPENED)
-        except PeerError as error:  # the method reads in the sum what no honest clients say
+        except PeerError as error:  # the method found a sum that no honest clients make
             self._abort(str(error))
             return self._broadcast(Kind.ABORTED, OPENED)
         index, self._exchange = self._exchange, self._exchange + 1

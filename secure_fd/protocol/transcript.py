@@ -58,7 +58,7 @@ Other = TypeVar("Other")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObservedRound(Generic[Result]):
-    """One sum of a round as a party saw it; None is what it could not see.
+    """One sum of a round as a party observed it; None is what it could not observe.
 
     index: of the round. result: what the method made of the sum, as it was sent to every client.
     uploads: by client, its integers [m], or what they encode, where they were readable. payloads:

@@ -1,6 +1,6 @@
 """The secret that two clients of a session share: it seals messages and joins every mask key.
 
-It moves on with every round, by a hash that cannot be run backwards, and forgets what it was: a
+It moves on with every round, by a hash that cannot be run backwards, and drops its old keys: a
 memory that is read later opens no round that was recorded before. One set-up serves the rounds of
 one epoch, so a channel moves a bounded number of steps.
 """
@@ -68,12 +68,12 @@ class Channel(SecretHolder):
         return self._inbound.open(index, sealed, context, what)
 
     def pair_secret(self, index: int) -> bytes:
-        """32 bytes that both ends know for one round; one round's say nothing of another's."""
+        """32 bytes that both ends have for one round; they reveal nothing about other rounds."""
         self._move(index)
         return self._pair
 
     def close(self) -> None:
-        """Forget the last round's keys where no round of the epoch is left to move on to."""
+        """Drop the last round's keys where no round of the epoch is left to move on to."""
         self._chain = hashlib.sha256(_NEXT + self._chain).digest()
         del self._inbound, self._outbound, self._pair
         self._closed = True
@@ -90,7 +90,7 @@ class Channel(SecretHolder):
         return made
 
     def _move(self, index: int) -> None:
-        """Forget the keys of every round before this one; LocalError where they are forgotten."""
+        """Drop the keys of every round before this one; LocalError where these are gone already."""
         if self._closed:
             raise LocalError(f"round {index}: the channel has served its epoch")
         if index == self._at:

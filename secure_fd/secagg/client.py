@@ -464,7 +464,7 @@ class MaskingClient(Party[ClientEnrolment]):
 
     @property
     def settled(self) -> bool:
-        """True if it keeps its set-up to the end of the epoch, as rule 5 asks of sparse graphs."""
+        """True if it keeps its set-up to the end of the epoch, by rule 5 for sparse graphs."""
         return self.enrolled and not self.session.complete and self._setups == 0
 
     def enrol(self, setup: ClientSetup) -> None:

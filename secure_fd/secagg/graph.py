@@ -41,7 +41,7 @@ def neighbours(members: Sequence[int], degree: int, seed: bytes) -> dict[int, tu
 
 
 def committee(members: Sequence[int], size: int, seed: bytes) -> tuple[int, ...]:
-    """The members, ascending, whose signatures say what all agree on: a uniform choice of `size`.
+    """Choose `size` members, ascending, uniformly: all accept what a threshold of them signs.
 
     seed: as for `neighbours`, from which the choice is independent.
     """
@@ -85,7 +85,7 @@ def default_degree(n: int, roster: int | None = None) -> int:
 
     - with probability at most 2^-40 a server that lies can collect both secrets of some
       honest client, have a committee of `degree + 1` sign two survivor sets, or cut the honest
-      survivors into parts whose sums it then sees, whomever it declares dropped once it knows
+      survivors into parts whose sums it then reads, whomever it declares dropped once it knows
       the graph, and though it tries 2^64 seeds by calling members late;
     - with probability at most 2^-30 a client's secrets cannot be restored, or the committee is
       below its threshold, after one client in ten dropped out; this one takes dropouts that

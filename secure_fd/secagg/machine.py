@@ -211,7 +211,7 @@ class ServerMachine:
         return asked and client not in self._answered
 
     def receive(self, sender: int, data: bytes) -> None:
-        """Take one message that the transport says `sender` sent.
+        """Take one message of `sender`, by the transport's word.
 
         Raises:
             PeerError: a message that the stage does not take; its sender is out. A different second

@@ -70,7 +70,7 @@ class Body:
 
     def __init__(self, data: bytes, place: Place, sender: int, kind: MessageType) -> None:
         if data[:HEADER_BYTES] != frame(kind, place, sender):
-            found = message_type(data, place, sender)  # says what is wrong with it
+            found = message_type(data, place, sender)  # raises if the header is wrong
             raise PeerError(f"a message is {found.name} where {kind.name} is due")
         self._kind, self._whole = kind, len(data) - HEADER_BYTES
         self._left = memoryview(data)[HEADER_BYTES:]

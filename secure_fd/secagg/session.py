@@ -158,7 +158,7 @@ class RoundTerms:
     index: the round, never repeated in a session. length: values of a vector. bound: the
     largest value. subject: a hash of what the values are about (the round's proxy indices).
     noise: what is added to the values, and how many inputs it takes. limits: what else holds for
-    the values of a client; masks cannot tell, and bind nothing of it.
+    the values of a client; masks can neither check nor bind it.
     """
 
     index: int

@@ -129,7 +129,7 @@ class Unmasking:
     def _corrected(self, owner: int, given: Sequence[int]) -> int:
         """The owner's secret, from the shares of all that gave one; those that were wrong last.
 
-        GarbledSumError where more are wrong than the spare ones can tell.
+        GarbledSumError where more are wrong than the spare ones can correct.
         """
         least, points = self.group.threshold, _points(self.group.holders(owner))
         holders = sorted(given, key=lambda holder: (holder in self.wrong, holder))

@@ -94,8 +94,8 @@ class SumServer(ABC):
         """Close the stage with the clients that answered; MissingClientError: too few."""
 
 
-class SumPromise:
-    """Properties of a sum, known before it has parties."""
+class SumGuarantee:
+    """Guarantee and other properties of a secure sum, known before it has parties."""
 
     __slots__ = ()
 
@@ -113,7 +113,7 @@ class SumPromise:
     """Insecure settings in force, for the report."""
 
 
-class SecureSum(SumPromise):
+class SecureSum(SumGuarantee):
     """A sum of integer vectors over a fixed cohort of clients, as a client and a server role.
 
     Only bytes pass between the roles. A client that falls silent is missing from the sum, or,
@@ -130,7 +130,7 @@ class SecureSum(SumPromise):
     session: bytes
     """32 bytes that name the session of these parties."""
     seed: bytes | None = None
-    """The clients' joint seed of public draws; None where they have no say in them."""
+    """The clients' joint seed of public draws; None where they do not draw it."""
     setup_traffic: Traffic = Traffic({}, {})
     """Bytes that the set-up moved."""
     _clients: Sequence[SumClient]

@@ -195,7 +195,7 @@ class EncryptedClient(SumClient, crypto.SecretHolder):
         return [opened.message(self._number, terms.subject, encode(encrypt(public, slots)))]
 
     def receive(self, data: bytes) -> list[bytes]:
-        """Open what the server says is the sum, once; PeerError for a bad message."""
+        """Open the sum that the server sends, once; PeerError for a bad message."""
         if self._open is None or self._open[0].holder != self._number:
             raise PeerError(f"client {self._number} has no sum to open")
         opened, keys = self._open

@@ -24,7 +24,7 @@ from secure_fd.secagg.session import (
     PinnedRoster,
     Session,
 )
-from secure_fd.secure_sum.base import SecureSum, SumClient, SumPromise, SumServer, Traffic
+from secure_fd.secure_sum.base import SecureSum, SumClient, SumGuarantee, SumServer, Traffic
 
 
 def set_up(server: MaskingServer, clients: Mapping[int, MaskingClient]) -> Traffic:
@@ -57,8 +57,8 @@ class MaskedServer(MaskingServer, SumServer):
     accused: Mapping[int, str] = MappingProxyType({})
 
 
-class RosterMasks(SumPromise):
-    """Promise of the masked sum of a roster, as it is known before the set-up: all clients join."""
+class RosterMasks(SumGuarantee):
+    """Guarantee of a roster's masked sum before its set-up, if all clients join."""
 
     name = "masks"
     hides = True

@@ -1,1 +1,1 @@
-"""Which proxies a client answers, and which answers the server keeps."""
+"""Selectors: they choose the proxies that a client answers and the answers that a server keeps."""

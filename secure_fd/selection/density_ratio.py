@@ -102,7 +102,7 @@ Map = PatchMap | Whitening
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSettings:
-    """Sizes of the public feature map.
+    """Sizes of the public feature map on which density ratios are fitted.
 
     Attributes:
         rank: whitened features; by default as many as explain the proxies (see `data.patches`), and
@@ -178,7 +178,7 @@ class ProxyReference:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioSolver:
-    """(H + beta I)^-1, factorised; or with `moment` H (H^2 + level^2 I)^-1."""
+    """Regularised inverse of the second moment H, factorised, that solves for density ratios."""
 
     factors: Any  # (matrix, lower) as SciPy returns it
     moment: FloatArray | None = None
@@ -255,7 +255,7 @@ def shared_reference(proxies: Tensor, settings: ReferenceSettings) -> ProxyRefer
 
 @freed_with_owner
 def noisy_solver(proxies: Tensor, settings: ReferenceSettings, level: float) -> RatioSolver:
-    """Factorise `RatioSolver.under_noise` once for all parties of a process."""
+    """Return the solver for noisy class means, made once for all parties of a process."""
     return RatioSolver.under_noise(shared_reference(proxies, settings).second_moment, level)
 
 

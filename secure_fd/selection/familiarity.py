@@ -4,9 +4,9 @@ A head fits the records that it was trained on too well to be judged by them. He
 records that are left out of their own class mean, score like proxies of their class. So
 
     a proxy that scores below nine tenths of these is probably not of that class;
-    how much higher they score than all proxies on average tells how rare the class is among them.
+    how much higher they score than all proxies on average measures how rare the class is there.
 
-Both are found at the client alone, without any label of a proxy. Released ratios alone tell which
+Both are found at the client alone, without any label of a proxy. Released ratios alone show which
 proxies are like any records at all: where w_c = p(x, c) / p_proxy(x), the mean of w_c over the
 class's own images is E_proxy[w_c^2] / E_proxy[w_c], as w_c p_proxy is their density. A proxy whose
 largest ratio is far below that mean is like no client's records.
@@ -50,11 +50,11 @@ def over_classes(values: NDArray[Any], classes: Sequence[int], n_classes: int) -
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownProxies:
-    """Which proxies are like a client's own records.
+    """The proxies that are like a client's own records, for each class.
 
     Attributes:
         known: [P, C] whether a proxy is like the records of a class.
-        has_class: [C] the classes of which there are records enough to tell.
+        has_class: [C] the classes of which there are enough records to decide.
     """
 
     known: BoolArray = field(repr=False)

@@ -131,7 +131,7 @@ class ClientSelector(ABC):
     """Finds the proxies that are in a client's own distribution."""
 
     finds_known: ClassVar[bool] = False
-    """True if its selections say which proxies are like the client's records."""
+    """True if its selections name the proxies that are like the client's records."""
 
     @abstractmethod
     def fit(self, client: ClientData, proxies: Tensor) -> FittedSelector:
@@ -275,7 +275,7 @@ class KulsifSelector(ClientSelector):
     def fit(self, client: ClientData, proxies: Tensor) -> "FittedKulsif":
         """Fit an estimator for each class on a share of its records, its threshold on the rest."""
         mean, deviation = np.array(_MEAN), np.array(_DEVIATION)
-        if proxies.shape[2] == 1:  # where proxies are images the estimator never sees them
+        if proxies.shape[2] == 1:  # where proxies are images the estimator does not use them
             features = flat_pixels(proxies)
             mean, deviation = features.mean(axis=0), np.maximum(features.std(axis=0), _STEP)
         rng, records, estimators = np.random.default_rng(0), client.train, []
@@ -294,7 +294,7 @@ class KulsifSelector(ClientSelector):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedKulsif(FittedSelector):
-    """Estimators of one client.
+    """Fitted KuLSIF selector of one client: an estimator and a threshold for each of its classes.
 
     Attributes:
         mean, deviation: of the entries that normalise a sample.
@@ -318,6 +318,6 @@ class FittedKulsif(FittedSelector):
         units = np.array([abs(threshold) or 1.0 for _, threshold in self.estimators])
         ratios = np.stack([fitted.score_samples(points) for fitted, _ in self.estimators], axis=1)
         thresholds = np.array([threshold for _, threshold in self.estimators]) / units
-        # Against uniform noise a ratio is a density: of other classes it says yes or no at most.
+        # Against uniform noise a ratio is a density: for other classes it gives yes or no at most.
         accepted = (ratios / units >= thresholds).astype(np.float64)
         return Selection(self.classes, ratios / units, thresholds, accepted)

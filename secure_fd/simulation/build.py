@@ -31,7 +31,7 @@ from secure_fd.privacy.label import LabelUnit
 from secure_fd.privacy.ledger import Ledger
 from secure_fd.privacy.record import PooledRecordUnit, sums_for
 from secure_fd.privacy.samplers import Random
-from secure_fd.secure_sum.base import SecureSum, SumPromise
+from secure_fd.secure_sum.base import SecureSum, SumGuarantee
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.training import models, recipes
@@ -45,7 +45,7 @@ RecipeName = Literal["ours", "paper"]
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """Settings of a run, the same for all of its parties.
+    """Settings of a run: method, sum, privacy, recipe and seed, the same for all parties.
 
     Args:
         method: a name of `methods.registry`, package.module:Name, or an instance.
@@ -107,7 +107,7 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicFacts:
-    """Facts about the data of a run that all of its parties know.
+    """Public facts about the data of a run.
 
     image_set: "" for data without a name. shape: of one record. records: training records by
     client. held: classes that a client holds, as if evenly, mean over clients. proxies: [P, ...],
@@ -197,7 +197,7 @@ class RunParts:
         """Return what a client brings into its role."""
         return Own(number, model, data, 1000 * self.seed + number, device)
 
-    def check_sum(self, sums: SumPromise) -> None:
+    def check_sum(self, sums: SumGuarantee) -> None:
         """Raise ConfigurationError for a sum that hides too little for method or mechanism."""
         self.protection.check_sum(sums)
         check_sum(self.method.min_voters, sums)

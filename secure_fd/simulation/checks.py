@@ -133,7 +133,7 @@ def device_of(asked: torch.device | str) -> torch.device:
 def _wrong_parameters(network: nn.Module) -> str:
     parameters = list(network.parameters())
     if not any(parameter.requires_grad for parameter in parameters):
-        return "none of its parameters learns: set requires_grad on some"
+        return "none of its parameters is trained: set requires_grad on some"
     kinds = {p.dtype for p in parameters if p.is_floating_point()} - {torch.float32}
     return f"its parameters must be float32, not {_names(kinds)}" if kinds else ""
 

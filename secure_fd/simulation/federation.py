@@ -229,7 +229,7 @@ class Federation:
         for _ in range(count):
             with self._training, self._threads():
                 report = self._round()
-            came = "aborted" if report.aborted else f"{report.kept:.0%} of what was asked teaches"
+            came = "aborted" if report.aborted else f"{report.kept:.0%} of proxies distilled"
             there = len(report.survivors), len(self.clients)
             _LOG.info("round %d: %s; %d of %d clients in the sum", report.index, came, *there)
             yield report

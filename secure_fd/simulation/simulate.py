@@ -90,7 +90,7 @@ class Simulation:
 
         Raises:
             ConfigurationError: for an unknown name.
-            MissingCapabilityError: if the attacker sees too little of this run.
+            MissingCapabilityError: if the attacker can read too little of this run.
         """
         run = import_ours("attacks.core.run")
         return run.Run.of(self.data, self.federation, self.seed).attack(name)

@@ -87,7 +87,7 @@ class PrivateGradient:
         """Zero the gradient of every record that has a NaN or an infinity in it.
 
         Clipping multiplies by clip / norm, which makes NaN of them: one record could then show in
-        every parameter, whatever the noise. A server that chooses the weights could see to that.
+        every parameter, whatever the noise. A server that chooses the weights could cause that.
         """
         gradients = self._clipper.grad_samples
         if not gradients or not len(gradients[0]):
@@ -128,10 +128,10 @@ class PrivateTrainer(LocalTrainer):
     ) -> None:
         """Take noisy, clipped SGD steps on Poisson samples of the private records.
 
-        Raises LocalError for proxies or targets: it learns labels alone.
+        Raises LocalError for proxies or targets: it trains on labels alone.
         """
         if pixels is not None or targets is not None:
-            raise LocalError("DP-SGD learns the labels of private records alone")
+            raise LocalError("DP-SGD trains on the labels of private records alone")
         for _ in range(count):
             self._gradient.fill(_cross_entropy)
             self._optimiser.step()

@@ -1,6 +1,6 @@
 """Schedules and named recipes of training. Nothing here imports torch.
 
-A recipe follows from what every party knows: how many classes clients hold, and how many proxies
+A recipe follows from what is public: how many classes clients hold, and how many proxies
 there are; not from the name of a split.
 """
 

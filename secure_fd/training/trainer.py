@@ -52,7 +52,7 @@ class LocalTrainer:
         raise NotImplementedError
 
     def reset_momentum(self) -> None:
-        """Forget momentum, after the parameters on which it was gathered were replaced."""
+        """Reset momentum, after the parameters on which it was gathered were replaced."""
 
 
 class Trainer(LocalTrainer):
@@ -97,7 +97,7 @@ class Trainer(LocalTrainer):
         self._view = view
 
     def reset_momentum(self) -> None:
-        """Forget all momentum."""
+        """Reset all momentum."""
         self._sgd.state.clear()
 
     def take_steps(
@@ -303,7 +303,7 @@ def run_each(jobs: Sequence[Steps]) -> None:
 _WARM_UP = 2**30
 """Offset of the seeds of warm-up batches from those of the rounds; generators read 32 bits."""
 _FEW_CLASSES = 2.5
-"""Below it, momentum drives a network that learns alone so far that its units die."""
+"""Below it, momentum drives a network that trains alone so far that its units die."""
 
 
 class Learner:

@@ -77,7 +77,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """Sums that an honest server learns in a round: count [m] and sum [m, C], in votes."""
+    """Sums that an honest server receives in a round: count [m] and sum [m, C], in votes."""
 
     count: FloatArray
     total: FloatArray

@@ -17,7 +17,7 @@ class Draws:
 
     A drawn proxy counts as released by every client, also by one that is away or whose answer
     never arrives. So all parties derive all counts from the draws alone, and none is too low. Only
-    a sum that ended unopened, as the server's broadcast says, counts for no client.
+    a sum that ended unopened, by the server's broadcast, counts for no client.
 
     Args:
         seed: the joint seed of all clients, or a public one.

@@ -1,4 +1,4 @@
-"""Fixed-point codec of real vectors whose weighted mean the server learns."""
+"""Fixed-point codec of real vectors whose weighted mean the server computes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -117,13 +117,13 @@ class SiteRole(messages.ClientRole):
         self._place = index, digest
         self._world.agree("(i) the joint seed", 0, self._seed)
 
-    def round(self, subject: bytes) -> messages.ClientTurn:
+    def round(self, announcement: bytes) -> messages.ClientTurn:
         with suppress(messages.RoundAborted):
-            for _ in range(subject[0] if subject else 0):
+            for _ in range(announcement[0] if announcement else 0):
                 index, digest = self._place
                 place = fields(index.to_bytes(8, "big"), digest)
-                values = self._guard.release_sums([], (PLAN.entries, 1), subject, place)
-                self._world.loaded[self._k, index] = values, subject
+                values = self._guard.release_sums([], (PLAN.entries, 1), announcement, place)
+                self._world.loaded[self._k, index] = values, announcement
                 self.newest = yield messages.SumInput(values, BOUND, counted=True)
 
     def release(self, *asked: Any, **given: Any) -> bytes:
@@ -141,8 +141,8 @@ class SiteRole(messages.ClientRole):
     def missed(self, _: bytes, message: bytes | None) -> None:
         self.newest = message or self.newest
 
-    def unopened(self, subject: bytes) -> None:
-        gave = {k for k, of in self._world.opened if of == subject}
+    def unopened(self, announcement: bytes) -> None:
+        gave = {k for k, of in self._world.opened if of == announcement}
         opened = self._k in gave or len(gave) >= PROMISED
         self._world.expect(not opened, f"(f) site {self._k} takes back a release that was opened")
 

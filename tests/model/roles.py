@@ -51,8 +51,8 @@ class Voter(ClientRole):
     def begin(self) -> Any:
         return iter(())
 
-    def round(self, subject: bytes) -> Any:
-        return Turn(self, subject[0])
+    def round(self, announcement: bytes) -> Any:
+        return Turn(self, announcement[0])
 
     def share(self, asked: int, *, counted: bool) -> SumInput:
         self.vote = asked if counted else None
@@ -60,8 +60,8 @@ class Voter(ClientRole):
         values = np.frombuffer(self.draw(2 * LENGTH), "<u2").astype(self.kind)
         return SumInput(values, BOUND, counted=counted)
 
-    def unopened(self, subject: bytes) -> None:
-        self.spent -= {subject[0]}
+    def unopened(self, announcement: bytes) -> None:
+        self.spent -= {announcement[0]}
 
     def memory(self) -> bytes:
         return bytes(sorted(self.spent))

@@ -32,7 +32,7 @@ from secure_fd.privacy.record import (
     significant_classes,
 )
 from secure_fd.privacy.samplers import SeededRandom
-from secure_fd.secure_sum.base import SumPromise
+from secure_fd.secure_sum.base import SumGuarantee
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.selection.density_ratio import ReferenceSettings
@@ -170,7 +170,7 @@ def test_a_sum_with_too_few_shares_is_not_opened(digits):
     assert not head_of(run).any()
 
 
-class Silent(SumPromise):
+class Silent(SumGuarantee):
     """A sum that does not say that it hides."""
 
     name, n_clients, guarantee = "silent", 4, ""

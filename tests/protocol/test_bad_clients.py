@@ -179,11 +179,11 @@ class Refusing:
     def __getattr__(self, name: str) -> object:
         return getattr(self.role, name)
 
-    def round(self, subject: bytes) -> ClientTurn:
+    def round(self, announcement: bytes) -> ClientTurn:
         if self.left == 0:
             raise self.error
         self.left -= 1
-        yield from self.role.round(subject)
+        yield from self.role.round(announcement)
 
 
 def refuse(made: Federation, clients: Sequence[int], error: Exception, after: int = 1) -> None:

@@ -61,8 +61,8 @@ class Voting(ClientRole):
     def begin(self) -> ClientTurn:
         yield from ()
 
-    def round(self, subject: bytes) -> ClientTurn:
-        del subject
+    def round(self, announcement: bytes) -> ClientTurn:
+        del announcement
         try:
             if self.survey:
                 yield SumInput(np.zeros(4, dtype=np.uint64), 3)
@@ -70,13 +70,13 @@ class Voting(ClientRole):
         except RoundAborted:
             return
 
-    def missed(self, subject: bytes, message: bytes | None) -> None:
-        del subject
+    def missed(self, announcement: bytes, message: bytes | None) -> None:
+        del announcement
         if message is not None:
             self.results.append(message)
 
-    def unopened(self, subject: bytes) -> None:
-        del subject
+    def unopened(self, announcement: bytes) -> None:
+        del announcement
         self.refunds += 1
 
 

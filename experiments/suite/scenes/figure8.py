@@ -56,7 +56,7 @@ _WARM_UP, _ROUNDS = (200, 25), (100, 4)
 def digits(cell: Cell, data_dir: Path | None) -> tuple[FederatedData, Images]:
     """A federation of digits 5-9 alone, and all of digits 0-4, all of it public.
 
-    The federation's proxies are public too, which distillation needs; GMI's prior never sees them.
+    The federation's proxies are public too, for distillation; GMI's prior is not trained on them.
     """
     whole = federated(cell, data_dir, 10, SIZES[cell.dataset])
     public = [part for c in whole.clients[:FIRST_PRIVATE] for part in (c.train, c.validation)]
@@ -106,7 +106,7 @@ def _prepare(cell: Cell, data_dir: Path | None) -> Prepared:
 
 
 def _attempts(cell: Cell, made: Prepared) -> Mapping[str, Attempt]:
-    """Train the row, then attack what its server sees."""
+    """Train the row, then attack what its server can read."""
     spec, run = _ROWS[cell.row], trained(_config(cell), made.data)
     averages = spec.kind == "fedavg"
     oracles = {}

@@ -57,7 +57,7 @@ def _votes(
 ) -> AnswerFunction:
     """Return the sum [N, 1, C] of a cohort's votes about images [N, C, H, W].
 
-    The networks know nothing, so that only the selectors answer.
+    The networks are untrained, so that only the selectors answer.
     """
 
     def released(fitted: FittedSelector, images: Tensor) -> Released:
