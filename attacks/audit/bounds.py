@@ -90,7 +90,7 @@ class Finding:
         return Verdict.HOLDS if self.ceiling > self.claimed else Verdict.CANNOT_TELL
 
 
-def claimed_epsilon(guarantee: Guarantee | None) -> float:
+def epsilon_of(guarantee: Guarantee | None) -> float:
     """Return the epsilon that the software claims. Raises LocalError where it claims none."""
     if guarantee is None or not guarantee.holds:
         why = "no guarantee was made" if guarantee is None else guarantee.sentence()

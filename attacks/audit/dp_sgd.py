@@ -8,15 +8,7 @@ import torch
 from scipy.stats import chi2, norm
 from torch import nn
 
-from attacks.audit.bounds import (
-    LARGEST,
-    MISS,
-    UNSEEN,
-    Finding,
-    Setting,
-    claimed_epsilon,
-    rounded_down,
-)
+from attacks.audit.bounds import LARGEST, MISS, UNSEEN, Finding, Setting, epsilon_of, rounded_down
 from attacks.audit.noise_level import judged
 from secure_fd.data.images import Images
 from secure_fd.privacy.accountants import accountant_for
@@ -86,7 +78,7 @@ def _trained(
     sums = [_gradient_sums(_trainer(pixels, labels, setting, setting.random)) for _ in runs]
     budget = _trainer(pixels, labels, setting, os.urandom).budget
     plan = TrainingPlan(len(pixels), budget.settings.batch, _STEPS, noise=budget.noise)
-    return claimed_epsilon(budget.guarantee()), plan, np.concatenate(sums)
+    return epsilon_of(budget.guarantee()), plan, np.concatenate(sums)
 
 
 def _trainer(

@@ -11,8 +11,8 @@ from attacks.audit.bounds import (
     UNSEEN,
     Finding,
     Setting,
-    claimed_epsilon,
     clopper_pearson,
+    epsilon_of,
     rounded_down,
     symbol_bound,
 )
@@ -120,4 +120,4 @@ def _claimed(setting: Setting) -> float:
     """Return the epsilon claimed after an answer with noise of the operating system."""
     answer = NoisyLabels(RandomizedResponse(setting.epsilon, _SYMBOLS), 1, setting.delta)
     answer.named(np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64))
-    return claimed_epsilon(answer.guarantee())
+    return epsilon_of(answer.guarantee())

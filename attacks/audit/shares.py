@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attacks.audit.bounds import Finding, Setting, claimed_epsilon
+from attacks.audit.bounds import Finding, Setting, epsilon_of
 from attacks.audit.noise_level import judged
 from secure_fd.privacy.client import ClientPlan, ClientUnit
 from secure_fd.privacy.record import UNITS, PooledRecordUnit, sums_for
@@ -124,6 +124,6 @@ def _audited(
     shares = (np.array(rows) - known) / sensitivity
     scaled = shares[:, :, :_SEEN] * math.sqrt(plan.honest)
     send(secret.client(0), 0)
-    claimed = claimed_epsilon(secret.guarantee())
+    claimed = epsilon_of(secret.guarantee())
     each = scaled.reshape(len(scaled), -1)
     return judged(shares.sum(axis=1), claimed, setting.delta, plan, each)

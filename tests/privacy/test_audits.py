@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import binom
 
 from attacks.audit import bounds
-from attacks.audit.bounds import Finding, Setting, Verdict, claimed_epsilon
+from attacks.audit.bounds import Finding, Setting, Verdict, epsilon_of
 from attacks.audit.catalogue import AUDITS
 from attacks.audit.noise_level import most_deviation, most_in_one_direction
 from attacks.audit.shares import masked_unit
@@ -146,13 +146,13 @@ def test_what_cannot_be_audited_is_refused():
     for attempt in (
         *(lambda c=c: bounds.clopper_pearson(*c) for c in [(3, 2, 0.1), (-1, 2, 0.1), (1, 2, 0.0)]),
         *(lambda e=e: Finding(e, 0.0, 1.0, 9.0, "attack", 10) for e in (np.inf, np.nan)),
-        lambda: claimed_epsilon(seeded.guarantee()),
+        lambda: epsilon_of(seeded.guarantee()),
     ):
         with pytest.raises(LocalError):
             attempt()
     seeded.client(0).perturb(np.zeros(4, dtype=np.uint64))
     with pytest.raises(LocalError, match="no epsilon to audit"):
-        claimed_epsilon(seeded.guarantee())
+        epsilon_of(seeded.guarantee())
 
 
 def test_a_run_is_saved_and_a_refuted_claim_is_its_failure(tmp_path):
