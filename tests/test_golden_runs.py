@@ -114,8 +114,6 @@ def test_one_step_more_is_noticed(digits, name):
 
 
 def test_a_client_that_forgets_what_it_missed_is_noticed(digits, monkeypatch):
-    monkeypatch.setattr(
-        VoteClient, "missed", lambda self, announcement, _: self._read(announcement)
-    )
+    monkeypatch.setattr(VoteClient, "missed", lambda self, begun, _: self._read(begun))
     found, golden = norms(digits, "FedMD", False), np.array(GOLDEN["FedMD", False])
     assert np.abs(found / golden - 1).max() > 5 * CLOSE
