@@ -32,8 +32,6 @@ from secure_fd.secagg.messages import (
     Masked,
     Prepare,
     Relayed,
-    SignedJoin,
-    commit,
 )
 from secure_fd.secagg.server import MaskingServer, ServerRound
 from secure_fd.secagg.session import (
@@ -284,7 +282,6 @@ ROUND_STATES: Final = [
     ClientState[name] for name in ("READY", "PREPARED", "SENT", "SIGNED", "DONE")
 ]
 SERVER_KEY: Final = AgreementKey.generate(insecure_bytes(99))
-SERVER_NONCE: Final = bytes(range(32))
 
 
 def flip(data: bytes, at: int = -1) -> bytes:
@@ -292,12 +289,6 @@ def flip(data: bytes, at: int = -1) -> bytes:
     changed = bytearray(data)
     changed[at] ^= 1
     return bytes(changed)
-
-
-def forged_member(cohort: Cohort, client: int) -> bytes:
-    """A client whom the server wants to play: with keys and a nonce of the server's own."""
-    commitment = commit(cohort.session, client, SERVER_NONCE)
-    return SignedJoin(client, SERVER_KEY.public, commitment, b"").line
 
 
 def take_prepare(machine: ClientRound) -> Prepare:

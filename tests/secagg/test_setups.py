@@ -1,19 +1,18 @@
 """A set-up under a server that lies about its members, their keys or their capsules.
 
-What one altered message does is in vectors/refused.py, and lost messages are in test_liveness.py.
+What one altered message does is in vectors/refused.py, lost messages are in test_liveness.py, and
+sets of members and keys that differ from client to client in tests/model.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from secure_fd.crypto.keys import (
     CAPSULE_BYTES,
     PUBLIC_BYTES,
     SERVER,
-    IdentityPublic,
     Purpose,
     seal_capsule,
 )
@@ -23,32 +22,24 @@ from secure_fd.secagg import setup as joining
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import MaskingClient
 from secure_fd.secagg.machine import PartyMemory
-from secure_fd.secagg.messages import Reveal, SignedJoin
+from secure_fd.secagg.messages import SignedJoin
 from secure_fd.secagg.session import (
     Group,
     MessageType,
     PinnedRoster,
-    RoundScope,
     RoundTerms,
     Session,
     encode_set,
 )
-from secure_fd.secagg.setup import ClientSetup, ServerSetup, group_of
+from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from secure_fd.wire import frame
 from tests.drivers.cohort import (
     ALL,
-    SERVER_KEY,
-    SERVER_NONCE,
     Cohort,
     SetUp,
     SparseSession,
     assert_dead,
-    cohort_message,
     flip,
-    forged_member,
-    read_input,
-    survivors_message,
-    take_prepare,
 )
 from tests.drivers.lying_server import LyingServer, Story
 
@@ -90,77 +81,6 @@ def test_mutant_that_takes_low_order_keys_loses_every_client(monkeypatch):
     for k in (0, 1, 3):
         with pytest.raises(PeerError, match="high-order"):
             setup.clients[k].receive(inbound[k])
-
-
-# Two stories. The server reports client 6 as late to one half, and client 5 to the other.
-
-LATE = {0: 6, 1: 6, 2: 6, 5: 6, 3: 5, 4: 5, 6: 5}
-"""Client that is announced as late, by receiver."""
-
-
-def two_groups() -> tuple[Cohort, dict[int, Group]]:
-    cohort = Cohort(7, enrolled=False)
-    setup = cohort.open_setup()
-    answers = setup.answer(setup.deliver(setup.start()))
-    reveals = {k: messages.decode_reveal(data, cohort.session, k) for k, data in answers.items()}
-    joins = {k: machine._join for k, machine in setup.clients.items()}
-    for k, late in LATE.items():
-        who = tuple(peer for peer in range(7) if peer != late)
-        keys = [joins[peer].keys for peer in who if peer != k]
-        shown, session = {peer: reveals[peer] for peer in who}, cohort.session
-        setup.clients[k].receive(messages.encode_agreed(shown, range(7), keys, session))
-        cohort.clients[k].enrol(setup.clients[k])
-    return cohort, {k: machine.enrolment.group for k, machine in setup.clients.items()}
-
-
-def clients_that_unmask() -> int:
-    """Show each client all signatures that the server has; count those that give shares."""
-    cohort, groups = two_groups()
-    terms = RoundTerms(1, 8, 4)
-    machines = {
-        k: client.open_round(terms, np.zeros(8, np.uint64)) for k, client in cohort.clients.items()
-    }
-    prepared = {k: take_prepare(machine) for k, machine in machines.items()}
-    signed: dict[int, bytes] = {}
-    for k, machine in machines.items():
-        relayed = {}
-        for peer in groups[k].neighbours(k):
-            near = [other for other in range(7) if other not in (peer, LATE[peer])]
-            at = near.index(k) if k in near else 0
-            sealed = prepared[peer].sealed[80 * at : 80 * (at + 1)]
-            relayed[peer] = messages.Relayed(prepared[peer].key, sealed)
-        answer = machine.receive(cohort_message(relayed, groups[k].members, machine))
-        signed[k] = read_input(machine, answer).cohort
-    unmasked = 0
-    for k, machine in machines.items():
-        members = groups[k].members
-        known = {peer: signed[peer] for peer in members}
-        try:
-            machine.receive(survivors_message(members, known, machine))
-        except PeerError:
-            continue
-        unmasked += 1
-    return unmasked
-
-
-def test_two_stories_of_who_revealed_never_meet_a_threshold():
-    """Five signatures are needed, and no story has more than four honest ones."""
-    cohort, groups = two_groups()
-    assert len({group.view for group in groups.values()}) == 2
-    assert {group.threshold for group in groups.values()} == {5}
-    assert clients_that_unmask() == 0
-    ends = {k: client._enrolment.channels for k, client in cohort.clients.items()}
-    sealed = ends[0][3].seal(1, b"shares", b"")
-    with pytest.raises(PeerError, match="does not open"):
-        ends[3][0].open(1, sealed, b"", "it")
-
-
-def test_mutant_whose_signatures_name_no_group_unmasks_both_stories(monkeypatch):
-    def groupless(scope: RoundScope, client: int, _: Group, cohort: bytes) -> bytes:
-        return scope.context(Purpose.COHORT, client) + cohort
-
-    monkeypatch.setattr(messages, "cohort_text", groupless)
-    assert clients_that_unmask() == 7
 
 
 # Draws of a sparse graph: a server that ends set-ups could try seeds until one suits it.
@@ -287,46 +207,6 @@ def test_clients_left_out_make_no_graph_weaker(n):
     assert degree == members - 1 or graph._failures(members, degree, n)[0] <= 2**-104
     assert naive < degree
     assert graph._failures(members, naive, n)[0] > 2**-60
-
-
-# A server in the middle.
-
-
-def play_client_1(cohort: Cohort, setup: SetUp) -> bytes:
-    """Send all but client 1 the server's key in its place, and the list that each then signed.
-
-    The result is the pair secret that the server would then share with client 0.
-    """
-    session = cohort.session
-    inbound = setup.deliver(setup.start())
-    forged = messages.decode_members(inbound[0], session) | {1: forged_member(cohort, 1)}
-    altered = messages.encode_members(forged, session)
-    answers = setup.answer({0: altered, 1: inbound[1], 2: altered, 3: altered})
-    reveals = {k: messages.decode_reveal(answers[k], session, k) for k in answers}
-    # The best signature that there is: client 1's own, of the list that it saw itself.
-    reveals[1] = Reveal(SERVER_NONCE, reveals[1].signature)
-    joins = {k: machine._join for k, machine in setup.clients.items()}
-    keys = [SERVER_KEY.public, joins[2].keys, joins[3].keys]
-    setup.clients[0].receive(messages.encode_agreed(reveals, ALL, keys, session))
-    group = group_of(session, messages.view_of(session, forged), ALL, reveals)
-    secret = SERVER_KEY.exchange(joins[0].keys)
-    return Channel.agreed(session, 1, 0, secret, group.view).pair_secret(3)
-
-
-def test_a_server_cannot_play_a_client():
-    cohort = Cohort(4, enrolled=False)
-    setup = cohort.open_setup()
-    with pytest.raises(PeerError, match="does not verify"):
-        play_client_1(cohort, setup)
-    assert_dead(setup.clients[0])
-
-
-def test_clients_that_check_no_signature_talk_to_the_server(monkeypatch):
-    monkeypatch.setattr(IdentityPublic, "verify", lambda *_: None)
-    cohort = Cohort(4, enrolled=False)
-    setup = cohort.open_setup()
-    secret = play_client_1(cohort, setup)
-    assert setup.clients[0].enrolment.channels[1].pair_secret(3) == secret
 
 
 def test_a_set_up_takes_no_agreement_of_an_earlier_one():
