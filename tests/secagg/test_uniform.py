@@ -1,4 +1,6 @@
-"""Mask streams, masked inputs, sealed shares and vaults are uniform: every claim beside a mutation.
+"""Mask streams and masked inputs are uniform: every claim beside a mutation.
+
+Shares and vaults are sealed by AES-256-GCM; their keys and nonces are in tests/vectors.
 
 At each of the eight byte positions of a word, Pearson's chi-square of the 256 byte values; eight
 p-values, Bonferroni. Words are rejected below ALPHA, so sound ones are rejected with probability
@@ -6,31 +8,25 @@ p-values, Bonferroni. Words are rejected below ALPHA, so sound ones are rejected
 words, a top byte that is never 255, or a word one bit short, is rejected.
 """
 
-import hashlib
-from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from secure_fd.crypto import keys as aead
 from secure_fd.crypto.keys import (
     BLOCK_WORDS,
-    TAG_BYTES,
     AgreementKey,
     Keystream,
     RandomBytes,
-    Sealer,
     derive_key,
     scratch_words,
 )
-from secure_fd.crypto.shamir import ELEMENT_BYTES
 from secure_fd.secagg import client as round_module
 from secure_fd.secagg import masks
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import ClientRound
-from secure_fd.secagg.masks import RoundSecrets, prepare, round_key
+from secure_fd.secagg.masks import RoundSecrets, round_key
 from secure_fd.secagg.session import RoundScope, RoundTerms
 from secure_fd.votes.codec import WordArray
 from secure_fd.wire import HEADER_BYTES, Place
@@ -86,8 +82,8 @@ def drop_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def repeat_roots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same root, seed and round key in every round."""
+def repeat_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same root, seed, round key and pair secrets in every round."""
     monkeypatch.setattr(
         RoundSecrets,
         "draw",
@@ -96,11 +92,6 @@ def repeat_roots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         masks, "round_key", lambda _, __, root: AgreementKey.derive(root.to_bytes(32, "big"))
     )
-
-
-def repeat_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same root, seed, round key and pair secrets in every round."""
-    repeat_roots(monkeypatch)
     monkeypatch.setattr(Channel, "pair_secret", lambda *_: bytes(range(32)))
 
 
@@ -298,7 +289,7 @@ def test_the_detector_rejects_a_narrow_range(most):
     assert not looks_uniform(np.random.default_rng(0).integers(0, most, LENGTH, np.uint64))
 
 
-# Each mask stream alone, and apart from every other stream.
+# Each mask stream alone.
 
 
 def words_of(stream: Keystream) -> WordArray:
@@ -343,117 +334,3 @@ def test_a_pair_stream_needs_both_of_its_secrets(monkeypatch):
         )
         alike = [looks_uniform(pair(BASE) - pair(BASE, **{name: 9})) for name in ("mine", "secret")]
         assert sorted(alike) == [False, True]
-
-
-N, ROUNDS = 16, 12
-SEAL = Sealer.seal
-
-Sealed = dict[str, list[tuple[bytes, bytes]]]
-"""Seals of shares and of vaults: what was sealed, and what came out, in the order of the calls."""
-
-
-def sealed_by_all(monkeypatch: pytest.MonkeyPatch, seal: object = SEAL) -> Sealed:
-    """Everything that 16 clients seal in 12 rounds; always in the same order of clients."""
-    seen: Sealed = defaultdict(list)
-
-    def recorded(self: Sealer, counter: int, plaintext: bytes, context: bytes) -> bytes:
-        result: bytes = seal(self, counter, plaintext, context)
-        seen["shares" if len(plaintext) == 2 * ELEMENT_BYTES else "vault"].append(
-            (plaintext, result)
-        )
-        return result
-
-    cohort = Cohort(N, seed=3)
-    monkeypatch.setattr(Sealer, "seal", recorded)
-    for index in range(ROUNDS):
-        for k, client in cohort.clients.items():
-            assert client._enrolment is not None
-            place = Place(cohort.session.id, index)
-            prepare(cohort.group, place, k, client._enrolment.channels, cohort.random)
-    return seen
-
-
-def words(pieces: list[bytes]) -> WordArray:
-    return np.frombuffer(b"".join(pieces), dtype="<u8").astype(np.uint64)
-
-
-def keystream(sealed: list[tuple[bytes, bytes]]) -> WordArray:
-    plain = words([plaintext for plaintext, _ in sealed])
-    return plain ^ words([result[:-TAG_BYTES] for _, result in sealed])
-
-
-def between_rounds(stream: WordArray) -> WordArray:
-    """One client's keystream in a round beside its keystream in the next, to the same receiver."""
-    rounds = stream.reshape(ROUNDS, -1)
-    return (rounds[1:] ^ rounds[:-1]).reshape(-1)
-
-
-DERIVE = Channel._derive
-
-
-def one_key(channel: Channel) -> None:
-    """Channel._derive of a mutation: what both ends have in common seals either way."""
-    DERIVE(channel)
-    channel._outbound = channel._inbound = Sealer(channel._pair)
-
-
-def in_clear(_: Sealer, counter: int, plaintext: bytes, context: bytes) -> bytes:
-    """A mutation: it authenticates, and encrypts nothing."""
-    tag = hashlib.sha256(context + plaintext + counter.to_bytes(12, "big")).digest()
-    return plaintext + tag[:TAG_BYTES]
-
-
-@pytest.mark.parametrize("clear", [False, True])
-def test_what_is_sealed_looks_like_noise_unless_it_is_in_clear(clear, monkeypatch):
-    """It is also unrelated to what is in it, and to the same message of the next round."""
-    every = sealed_by_all(monkeypatch, in_clear if clear else SEAL)
-    for sealed in (every["shares"], every["vault"]):
-        stream = keystream(sealed)
-        views = [words([result for _, result in sealed]), stream]
-        assert [looks_uniform(view) for view in views] == [not clear] * 2
-        assert clear or looks_uniform(between_rounds(stream))
-
-
-def first_keys(channel: Channel, index: int) -> None:
-    """Channel._move of a mutation: one key for all rounds."""
-    if channel._at < 0:
-        channel._at = index
-        channel._derive()
-
-
-@pytest.mark.parametrize("one_key_for_all", [False, True])
-def test_repeated_nonces_show_only_where_rounds_share_their_keys(one_key_for_all, monkeypatch):
-    """Then two rounds' shares show their difference; a vault's key is used once."""
-    monkeypatch.setattr(aead, "_nonce", lambda _: bytes(12))
-    if one_key_for_all:
-        monkeypatch.setattr(Channel, "_move", first_keys)
-    sealed = sealed_by_all(monkeypatch)
-    assert looks_uniform(between_rounds(keystream(sealed["shares"]))) is not one_key_for_all
-    assert looks_uniform(between_rounds(keystream(sealed["vault"])))
-
-
-def test_mutation_with_one_vault_key_for_all_rounds_is_rejected(monkeypatch):
-    repeat_roots(monkeypatch)
-    vault = masks._vault
-    monkeypatch.setattr(
-        masks, "_vault", lambda place, client, root: vault(Place(place.session, 0), client, root)
-    )
-    sealed = sealed_by_all(monkeypatch)
-    assert not looks_uniform(between_rounds(keystream(sealed["vault"])))
-    assert looks_uniform(between_rounds(keystream(sealed["shares"])))
-
-
-@pytest.mark.parametrize("broken", [False, True])
-def test_the_two_directions_of_a_channel_have_unrelated_keystreams(broken, monkeypatch):
-    """Both ends seal zeros; the mutation has one key for both directions."""
-    if broken:
-        monkeypatch.setattr(Channel, "_derive", one_key)
-    cohort = Cohort(3, seed=4, epoch=2_000)
-    ends = []
-    for one, other in ((0, 1), (1, 0)):
-        enrolment = cohort.clients[one]._enrolment
-        assert enrolment is not None
-        channel = enrolment.channels[other]
-        ends.append(words([channel.seal(i, bytes(64), b"")[:64] for i in range(2_000)]))
-    assert all(looks_uniform(end) for end in ends)
-    assert looks_uniform(ends[0] ^ ends[1]) is not broken
