@@ -4,7 +4,6 @@ import gc
 import math
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -235,10 +234,6 @@ DATA = "ward 7"
 # One budget, in a process that is killed once noise was drawn.
 
 
-def books_before(settings: PrivateSGD, n_records: int, ledger: BudgetLedger) -> PrivateBudget:
-    return PrivateBudget(settings, n_records, ledger=ledger)
-
-
 class PaysAfter(PrivateBudget):
     """A mutation that draws and then pays."""
 
@@ -255,20 +250,7 @@ class PaysNothing(PrivateBudget):
         return self._chance.uniform(self._plan.n_records) < self.rate
 
 
-def books_after(settings: PrivateSGD, n_records: int, ledger: BudgetLedger) -> PrivateBudget:
-    """A mutation that books what it has drawn already."""
-    return PaysAfter(settings, n_records, ledger=ledger)
-
-
-def books_nothing(settings: PrivateSGD, n_records: int, _: BudgetLedger) -> PrivateBudget:
-    """A mutation without a ledger."""
-    return PrivateBudget(settings, n_records)
-
-
-Make = Callable[[PrivateSGD, int, BudgetLedger], PrivateBudget]
-
-
-def killed_once_it_drew(path: Path, make: Make) -> None:
+def killed_once_it_drew(path: Path, kind: type[PrivateBudget]) -> None:
     """A step's noise in a process of its own, which dies with it in its memory."""
 
     def drawn_and_dead(_: FloatGaussian, count: int) -> FloatArray:
@@ -281,7 +263,7 @@ def killed_once_it_drew(path: Path, make: Make) -> None:
         gc.disable()  # objects of other tests end in their own process
         try:
             with BudgetLedger.open(path, DATA) as ledger:
-                budget = make(WHOLE, 30, ledger)
+                budget = kind(WHOLE, 30, ledger=ledger)
                 FloatGaussian.uniform = drawn_and_dead
                 budget.batch()
         finally:
@@ -294,25 +276,25 @@ def bookings(path: Path) -> tuple[Booking, ...]:
         return ledger.bookings
 
 
-def drew_unpaid(path: Path, make: Make) -> bool:
+def drew_unpaid(path: Path, kind: type[PrivateBudget]) -> bool:
     """Return True if the process had drawn noise that was not booked when it died."""
     BudgetLedger.create(path, DATA, epsilon=4.0, delta=DELTA).close()
-    killed_once_it_drew(path, make)
+    killed_once_it_drew(path, kind)
     return path.with_suffix(".drew").exists() and not bookings(path)
 
 
 def test_a_process_that_is_killed_with_noise_in_memory_has_paid(tmp_path):
     path = tmp_path / "ledger"
-    assert not drew_unpaid(path, books_before)
+    assert not drew_unpaid(path, PrivateBudget)
     (booked,) = bookings(path)
     assert (booked.name, booked.event.times) == ("DP-SGD", WHOLE.steps)
     with BudgetLedger.open(path, DATA) as ledger:
-        again = books_before(WHOLE, 30, ledger)
+        again = PrivateBudget(WHOLE, 30, ledger=ledger)
         with pytest.raises(BudgetError, match="beyond its total of 4"):
             again.batch()
 
 
-@pytest.mark.parametrize("mutation", [books_after, books_nothing])
+@pytest.mark.parametrize("mutation", [PaysAfter, PaysNothing])
 def test_mutations_that_pay_late_or_never_are_caught(tmp_path, mutation):
     assert drew_unpaid(tmp_path / "ledger", mutation)
 

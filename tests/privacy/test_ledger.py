@@ -5,7 +5,6 @@ import math
 import os
 import pickle
 import stat
-from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
@@ -17,7 +16,6 @@ from secure_fd.codec import Codec
 from secure_fd.errors import BudgetError, ConfigurationError, LocalError
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.privacy.accountants import accountant_for
-from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.events import (
     Composed,
     DistributedGaussian,
@@ -29,7 +27,7 @@ from secure_fd.privacy.events import (
     SampledGaussian,
 )
 from secure_fd.privacy.ledger import Booking, BudgetLedger, Ledger, ledger_of
-from secure_fd.privacy.record import NoisyClassSums, PooledPlan, PooledRecordUnit
+from secure_fd.privacy.record import NoisyClassSums, PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.density_ratio import ReferenceSettings
@@ -73,24 +71,6 @@ def test_the_price_is_the_accountant_s_for_all_that_was_booked():
     assert max(alone) < ledger.spent < sum(alone)
 
 
-def planned(delta: float) -> Event:
-    """One release of class sums at epsilon 4, as it is booked."""
-    plan = PooledPlan(clients=1, honest=1, entries=10_000)
-    return plan.with_noise(calibrate(4.0, delta, plan)).event()
-
-
-def test_a_total_takes_the_release_that_was_planned_for_it_and_no_second():
-    """400 releases of epsilon 4: two would be 6 already."""
-    ledger, event, drawn = Ledger(epsilon=4.0, delta=DELTA), planned(DELTA), []
-    for index in range(400):
-        with suppress(BudgetError):
-            ledger.release("means", event, b"%d" % index, lambda: drawn.append(1) or b"")
-    assert len(drawn) == len(ledger.bookings) == 1
-    assert ledger.spent <= 4.0
-    with pytest.raises(BudgetError):
-        Ledger(epsilon=4.0, delta=1e-7).book("means", event)  # of another delta
-
-
 def test_small_releases_add_up_to_the_total_and_no_further(path):
     """A refusal books nothing, in the file neither."""
     with created(path, epsilon=2.0) as ledger, pytest.raises(BudgetError):
@@ -124,26 +104,6 @@ def test_releases_whose_noise_is_worth_nothing_are_refused(path):
         with pytest.raises(BudgetError):
             pooled(ledger, epsilon=math.inf).release_sums(RECORDS, (10, 2))
         assert not ledger.bookings
-
-
-# Answers.
-
-
-def test_the_same_request_has_the_same_answer_and_costs_nothing(path):
-    with created(path) as ledger:
-        first = ledger.release("means", Gaussian(1.2), b"round 1", lambda: os.urandom(32))
-        assert ledger.release("means", Gaussian(1.2), b"round 1", never) == first
-    with BudgetLedger.open(path, "ward 7", epsilon=4.0, delta=DELTA) as ledger:
-        assert ledger.release("means", Gaussian(1.2), b"round 1", never) == first
-        assert len(ledger.bookings) == 1
-
-
-def test_what_was_booked_stays_spent_where_drawing_fails(path):
-    with created(path) as ledger:
-        with pytest.raises(AssertionError):
-            ledger.release("means", Gaussian(1.2), b"", never)
-        with pytest.raises(BudgetError, match="paid for before, but its answer was lost"):
-            ledger.release("means", Gaussian(1.2), b"", never)
 
 
 # One ledger a data set, with one total.

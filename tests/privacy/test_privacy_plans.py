@@ -1,7 +1,6 @@
 """Plans: the event that each makes, laws of its price, and calibration as the inverse of it."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -122,14 +121,3 @@ def test_more_noise_never_costs_more(plan, level, more, delta):
     less, greater = plan.with_noise(level * MOST), plan.with_noise(min(level * more, 1) * MOST)
     assert epsilon(greater, delta) <= epsilon(less, delta) * (1 + 1e-9)
     assert epsilon(less, delta) <= epsilon(less, delta / 10)
-
-
-@pytest.mark.parametrize(("field", "plans"), [("steps", WHOLE_BATCHES), ("rounds", FLEETS)])
-@given(data=st.data(), level=st.floats(0.1, 0.9), times=st.integers(2, 20))
-@law
-def test_more_releases_never_cost_less(field, plans, data, level, times):
-    plan = data.draw(plans)
-    plan = plan.with_noise(level * MOST)
-    longer = replace(plan, **{field: times * getattr(plan, field)})
-    assert epsilon(plan, 1e-5) < epsilon(longer, 1e-5)
-    assert epsilon(longer, 1e-5) < times * epsilon(plan, 1e-5) * 1.05 + 0.1

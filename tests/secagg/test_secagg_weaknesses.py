@@ -1,8 +1,8 @@
 """Mistakes of a widely used implementation, which this one must refuse.
 
 Found in Flower's SecAgg+ (flwr 1.41), and described beside each test. Three more have files of
-their own: masks from short seeds in test_masks, both shares of one client in test_one_share, and a
-round that ends with a client which shares no key in test_masked_sum.
+their own: masks from short seeds in test_uniform, both shares of one client in test_one_share, and
+a round that ends with a client which shares no key in test_masked_sum.
 """
 
 from collections.abc import Iterator, Mapping

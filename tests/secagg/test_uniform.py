@@ -1,5 +1,6 @@
-"""Mask streams and masked inputs are uniform: every claim beside a mutation.
+"""Masks are uniform, and under full-length keys that are bound to their purpose.
 
+Every claim stands beside a mutation.
 Shares and vaults are sealed by AES-256-GCM; their keys and nonces are in tests/vectors.
 
 At each of the eight byte positions of a word, Pearson's chi-square of the 256 byte values; eight
@@ -8,7 +9,9 @@ p-values, Bonferroni. Words are rejected below ALPHA, so sound ones are rejected
 words, a top byte that is never 255, or a word one bit short, is rejected.
 """
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ from secure_fd.crypto.keys import (
     Keystream,
     RandomBytes,
     derive_key,
+    insecure_bytes,
     scratch_words,
 )
 from secure_fd.secagg import client as round_module
@@ -27,10 +31,11 @@ from secure_fd.secagg import masks
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import ClientRound
 from secure_fd.secagg.masks import RoundSecrets, round_key
-from secure_fd.secagg.session import RoundScope, RoundTerms
+from secure_fd.secagg.session import NoiseTerms, RoundScope, RoundTerms
 from secure_fd.votes.codec import WordArray
 from secure_fd.wire import HEADER_BYTES, Place
-from tests.drivers.cohort import Cohort
+from tests.drivers.cohort import TERMS, Cohort
+from tests.drivers.lying_server import LyingServer, Story
 
 ALPHA = 1e-6
 
@@ -289,7 +294,7 @@ def test_the_detector_rejects_a_narrow_range(most):
     assert not looks_uniform(np.random.default_rng(0).integers(0, most, LENGTH, np.uint64))
 
 
-# Each mask stream alone.
+# Two secrets of a pair's stream.
 
 
 def words_of(stream: Keystream) -> WordArray:
@@ -298,31 +303,15 @@ def words_of(stream: Keystream) -> WordArray:
     return np.concatenate(list(blocks))
 
 
-def pair(
-    scope: RoundScope, one: int = 0, other: int = 1, mine: int = 1, secret: int = 7
-) -> WordArray:
-    """The stream of a pair whose round keys and pair secret are fixed."""
+def pair(mine: int = 1, secret: int = 7) -> WordArray:
+    """A pair's stream, of these keys."""
+    scope = RoundScope(Cohort(3, enrolled=False).session, RoundTerms(0, LENGTH, BOUND))
     key, public = AgreementKey.derive(bytes([mine]) * 32), AgreementKey.derive(bytes([2]) * 32)
-    return words_of(masks.pair_stream(scope, one, other, key, public.public, bytes([secret]) * 32))
-
-
-def own(scope: RoundScope, client: int) -> WordArray:
-    return words_of(masks.self_stream(scope, client, 2**200 + 1))
-
-
-BASE = RoundScope(Cohort(3, enrolled=False).session, RoundTerms(0, LENGTH, BOUND))
-
-
-def test_each_stream_is_uniform_alone():
-    streams = [
-        *(pair(BASE, *ends) for ends in ((0, 1), (0, 2), (1, 2))),
-        *(own(BASE, client) for client in range(3)),
-    ]
-    assert all(map(looks_uniform, streams))
+    return words_of(masks.pair_stream(scope, 0, 1, key, public.public, bytes([secret]) * 32))
 
 
 def test_a_pair_stream_needs_both_of_its_secrets(monkeypatch):
-    base, other_key, other_secret = pair(BASE), pair(BASE, mine=3), pair(BASE, secret=8)
+    base, other_key, other_secret = pair(), pair(mine=3), pair(secret=8)
     assert looks_uniform(base - other_key)
     assert looks_uniform(base - other_secret)
     for half in (slice(0, 32), slice(32, 64)):
@@ -332,5 +321,118 @@ def test_a_pair_stream_needs_both_of_its_secrets(monkeypatch):
             "derive_key",
             lambda secret, *, half=half, **rest: derive_key(secret[half], **rest),
         )
-        alike = [looks_uniform(pair(BASE) - pair(BASE, **{name: 9})) for name in ("mine", "secret")]
+        alike = [looks_uniform(pair() - pair(**{name: 9})) for name in ("mine", "secret")]
         assert sorted(alike) == [False, True]
+
+
+# Keys of full length. In Flower's SecAgg+ a mask's seed is folded to 32 bits: a colluding
+# neighbour and seconds of search recover an input. Here the mutant's keys are folded to 16.
+
+
+def folded(key: bytes) -> bytes:
+    return hashlib.sha256(key[:2]).digest()
+
+
+def search(server: LyingServer) -> list[list[int]]:
+    """All inputs of client 0 that some key of 16 bits explains.
+
+    The server has its seed, from the round, and the masks that it has with client 2, which is
+    corrupt; left is the mask with client 1.
+    """
+    words = server.words[0].copy()
+    masks.mask_words(words, [], [
+        masks.self_stream(server.scope, 0, server.seeds.known[0]), server._pair_stream(0, 2)
+    ])  # fmt: skip
+    found, first, lanes = [], int(words[0]), range(0, 64, server.scope.layout.bits)
+    for guess in range(2**16):
+        key = folded(guess.to_bytes(2, "big"))
+        word = (first - int.from_bytes(Keystream(key).read(8), "little")) % 2**64
+        if all(word >> lane & 15 <= TERMS.bound for lane in lanes):
+            candidate = words.copy()
+            masks.mask_words(candidate, [], [Keystream(key)])
+            found.append(server.scope.layout.unpack(candidate, TERMS.length, TERMS.bound).tolist())
+    return found
+
+
+def attacked() -> LyingServer:
+    server = LyingServer(Cohort(3), corrupt=[2])
+    server.run(dict.fromkeys((0, 1), Story((0, 1, 2), (0, 1, 2))))
+    assert 0 in server.seeds.known
+    return server
+
+
+def test_no_search_through_short_keys_finds_an_input():
+    assert search(attacked()) == []
+
+
+def test_a_mask_key_of_16_bits_is_found_and_the_input_read(monkeypatch):
+    def short(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
+        return folded(derive_key(secret, salt=salt, info=info))
+
+    monkeypatch.setattr(masks, "derive_key", short)
+    server = attacked()
+    assert search(server) == [server.values[0].tolist()]
+
+
+# Binding. Flower's key derivation has neither salt nor info.
+
+KEY, OTHER = (AgreementKey.generate(insecure_bytes(seed)) for seed in (1, 2))
+
+
+def streams() -> dict[str, bytes]:
+    """The beginning of a mask, and of those that differ from it in one thing."""
+    session = Cohort(4).session
+    base = RoundScope(session, TERMS)
+    scopes = {
+        "session": RoundScope(replace(session, nonce=b"m"), TERMS),
+        "round": RoundScope(session, replace(TERMS, index=4)),
+        "length": RoundScope(session, replace(TERMS, length=41)),
+        "bound": RoundScope(session, replace(TERMS, bound=5)),
+        "subject": RoundScope(session, replace(TERMS, subject=b"other proxies")),
+        "room": RoundScope(session, replace(TERMS, noise=NoiseTerms(room=1))),
+        "floor": RoundScope(session, replace(TERMS, noise=NoiseTerms(survivors=1))),
+    }
+    secret = bytes(32)
+    made = {name: masks.pair_stream(scope, 0, 1, KEY, OTHER.public, secret)
+            for name, scope in scopes.items()}  # fmt: skip
+    made |= {
+        "itself": masks.pair_stream(base, 0, 1, KEY, OTHER.public, secret),
+        "pair": masks.pair_stream(base, 0, 2, KEY, OTHER.public, secret),
+        "round key": masks.pair_stream(base, 0, 1, KEY, KEY.public, secret),
+        "channel": masks.pair_stream(base, 0, 1, KEY, OTHER.public, b"\1" + bytes(31)),
+        "self": masks.self_stream(base, 0, 1),
+        "client": masks.self_stream(base, 1, 1),
+        "seed": masks.self_stream(base, 0, 2),
+    }
+    return {name: stream.read(32) for name, stream in made.items()}
+
+
+def repeated(made: Mapping[str, bytes]) -> set[str]:
+    """The names of streams that are not the only ones of their kind."""
+    return {name for name, stream in made.items() if list(made.values()).count(stream) > 1}
+
+
+def test_a_mask_is_bound_to_session_round_terms_pair_purpose_and_keys():
+    assert repeated(streams()) == set()
+    assert masks.pair_stream(RoundScope(Cohort(4).session, TERMS), 1, 0, OTHER, KEY.public,
+                       bytes(32)).read(32) == streams()["itself"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("loose", "merged"),
+    [
+        (lambda salt, _: (salt, b"info"), {"itself", "round", "length", "bound", "subject", "pair"}
+         | {"room", "floor", "self", "client"}),
+        (lambda _, info: (b"salt", info), set()),  # the info names the session as well
+        (lambda _, __: (b"salt", b"info"), {"itself", "session", "round", "length", "bound"}
+         | {"subject", "room", "floor", "pair", "self", "client"}),
+    ],
+    ids=["no info", "no salt", "neither"],
+)  # fmt: skip
+def test_masks_bound_to_less_come_back(loose, merged, monkeypatch):
+    def derive(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
+        salt, info = loose(salt, info)
+        return derive_key(secret, salt=salt, info=info)
+
+    monkeypatch.setattr(masks, "derive_key", derive)
+    assert repeated(streams()) == merged
