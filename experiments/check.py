@@ -30,19 +30,19 @@ class Settings:
     """Play a membership game of eight runs and compare its figure with a limit."""
 
     fail_if: str
-    """The condition of exit status 1, such as "members>0.65": an AUC of membership."""
+    """Condition of exit status 1, such as "members>0.65": the AUC of membership inference."""
     method: str = "selective-fd-hard"
     """fedavg, fedmd-soft, selective-fd-soft, selective-fd-hard or pooled-heads."""
     masks: bool = False
     """Sum under masks."""
     dp_eps: float | None = None
-    """Epsilon of the method's unit: label, record, or every step of FedAvg."""
+    """Epsilon of one answer for methods that vote, of one record for fedavg and pooled-heads."""
     factory: str | None = None
     """module:function that makes a user-supplied federation, in place of a method."""
     seed: int = 0
     """Seed of coins, training and noise."""
     runs: int = 8
-    """Whole federations, an even number from 6 up."""
+    """Number of federations in the game: even, 6 or more."""
 
 
 def limit_of(condition: str) -> float:

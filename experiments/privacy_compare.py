@@ -74,12 +74,12 @@ class Settings:
     ] = None
     """Folder that holds mnist/ or fashion_mnist/ with IDX .gz files."""
     images: Path | None = None
-    """Use your own images instead: a folder a client that holds a folder a class, or a folder a
-    class, which --split and --clients divide."""
+    """Use your own images instead: one folder for each client, with one folder for each class in
+    it; or one folder for each class, whose images --split and --clients divide."""
     proxies: Path | None = None
-    """With --images: a folder of public images; by default a fifth of the images."""
+    """With --images: a folder of public images; by default a fifth of --images is made public."""
     image_size: int = 32
-    """With --images: pixels a side, to which every image is scaled."""
+    """With --images: pixels a side to which every image is scaled, from 16 to 256."""
     federation: str = ""
     """Use your own data instead, package.module:name of a function: seed -> FederatedData."""
     show_private: bool = False
@@ -90,9 +90,9 @@ class Settings:
     clients: int = 10
     """Number of clients."""
     rounds: int | None = None
-    """Rounds of every method; by default what the image set needs."""
+    """Rounds of every method; by default those of the image set's recipe."""
     proxies_per_round: int | None = None
-    """Proxies that clients answer in a round; by default what the image set needs."""
+    """Proxies that clients answer in a round; by default those of the image set's recipe."""
     labels: Literal["soft", "hard", "both"] = "both"
     """Labels that Selective-FD and FedMD share; with both, protected rows share hard labels."""
     selector: Literal["proxy-ratio", "kulsif"] = "proxy-ratio"
@@ -100,33 +100,33 @@ class Settings:
     secure_agg: bool = False
     """Sum under pairwise masks, so that the server sees sums only."""
     aggregation: Literal["masks", "he", "prio3"] = "masks"
-    """With --secure-agg: masks alone, or beside them a row under homomorphic encryption, or of
-    votes that prove their range (Prio3) to the server and a helper which do not collude."""
+    """With --secure-agg: masks alone; or also a row under homomorphic encryption (he), or a row of
+    votes that prove their range to a server and a helper that do not collude (prio3)."""
     vote_budget: float | None = None
-    """With --aggregation prio3: the most that a client's votes of a round may weigh, in its equal
-    shares of the round's proxies; by default no budget."""
+    """With --aggregation prio3: most weight of a client's votes in a round, in multiples of its
+    equal share of the round's proxies; by default no limit."""
     min_voters: int = 1
-    """Selective-FD: fewest clients that answer a proxy whose predictions are asked for, after a
-    first sum that counts them; by default all predictions are asked for."""
+    """Selective-FD: fewest clients that must answer a proxy before their predictions are summed.
+    From 2 on, a first sum counts them."""
     liars: bool = False
-    """With --secure-agg: Selective-FD again, with one client that lies, at the bound of a vote and
-    at three times it; accuracy is that of the honest clients. With prio3 these rows too."""
+    """With --secure-agg: also Selective-FD with one client that lies, by the bound of a vote and by
+    three times it; accuracy is that of the honest clients. With prio3 also its row with liars."""
     drop: float = 0.0
     """Chance that a client drops out of a round, at any stage of it: a simulation of faults."""
     releases: int | None = None
-    """Most answers of a client for one proxy, the survey of known proxies included, which is not
-    made where this is 1; by default one in every round."""
+    """Most answers of a client about one proxy, the survey included; 1 leaves out the survey. By
+    default one answer in every round."""
     dp_eps: float | None = None
     """Epsilon of differential privacy, from 0.01 to 50; inf switches every noise off."""
     dp_delta: float | None = None
-    """Delta of the record and client units, and of what the label unit composes to; by default one
-    in ten times the records of the largest client, and 1e-5 at most."""
+    """Delta of the record and client units, and of all answers together under the label unit; by
+    default 1 / (10 x records of the largest client), at most 1e-5."""
     dp_unit: str = "label,record"
     """Units to show, with commas: label, record, client (which needs --secure-agg and a fleet)."""
     images_per_person: int = IMAGES_PER_PERSON
     """Records of one person at one client: the table states their epsilon together."""
     dp_small_fleet: bool = False
-    """Client unit: go on below 300 clients, where its noise drowns the votes."""
+    """Client unit: allow fewer than 300 clients, whose votes are smaller than the noise."""
     methods: str = ""
     """User-supplied methods, package.module:Name with commas: each adds its rows."""
     rows: str = "all"
@@ -142,7 +142,7 @@ class Settings:
     workers: int | None = None
     """Processes that share the work; by default one a core."""
     quick: bool = False
-    """A look in a minute or two: five rows, few rounds, small attacks; --rows adds others.
+    """A first look in one to two minutes: five rows, few rounds, small attacks; --rows adds others.
     Figures are not comparable with a full run."""
 
     def __post_init__(self) -> None:

@@ -443,7 +443,7 @@ def main(module: str, arguments: Sequence[str] | None = None, prog: str = "") ->
 
     def work() -> int:
         options = expanded(given)
-        about = f"{study.about}\n\n--config FILE.toml holds options, of which what is typed wins."
+        about = f"{study.about}\n\n--config FILE.toml reads options from a file; typed options win."
         settings: Any = tyro.cli(
             study.settings, prog=prog or study.script, description=about, args=options
         )

@@ -29,13 +29,13 @@ class Settings:
     """
 
     epsilon: float = 4.0
-    """The claim to audit, from 0.1 to 16: of a record, a label and a client alike."""
+    """Epsilon to audit, from 0.1 to 16, the same for every unit."""
     delta: float = 1e-5
-    """Its delta."""
+    """Delta to audit."""
     unit: str = "record,label,client"
     """Units to audit, with commas."""
     quick: bool = False
-    """A fifth of the trials: it proves and finds less, no less truly."""
+    """A fifth of the trials: the bounds are weaker, and still valid."""
     insecure_seed: int | None = None
     """Draw all noise from this seed, so that anyone gets the same bounds."""
     out: Path | None = None

@@ -100,7 +100,7 @@ class RosterCommand:
     """Make the server's keys, and from the sites' cards the roster that all parties hold.
 
     With --previous, the server signs a roster that takes the place of another: its keys, and the
-    homes of the sites that stay, are those of before. What is not given is as in that roster.
+    homes of the sites that stay, are those of before. Options that are not given stay as there.
     """
 
     home: Path
@@ -110,7 +110,7 @@ class RosterCommand:
     out: Path
     """The roster's file."""
     previous: Path | None = None
-    """The roster before, where sites are added, replaced or removed, or terms changed."""
+    """The earlier roster, if sites are added, replaced or removed, or terms change."""
     proxies: Path | None = None
     """A folder of public images, the same for all, by default the folder proxies beside OUT."""
     address: str = ""
@@ -118,11 +118,11 @@ class RosterCommand:
     classes: tuple[str, ...] = ()
     """Names of the classes' folders, in the order of labels; by default those of the cards."""
     size: int | None = None
-    """Pixels a side to which all images are scaled; 28 where the images are about as small."""
+    """Pixels a side to which all images are scaled; by default 28 for images of about that size."""
     channels: int | None = None
-    """1 for grey, 3 for colour; by default as the images are."""
+    """1 for grey, 3 for colour; by default that of the images."""
     method: str | None = None
-    """Selective-fd, the default, or fedavg, fedmd, dafkd, heads."""
+    """selective-fd, the default, or fedavg, fedmd, dafkd, heads."""
     unit: str | None = None
     """Privacy unit: none, the default, or record, which needs an epsilon."""
     epsilon: float | None = None
@@ -130,16 +130,16 @@ class RosterCommand:
     image_set: str | None = None
     """A named image set, for its networks and recipe; by default the user's own images."""
     rounds: int | None = None
-    """Number of rounds; 0, the default, takes the recipe's."""
+    """Number of rounds; 0, the default, means those of the recipe."""
     held: float | None = None
-    """Mean number of classes that a site holds, as if evenly; by default 1."""
+    """Mean number of classes that a site holds, from which the recipe follows; by default 1."""
     seed: int | None = None
     """Seed of networks and training, never of keys or noise; by default 0."""
     deadline: float | None = None
     """Seconds that the server waits for a stage, training included; by default 60."""
     share_accuracy: bool = False
     """Show the mean accuracy over sites after each round, a masked sum that no epsilon covers; the
-    cards of all sites must allow it. A new roster has to ask for it anew."""
+    cards of all sites must allow it. A new roster does not keep this option."""
 
     def __call__(self) -> int:
         """Write keys and roster, and return the exit status.

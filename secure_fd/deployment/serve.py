@@ -49,8 +49,8 @@ The input ends when `serve` ends, also by kill -9. A command that ends takes the
 class ServeCommand:
     """Run the rounds of a roster, and show what each site does.
 
-    A line for each round goes to rounds.jsonl in the home. Only a person ends a federation early:
-    sites may come and go, and the server waits for them.
+    A line for each round goes to rounds.jsonl in the home. Only its operator ends a federation
+    early: sites may come and go, and the server waits for them.
     """
 
     roster: Path
@@ -60,13 +60,13 @@ class ServeCommand:
     proxies: Path | None = None
     """The public images, by default the folder proxies beside the roster."""
     listen: str | None = None
-    """Address to listen at; by default 127.0.0.1 where the roster's address is on this machine
-    alone, else 0.0.0.0, which takes sites of other machines."""
+    """Address to listen at; by default 127.0.0.1 if the roster's address is local, else 0.0.0.0,
+    which accepts sites from other machines."""
     min_sites: int | None = None
-    """Sites that must be there before the set-up, by default all. With fewer it begins a deadline
-    after that many are there; a site that comes later takes part under a new roster only."""
+    """Sites that must be connected before the set-up, by default all. With fewer, it begins one
+    deadline after that many are connected; later sites can take part under a new roster only."""
     json: bool = False
-    """Print the lines of rounds.jsonl, for machines."""
+    """Print the lines of rounds.jsonl, for programs."""
 
     def __call__(self) -> int:
         """Run the remaining rounds, print the journal, and return the exit status.

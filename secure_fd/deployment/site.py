@@ -337,7 +337,7 @@ class JoinCommand(SiteFiles):
     """Most epsilon of one record over all federations, set when the ledger is made; by default that
     of its first roster."""
     patience: float = 86400.0
-    """Seconds without a server after which it gives up: a day."""
+    """Seconds without a server after which it stops; by default a day."""
 
     def __call__(self) -> int:
         """Take part until the run is over, and return the exit status.
