@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Tests start dozens of programs: each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # `make test-long` has what is too slow for every change: ten minutes of fuzzing, the schedules of the
 # protocol within larger bounds, 10,000 schedules of sites and server on a simulated network, sites

@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from secure_fd.deployment import keys
 from secure_fd.deployment.serve import lines_of
@@ -38,13 +40,9 @@ class Federation:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         script = ROOT / "examples" / "hospitals" / "prepare.py"
         address = ("--small", "--address", f"127.0.0.1:{self.port}")
-        subprocess.run(  # noqa: S603 - our own script
-            [sys.executable, str(script), str(folder), *address, *options],
-            env=environment(),
-            stdout=subprocess.DEVNULL,
-            check=True,
-            timeout=120,
-        )
+        prepare = runpy.run_path(str(script))["main"]
+        with patch("sys.argv", [str(script), str(folder), *address, *options]):
+            prepare()
 
     def start(self, name: str, *, relay: Path | None = None) -> None:
         """The server, or a site by its name. relay: the file that makes its relay tamper."""
