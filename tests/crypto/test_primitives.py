@@ -123,20 +123,6 @@ def test_ed25519_is_rfc_8032_test_1_and_3():
         IdentityPublic(H(public)).verify(H(signature), H(message), "it")
 
 
-def test_a_signature_serves_one_message_of_one_identity():
-    identity, stranger = (IdentityKey.generate(insecure_bytes(seed)) for seed in (3, 4))
-    signature = identity.sign(b"message")
-    identity.public.verify(signature, b"message", "it")
-    for public, text, mark in (
-        (identity.public, b"messagf", signature),
-        (stranger.public, b"message", signature),
-        (identity.public, b"message", signature[:-1] + bytes([signature[-1] ^ 1])),
-        (identity.public, b"message", signature[:-1]),
-    ):
-        with pytest.raises(PeerError, match="the signature on it does not verify"):
-            public.verify(mark, text, "it")
-
-
 def test_keys_of_another_length_and_inputs_that_bind_nothing_are_refused():
     ours = AgreementKey.generate(insecure_bytes(2))
     for size in (0, 31, 33):

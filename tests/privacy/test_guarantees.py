@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 
 import numpy as np
 import pytest
@@ -13,8 +12,6 @@ from secure_fd.privacy.dp_sgd import TrainingPlan
 from secure_fd.privacy.guarantee import Guarantee, PrivacyUnit, format_epsilon
 from secure_fd.privacy.label import RandomizedResponse
 from secure_fd.privacy.record import PooledPlan
-from secure_fd.secagg.session import Group, PinnedRoster, Session
-from secure_fd.secure_sum.masked import masked_guarantee
 from secure_fd.votes.codec import Contribution, KnowledgeCodec, Released
 from tests.drivers.cohort import TERMS, Cohort
 from tests.refusals import refused
@@ -101,26 +98,6 @@ def test_what_the_sampler_lacks_is_in_delta_or_there_is_no_epsilon():
 
 
 # The masked sum.
-
-
-def group_of(members: int, roster: int) -> Group:
-    listed = PinnedRoster({k: (k + 1).to_bytes(32, "little") for k in range(roster)})
-    session = Session(listed, b"", b"", b"", bytes([9]) + bytes(31))
-    return Group(session, tuple(range(members)), b"", bytes(32))
-
-
-@pytest.mark.parametrize(("members", "corrupt"), [(3, 1), (4, 1), (10, 3), (100, 33), (301, 31)])
-def test_it_names_the_corrupt_clients_that_its_graph_withstands(members, corrupt):
-    """A sparse graph withstands a tenth; corruption after the draw is named beside it."""
-    group = group_of(members, members)
-    shown = masked_guarantee(group, None)
-    assert f"up to {corrupt} of the {members} clients" in shown
-    named = re.search(r"corrupts (\d+) of one client's neighbours", shown)
-    assert (named is not None) is (members > 300)
-    if named is None:
-        assert corrupt == min(2 * group.threshold - members - 1, group.quorum - 2)
-    else:
-        assert int(named[1]) == 2 * group.threshold - group.degree - 1 < group.degree
 
 
 @pytest.mark.parametrize("upward", [True, False])

@@ -22,10 +22,10 @@ from secure_fd.privacy.guarantee import GROUP_SIZES, Guarantee, PrivacyUnit
 from secure_fd.privacy.label import RandomizedResponse
 from secure_fd.privacy.record import UNITS, PooledPlan, PooledRecordUnit
 from secure_fd.privacy.samplers import FloatGaussian, SeededRandom
+from secure_fd.secagg.session import Group, PinnedRoster, Session
 from secure_fd.secure_sum.masked import masked_guarantee
 from secure_fd.selection.density_ratio import ReferenceSettings
 from tests.privacy.noise_laws import dp_sgd_bounds, shift_losses
-from tests.privacy.test_guarantees import group_of
 
 DELTA = 1e-5
 FAR = 300
@@ -97,6 +97,12 @@ def test_the_pooled_record_unit(claimed, sums):
     fewer = mu * math.sqrt(7 / 5)
     at_least(in_caveats(made), [gaussian(2 * mu), gaussian(fewer)], slack=0.01)
     assert composed(made, PrivacyUnit.CLIENT) >= gaussian(FAR * mu)
+
+
+def group_of(members: int, roster: int) -> Group:
+    listed = PinnedRoster({k: (k + 1).to_bytes(32, "little") for k in range(roster)})
+    session = Session(listed, b"", b"", b"", bytes([9]) + bytes(31))
+    return Group(session, tuple(range(members)), b"", bytes(32))
 
 
 @each_claim

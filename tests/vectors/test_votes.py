@@ -49,11 +49,3 @@ def test_the_second_implementation_gives_the_vectors_on_file(vector):
     assert [share.hex() for share in both] == vector["verifier_shares"]
     assert session.seed(both[0][-32:] + both[1][-32:]).hex() == vector["verifier_message"]
     assert holds(session, both)
-
-
-@pytest.mark.parametrize("lie", [[2, 0, 0, 0], [1, 1, 0, 0], [P - 1, 0, 0, 0], [1, 0, 0, 0] * 3])
-def test_it_refuses_what_the_type_forbids(lie):
-    """A lane, a row, a lane below zero, and the budget of two."""
-    session = session_of(ON_FILE[0])
-    votes = lie + [0] * (12 - len(lie))
-    assert not holds(session, verifiers(session, session.shard(votes, NONCE, RAND)))
