@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy.integrate import quad
-from scipy.optimize import brentq
-from scipy.special import gammaln, logsumexp, xlogy
+from scipy.special import logsumexp
 from scipy.stats import norm
 
 from secure_fd.errors import LocalError
@@ -209,35 +208,6 @@ def test_the_curve_of_answers_is_the_sum_over_all_symbols(symbols):
         for order in (1.5, 2.0, 7.0):
             textbook = math.log((p**order * q ** (1 - order)).sum()) / (order - 1)
             assert bound(Response(epsilon, symbols), order) == pytest.approx(textbook, rel=1e-9)
-
-
-def exact_answers(answer: Response, releases: int, delta: float) -> float:
-    """The exact composed curve: each answer's privacy loss is epsilon, 0 or -epsilon."""
-    epsilon, q = answer.epsilon, 1 / (math.exp(answer.epsilon) + answer.alphabet_size - 1)
-    up, down = np.meshgrid(np.arange(releases + 1), np.arange(releases + 1), indexing="ij")
-    up, down = up[up + down <= releases], down[up + down <= releases]
-    still = releases - up - down
-    rest = xlogy(still, (answer.alphabet_size - 2) * q)
-    ways = gammaln(releases + 1) - gammaln(up + 1) - gammaln(down + 1) - gammaln(still + 1)
-    mass = np.exp(ways + up * (epsilon + math.log(q)) + down * math.log(q) + rest)
-    loss = epsilon * (up - down)
-
-    def gain(claimed: float) -> float:
-        return float((mass * -np.expm1(np.minimum(claimed - loss, 0))).sum() - delta)
-
-    return float(brentq(gain, 0.0, epsilon * releases))
-
-
-@pytest.mark.parametrize(
-    ("answer", "releases"),
-    [
-        *((Response(4.0, 11), 20), (Response(1.0, 11), 60), (Response(0.3, 3), 200)),
-        *((Response(0.5, 2), 100), (Response(0.1, 11), 300)),
-    ],
-)
-def test_composed_answers_bound_the_exact_curve(answer, releases):
-    exact = exact_answers(answer, releases, DELTA)
-    assert exact <= RENYI.epsilon(Repeated(answer, releases), DELTA) <= 1.2 * exact
 
 
 @pytest.mark.parametrize("spent", [1e-5, 0.01, 1.0, 100.0])
