@@ -1,6 +1,7 @@
 """The attacks by name. Names cost no import; `load` imports the one attack that is asked for."""
 
 import ast
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -9,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from secure_fd.cli import USAGE_ERROR
 from secure_fd.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -84,8 +86,14 @@ def load(name: str, field: str = "attack") -> "type[Attack[Any, Any]]":
     return found
 
 
-def main(_: Sequence[str] = (), __: str = "") -> int:
+def main(arguments: Sequence[str] = (), prog: str = "secure-fd attacks") -> int:
     """Print every attack: what it needs, its figure, and its control."""
+    if list(arguments) in (["-h"], ["--help"]):
+        print(f"usage: {prog}\n{main.__doc__}")
+        return 0
+    if arguments:
+        print(f"error: {prog} takes no {arguments[0]!r}: it has no options", file=sys.stderr)
+        return USAGE_ERROR
     lines = []
     for name in registry():
         kind = load(name)

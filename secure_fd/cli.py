@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "secure-fd") -> int
     if list(given) == ["--version"]:
         print(f"secure-fd {__version__}")
         return 0
-    return dispatch(prog, COMMANDS, given)
+    # Also where Ctrl-C comes in the seconds in which a command is imported.
+    return exit_status(lambda: dispatch(prog, COMMANDS, given), interrupted="use it again")
 
 
 def dispatch(prog: str, known: Mapping[str, tuple[str, str]], arguments: Sequence[str]) -> int:
@@ -81,6 +82,8 @@ def _run(module: str, arguments: Sequence[str], prog: str) -> int:
 def exit_status(work: Callable[[], int], *, interrupted: str, options: Collection[str] = ()) -> int:
     """Run `work`; print one sentence on an error that ends it early.
 
+    After a first Ctrl-C the process ignores further ones, to its end: it is about to end.
+
     Args:
         work: returns the exit status of a run that ends by itself.
         interrupted: how to go on after an interrupt, the end of the sentence.
@@ -90,7 +93,7 @@ def exit_status(work: Callable[[], int], *, interrupted: str, options: Collectio
         The exit status.
     """
     try:
-        with _sigterm_as_exception():
+        with _signals_as_exceptions():
             return work()
     except SecureFDError as error:
         status, sentence = USAGE_ERROR, f"error: {_by_option(error, options)}"
@@ -112,19 +115,29 @@ class _TerminatedError(BaseException):
 
 
 @contextmanager
-def _sigterm_as_exception() -> Iterator[None]:
+def _signals_as_exceptions() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # another thread may set no handler
         return
     before = signal.signal(signal.SIGTERM, _terminate)
+    interrupt = signal.getsignal(signal.SIGINT)
+    if interrupt is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+        if signal.getsignal(signal.SIGINT) is _interrupt and interrupt is not _interrupt:
+            signal.signal(signal.SIGINT, interrupt)
 
 
 def _terminate(_: int, __: FrameType | None) -> NoReturn:
     raise _TerminatedError
+
+
+def _interrupt(_: int, __: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _by_option(error: SecureFDError, options: Collection[str]) -> SecureFDError:

@@ -7,6 +7,7 @@ a sentence: what is wrong, and what to do.
 import os
 import shutil
 import ssl
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -88,7 +89,7 @@ def connection_checks(agreed: RosterFile) -> Iterator[str]:
     place = host.strip("[]"), int(port)
     try:
         with closing(_towards(place, HTTPConnection)) as link:
-            link.connect()
+            _connect(link)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         wrong = f"the server at {agreed.address} does not answer ({why.lower()})"
@@ -190,6 +191,25 @@ def _towards(place: tuple[str, int], kind: Callable[..., _Link]) -> _Link:
     return link
 
 
+def _connect(link: HTTPConnection) -> None:
+    """Open a connection, or raise OSError in time: a search for an address has no time limit."""
+    failed = list[Exception]()
+
+    def connect() -> None:
+        try:
+            link.connect()
+        except Exception as error:  # noqa: BLE001 - it is raised in the caller's thread
+            failed.append(error)
+
+    trial = threading.Thread(target=connect, daemon=True)
+    trial.start()
+    trial.join(2 * _ANSWER)
+    if trial.is_alive():
+        raise TimeoutError(f"no address or connection in {2 * _ANSWER:g} s")
+    if failed:
+        raise failed[0]
+
+
 def _unverified() -> ssl.SSLContext:
     """Return a context that reads any certificate; nothing is sent over it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -205,11 +225,12 @@ def _server_date(place: tuple[str, int], certificate: str) -> datetime:
     trusted = ssl.create_default_context(cadata=certificate)
     try:
         with closing(_towards(place, partial(HTTPSConnection, context=trusted))) as asked:
+            _connect(asked)
             asked.request("HEAD", "/")
             return parsedate_to_datetime(asked.getresponse().getheader("Date", ""))
     except ssl.SSLCertVerificationError as error:
         with closing(_towards(place, partial(HTTPSConnection, context=_unverified()))) as link:
-            link.connect()
+            _connect(link)
             found = link.sock.getpeercert(binary_form=True) or b""
         made = x509.load_der_x509_certificate(found).not_valid_before_utc
         advice = f"ask the coordinator for the roster of {_day(made + keys.BACKDATED)}"

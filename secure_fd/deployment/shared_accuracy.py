@@ -93,7 +93,7 @@ class AccuracyClient(ClientRole):
             right = round(self.inner.accuracy(self._held_out) * len(self._held_out))
             values = np.array([right, len(self._held_out)], dtype=np.uint64)
             with suppress(RoundAborted):
-                self.mean = mean_in((yield SumInput(values, BOUND)))
+                self.mean = mean_in((yield SumInput(values, BOUND, title="accuracy")))
 
     def _whole(self, turn: ClientTurn) -> Generator[SumInput | Steps, bytes, bool]:
         """Run the method's turn; return whether it shared something and was not aborted."""

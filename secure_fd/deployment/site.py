@@ -110,9 +110,10 @@ class Site:
         taken = self._clock() - arrived
         self._on_state(screen.SENT, push.round, push.rounds)
         if learnt and push.round:
+            step = f"{self._party().shared} sent" if sent else "trained"
             right = "none" if (found := self.accuracy) is None else f"{found:.1%}"
             log.info(
-                f"round {push.round} of {push.rounds}: answered after {taken:.1f} s; accuracy on "
+                f"round {push.round} of {push.rounds}: {step} after {taken:.1f} s; accuracy on "
                 f"own validation images: {right}{self._shown_mean()}"
             )
         return Answer(refused, self.position, taken, tuple(sent)).encode()

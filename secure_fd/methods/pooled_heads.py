@@ -269,7 +269,7 @@ class HeadClient(ClientRole):
                 return
             self.learner.round = past_last
             if (survey := self.terms.survey_of(past_last)) is not None:
-                self.take((yield SumInput(self._answer(survey), BOUND)))
+                self.take((yield SumInput(self._answer(survey), BOUND, title="survey")))
             yield from self.learn()
 
     def missed(self, announcement: bytes, message: bytes | None) -> None:

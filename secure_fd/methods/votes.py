@@ -342,7 +342,7 @@ class VoteClient(ClientRole):
             if survey is not None:
                 familiar = self.policy.familiar
                 self.terms.begin_survey(index)
-                yield SumInput(survey.encode(familiar), BOUND)
+                yield SumInput(survey.encode(familiar), BOUND, title="survey")
                 self.terms.survey_round = -1
             ensemble = yield from self._votes(index, indices)
         except RoundAborted:
@@ -428,7 +428,7 @@ class VoteClient(ClientRole):
         self._last_counted, self.units = index, None
         if least > 1:
             voting = codec.answered(units)
-            message = yield SumInput(voting.astype(np.uint64), BOUND, counted=True)
+            message = yield SumInput(voting.astype(np.uint64), BOUND, counted=True, title="voters")
             self.terms.draws.settle(index)
             voters = Voters.read(message, len(indices), clients)
             voters.check(self._own.number, least)

@@ -65,6 +65,7 @@ class Client:
     ) -> None:
         self.number, self.role = number, role
         self.work: Steps | None = None
+        self.shared = ""  # title of the newest input
         self._session, self._sum, self._noise = session, sums, noise
         self._chain = BroadcastVerifier(session, server)
         self._inbox: deque[bytes] = deque()
@@ -275,6 +276,7 @@ class Client:
             *(self._chain.digest, self._noise.of_members(share.members), share.limits),
         )
         self._shared, self._counted, self._loaded = self._index, share.counted, -1
+        self.shared = share.title
         self._remember()
         opening = self._sum.load(terms, share.values)
         self._loaded = self._index

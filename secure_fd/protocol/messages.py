@@ -44,6 +44,7 @@ class SumInput:
 
     counted: whether the client counts them as a release, which `ClientRole.unopened` takes back.
     members: inputs without which the sum is not opened, where a method needs more than the sum.
+    title: what it is, for the site's log alone.
 
     >>> import numpy as np
     >>> SumInput(np.array([1, 0], dtype=np.uint64), bound=1).bound
@@ -55,6 +56,7 @@ class SumInput:
     limits: Limits = NO_LIMITS
     counted: bool = False
     members: int = 0
+    title: str = "answer"
 
 
 @dataclass(frozen=True, slots=True)

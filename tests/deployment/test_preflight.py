@@ -113,6 +113,10 @@ class Mistaken(Enrolled):
         self.patch(keys, "BACKDATED", timedelta(days=-1))
         self.again()
 
+    def with_a_name_that_is_searched_for_long(self):
+        self.patch(socket, "getaddrinfo", lambda *_, **__: time.sleep(8) or [])
+        self.patch(preflight, "_ANSWER", 0.2)
+
 
 @pytest.fixture
 def sites(prepared, tmp_path, monkeypatch):
@@ -141,6 +145,7 @@ MISTAKES = [
     (Mistaken.with_a_clock_that_is_late, "clock", True),
     (lambda sites: sites.again(f"127.0.0.1:{free_port()}"), "address", False),
     (lambda sites: sites.again("server.invalid:9443"), "address", False),
+    (Mistaken.with_a_name_that_is_searched_for_long, "address", False),
     (Mistaken.again, "certificate", True),
     (lambda sites: sites.patch(_Handler, "shift", -120.0), "clock", True),
     (lambda sites: sites.patch(_Handler, "shift", 120.0), "clock", True),

@@ -112,6 +112,15 @@ def test_a_checkpoint_with_a_class_of_another_version_is_refused(made):
         world.serve(Courier(world)).open()
 
 
+def test_a_site_logs_which_of_its_answers_was_sent(made, caplog):
+    world = made("selective-fd", share_accuracy=True)
+    with caplog.at_level("INFO", "secure_fd.deployment.site"):
+        next(world.serve(Courier(world)).run(9))
+    steps = [line.message.split(" sent after")[0] for line in caplog.records]
+    titles = ("survey", "answer", "accuracy")
+    assert [steps.count(f"round 1 of 9: {title}") for title in titles] == [len(ALL)] * 3
+
+
 def test_what_an_absent_site_lacks_is_kept_until_it_has_read_it(made):
     """Site 3 misses three rounds, in which the server is started again, too."""
     world = made()

@@ -97,6 +97,7 @@ PARSED = (
     ("--roundz", "compare --config typo.toml"),
     ("--fail-if", "check"),
     ("comprae", "comprae"),
+    ("lira", "attacks lira"),
 )
 """Refused by the parser or the list of commands, in more than one line."""
 
