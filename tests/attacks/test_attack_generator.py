@@ -4,7 +4,6 @@ Seeds are fixed. Where a figure has to agree with chance, its 95 % interval has 
 right attack fails so for one seed in twenty.
 """
 
-from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 
@@ -16,15 +15,13 @@ from attacks.core.base import AttackResult, Labelled, draw_challenge, match_clas
 from attacks.core.run import Run
 from attacks.core.view import Public
 from attacks.server.generator import GeneratorMembership
-from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.generator import AdversarialSettings, Generator
 from secure_fd.protocol.transcript import ObservedRound, Transcript
-from secure_fd.simulation.federation import Federation
 from secure_fd.training.models import flatten
-from secure_fd.training.recipes import Schedule
 from tests.attack_games import client_view, mlp
 from tests.attack_games import digits as written
-from tests.small_federation import networks
+from tests.small_dafkd import SmallDaFKD
+from tests.small_federation import federation
 
 SETTINGS = AdversarialSettings(hidden=64, discriminator=16, sums=1, steps=2)
 
@@ -90,14 +87,7 @@ def test_members_are_found_where_the_generator_replays_them():
 
 
 def test_a_run_with_a_generator_is_attacked_by_name(digits):
-    network = networks(1)[0]
-    run = Federation(
-        [deepcopy(network) for _ in digits.clients],
-        digits.clients,
-        None,
-        DaFKD(generated=16, steps=1, adversarial=SETTINGS),
-        schedule=Schedule(warmup_steps=0, local_steps=2, proxy_steps=0),
-    )
+    run = federation(digits, SmallDaFKD())
     run.fit(1)
     found = replace(Run.of(digits, run, 0), effort="quick").attack(GeneratorMembership.name)
     assert found.figure_name == "AUC"

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attacks.core.base import AttackResult, FloatArray, Labelled, Scores
-from attacks.core.scoring import score_scores
+from attacks.core.base import AttackResult, Labelled
 from attacks.core.view import (
     Capability,
     LabelOracle,
@@ -30,7 +29,6 @@ from attacks.membership.shadows import (
     mean_votes,
     play_all,
 )
-from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.votes.codec import Ensemble
 from tests import attack_games as games
@@ -153,22 +151,6 @@ def test_a_targets_own_inclusion_is_never_used(kind):
         assert not np.array_equal(before[[0, 1]], after[[0, 1]])
 
 
-def test_shadows_that_keep_the_targets_partner_betray_it():
-    """Mutant: among all other runs, the number with a candidate reveals the inclusion."""
-
-    def counted(shadows: Callable[[int], list[int]]) -> FloatArray:
-        counts = [-game().inside[shadows(t)].sum(axis=0, dtype=np.float64) for t in game().runs]
-        return np.stack(counts)
-
-    def area(scores: FloatArray) -> float:
-        inside = game().inside
-        named = LiRA(Labelled(torch.zeros(1, 1), torch.zeros(1)))
-        return score_scores(named, Scores(scores), inside, 0).figure
-
-    assert area(counted(lambda t: [r for r in game().runs if r != t])) == 1.0
-    assert area(counted(lambda t: list(game().shadows(t)))) == pytest.approx(0.5, abs=0.1)
-
-
 # The game, and what votes show of a client.
 
 
@@ -182,16 +164,6 @@ def test_runs_hold_half_of_each_label_pairs_are_complements_and_shadows_are_bala
         assert torch.equal(torch.bincount(held, minlength=10) * 2, torch.bincount(labels))
         assert set(made.shadows(run)) == set(made.runs) - {run, run ^ 1}
         assert (made.inside[made.shadows(run)].sum(axis=0) == RUNS / 2 - 1).all()
-
-
-def test_a_game_that_would_tell_is_refused():
-    own = game().candidates_of(0)
-    for inside in (np.ones((4, 120), dtype=np.bool_), game().inside[:3]):
-        with pytest.raises((LocalError, ConfigurationError)):
-            replace(game(), inside=inside)
-    for clients in ([own, own], [own.take(torch.arange(39))]):
-        with pytest.raises(LocalError):
-            Game.of(clients, 4, 0)
 
 
 def voted(masked: bool) -> Transcript:

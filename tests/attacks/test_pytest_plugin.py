@@ -1,13 +1,11 @@
 """The shipped plugin, as a project elsewhere uses it: an empty folder and a toy federation."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.programs import ROOT, ended
+
 TOY = '''
 import torch
 from torch import nn
@@ -34,16 +32,6 @@ def tells_nothing(records, seed):
     ran.append(seed)
     return Remembers(records, seed, 0.0)
 '''
-DEFAULT = """
-from toy import leaks, ran, tells_nothing
-def test_below(leakage_budget):
-    assert 0.45 < leakage_budget(tells_nothing, members=0.55).figure < 0.55
-def test_plays_once(leakage_budget):
-    leakage_budget(tells_nothing, members=0.60)
-    assert len(ran) == 8
-def test_above(leakage_budget):
-    leakage_budget(leaks, members=0.55, row='my hospitals')
-"""
 OWN_GAME = """
 import pytest, torch
 from attacks.core.base import Labelled
@@ -54,9 +42,14 @@ def leakage_game():
     return LeakageGame.of([Labelled(torch.rand(200, 3, 4, 4), torch.arange(200) % 2)], runs=6)
 """
 OWN = """
-from toy import tells_nothing
-def test_own(leakage_budget):  # six deviations
+from toy import leaks, ran, tells_nothing
+def test_below(leakage_budget):  # six deviations
     assert 0.40 < leakage_budget(tells_nothing, members=0.60).figure < 0.60
+def test_plays_once(leakage_budget):
+    leakage_budget(tells_nothing, members=0.65)
+    assert len(ran) == 6
+def test_above(leakage_budget):
+    leakage_budget(leaks, members=0.60, row='my hospitals')
 def test_low(leakage_budget):  # below what 200 candidates can tell from nothing
     leakage_budget(tells_nothing, members=0.51)
 """
@@ -72,37 +65,17 @@ def run_pytest(folder: Path, **files: str) -> tuple[int, str]:
     """Exit status and output of pytest in a folder that holds nothing but these files."""
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "secure_fd.pytest_leakage"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    given = ("-m", "pytest", "-q", "-p", "secure_fd.pytest_leakage")
+    ran = ended(*given, cwd=folder, PYTHONPATH=str(ROOT), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
     return ran.returncode, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize(
-    ("files", "ends", "words"),
-    [
-        ({"test_it": DEFAULT}, "1 failed, 2 passed", ("my hospitals", "0.550")),
-        (
-            {"conftest": OWN_GAME, "test_it": OWN},
-            "1 failed, 1 passed",
-            ("200 candidates and 6 runs",),
-        ),
-    ],
-    ids=["default", "own"],
-)
-def test_a_budget_passes_below_its_limit_and_fails_above_it_with_one_sentence(
-    tmp_path, files, ends, words
-):
-    """A factory plays once however many tests bound it; conftest.py may bring its own game."""
-    status, shown = run_pytest(tmp_path, toy=TOY, **files)
+def test_a_budget_passes_below_its_limit_and_fails_above_it_with_one_sentence(tmp_path):
+    """A factory plays once however many tests bound it; conftest.py brings its own game."""
+    status, shown = run_pytest(tmp_path, toy=TOY, conftest=OWN_GAME, test_it=OWN)
     assert status == pytest.ExitCode.TESTS_FAILED
-    assert all(word in shown for word in (*words, ends))
+    expected = ("2 failed, 2 passed", "my hospitals", "0.600", "200 candidates and 6 runs")
+    assert all(word in shown for word in expected)
     assert "Traceback" not in shown
 
 
