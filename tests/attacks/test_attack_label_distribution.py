@@ -1,6 +1,5 @@
 """Votes in clear tell each client's labels exactly; masks leave one guess for all."""
 
-from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -10,23 +9,19 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from attacks.core.base import AttackResult, Distributions
-from attacks.core.run import histograms
 from attacks.core.view import Public, View, server_view
 from attacks.server.label_distribution import UNREADABLE, LabelDistribution
-from secure_fd.data.federated import FederatedData
-from secure_fd.methods.fedavg import FedAvg
 from secure_fd.privacy.label import RandomizedResponse
 from secure_fd.protocol.transcript import Transcript
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.simulation.federation import Federation
-from secure_fd.training.recipes import SGD, Schedule
+from secure_fd.simulation.simulate import simulate
+from secure_fd.training.recipes import SGD, Recipe, Schedule
 from secure_fd.votes.codec import KnowledgeCodec, Released, WordArray, one_hot
 from secure_fd.votes.packing import LaneLayout
 from tests.attack_games import add_round
 from tests.drivers.summing import summed
-from tests.small_federation import networks
 
 C, M = 4, 12
 CODEC = KnowledgeCodec(C, 1)
@@ -71,8 +66,15 @@ def attacked(
     return estimate, attack.with_truth(truth).score(estimate, 0)
 
 
-def test_readable_uploads_give_every_distribution_exactly():
-    estimate, result = attacked(run(PlainSum(3)))
+@pytest.mark.parametrize("aggregation", [PlainSum, MaskedSum], ids=["clear", "unmasked"])
+def test_readable_votes_give_every_distribution_exactly(aggregation, request):
+    if aggregation is MaskedSum:
+        request.getfixturevalue("unmasked")
+    history = run(aggregation(3))
+    assert all(
+        (seen.uploads is None) == (aggregation is MaskedSum) for seen in history.distillation
+    )
+    estimate, result = attacked(history)
     assert estimate.read.all()
     assert result.figure == pytest.approx(0.0, abs=1e-12)
     assert result.control > 0.4
@@ -87,15 +89,6 @@ def test_masks_leave_the_same_guess_for_every_client_and_say_so():
     np.testing.assert_allclose(estimate.guess, HISTOGRAMS.sum(0) / HISTOGRAMS.sum())
     assert result.figure == pytest.approx(result.control)
     assert result.caveats == (UNREADABLE,)
-
-
-@pytest.mark.usefixtures("unmasked")
-def test_a_masked_sum_that_does_not_mask_is_caught():
-    history = run(MaskedSum(3))
-    assert all(record.uploads is None for record in history.distillation)
-    _, result = attacked(history)
-    assert result.figure == pytest.approx(0.0, abs=1e-12)
-    assert result.details["readable_clients"] == 3
 
 
 def test_one_client_that_forgot_its_mask_is_read_alone():
@@ -151,42 +144,10 @@ def test_an_attacker_who_knows_the_noise_undoes_that_of_the_survivors():
     assert np.abs(mutant - true).max() > 0.05
 
 
-# Parameters: four clients of one class each.
-
-
-def averaged(data: FederatedData, aggregation: SecureSum | None = None) -> View:
-    """Real rounds of FedAvg, as the server sees them."""
-    network = networks(1)[0]
-    made = Federation(
-        [deepcopy(network) for _ in data.clients],
-        data.clients,
-        None,
-        FedAvg(),
-        schedule=Schedule(local_steps=3, proxy_steps=0, sgd=SGD(0.1, 16)),
-        aggregation=aggregation,
-    )
-    made.fit(3)
-    known = Public(data.proxies.pixels, len(data.clients), 10, lambda _: deepcopy(network))
-    return server_view(made.transcript, known)
-
-
-def test_the_last_bias_of_an_update_tells_its_labels_and_masks_hide_whose_it_is(digits):
-    """The cohort's mean update gives one guess for all."""
-    held = histograms(digits)
-    estimate, result = attacked(averaged(digits), held)
-    assert estimate.read.all()
-    assert estimate.rows.argmax(axis=1).tolist() == held.argmax(axis=1).tolist()
-    assert result.figure < 0.1
-    assert result.control == pytest.approx(0.75, abs=0.05)
-    hidden, blind = attacked(averaged(digits, MaskedSum(4)), held)
-    assert not hidden.read.any()
-    assert (hidden.rows == hidden.guess).all()
-    assert blind.figure == blind.control
-    assert blind.caveats == (UNREADABLE,)
-
-
 @pytest.mark.usefixtures("unmasked")
 def test_masks_on_an_update_that_are_not_applied_are_caught(digits):
-    seen = averaged(digits, MaskedSum(4))
-    assert seen.models[-1].uploads is None
-    assert attacked(seen, histograms(digits))[1].figure < 0.1
+    steps = Schedule(local_steps=3, proxy_steps=0, sgd=SGD(0.1, 16))
+    made = simulate(digits, method="fedavg", secure="masks", recipe=Recipe(3, steps))
+    made.fit()
+    assert made.transcript.parameters[-1].uploads is None
+    assert made.attack("label-distribution").figure < 0.1

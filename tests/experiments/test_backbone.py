@@ -48,20 +48,8 @@ def known(pictures: Bytes, weights: dict[str, torch.Tensor]) -> float:
     return sum(float(row[list(right)].sum()) for row, right in rows) / len(CLASSES)
 
 
-STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 2, 1, 1, 1, 1, 1, 1, 1)
-
-
-@pytest.mark.parametrize(
-    "mutant", [None, ("_STRIDES", STRIDES), ("_NORM_EPSILON", 0.5), ("_DEVIATION", 5.0)]
-)
-def test_the_published_network_recognises_pictures_and_mutants_do_not(
-    mutant, pictures, weights, monkeypatch
-):
-    if mutant:
-        monkeypatch.setattr(backbone, *mutant)
-        assert known(pictures, weights) < 0.5
-    else:
-        assert known(pictures, weights) > 0.65
+def test_the_published_network_recognises_pictures(pictures, weights):
+    assert known(pictures, weights) > 0.65
 
 
 @dataclass

@@ -25,7 +25,7 @@ def workplace(tmp_path, monkeypatch):
         ("broken.toml", "rounds ="),
         ("typo.toml", "roundz = 3\n"),
         ("wrong.toml", 'dataset = "mnits"\n'),
-        ("bad_data.py", "def make():\n    return 1\n\ndef seed(n):\n    return n\n"),
+        ("bad_data.py", "def make():\n    return 1\n\ndef seed(n):\n    return n\n\nn = 3\n"),
         ("torn/ill/1.png", "torn"),
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -87,6 +87,9 @@ MISTAKES = (
     ("--fail-if", "check --fail-if members<2"),
     ("--method", "check --fail-if members>0.6 --method foo"),
     ("--runs", "check --fail-if members>0.6 --runs 3"),
+    ("members", "check --fail-if members>0.501"),
+    ("epsilon", "check --fail-if members>0.6 --dp-eps=-1"),
+    ("--factory", "check --fail-if members>0.6 --factory bad_data:n"),
 )
 """(option or setting, command line): the sentence is about this option."""
 PARSED = (

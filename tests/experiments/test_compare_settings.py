@@ -55,6 +55,10 @@ def keys(*arguments: str) -> list[str]:
             [*CLEAR_ROWS[:2], "selective-fd-hard-dp-label", *CLEAR_ROWS[2:]],
         ),
         ("--rows fedmd-soft,fedavg", ["fedavg", "fedmd-soft"]),
+        (
+            "--secure-agg --methods examples.own_method:Majority --rows majority,majority-masks",
+            ["majority", "majority-masks"],
+        ),
     ],
 )
 def test_the_rows_follow_from_the_flags(asked, rows):

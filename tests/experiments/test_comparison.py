@@ -73,9 +73,14 @@ def test_every_row_is_there_with_every_attack_and_its_sum(rows):
         assert row.notes["missing"] == {str(stage): [0, 0, 0] for stage in Stage}
 
 
+def test_masks_cost_bytes(rows):
+    for key in ("fedavg", "selective-fd-hard"):
+        assert rows[f"{key}-masks"].figures[BYTES_UP] > rows[key].figures[BYTES_UP] > 0
+
+
 def test_masks_take_label_histograms_from_the_server(rows):
     attack = "label-distribution"
-    assert figure(rows["selective-fd-hard"], attack).figure < 0.05
+    assert all(figure(rows[key], attack).figure < 0.1 for key in ("fedavg", "selective-fd-hard"))
     for key in (key for key in ROWS if "masks" in key):
         blind = figure(rows[key], attack)
         assert blind.figure == blind.control

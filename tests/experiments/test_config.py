@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from experiments.core import study
 from experiments.core.files import RUN, written
-from experiments.core.provenance import Code, code
-from experiments.core.study import check_held, claim_folder
-from experiments.privacy_compare import STUDY, Settings, main
-from secure_fd.cli import FAILED, INTERRUPTED, USAGE_ERROR, exit_status, expanded
-from secure_fd.errors import ConfigurationError
+from experiments.core.provenance import code
+from experiments.core.study import claim_folder
+from experiments.privacy_compare import Settings, main
+from secure_fd.cli import USAGE_ERROR, expanded
 from tests.refusals import refused
 
 TINY = ["--dataset", "digits", "--clients", "3", "--rounds", "1", "--attacks", "none"]
@@ -60,15 +59,6 @@ def test_the_settings_that_a_run_stores_are_read_back(tmp_path_factory, text, nu
     assert settings("--config", str(path)) == made
 
 
-def test_a_folder_takes_the_run_that_it_holds_and_no_other(tmp_path):
-    own = written(settings("--dp-eps", "4"))
-    check_held(tmp_path, STUDY, own, Code("1.0"))
-    claim_folder(tmp_path, own, Code("1.0"))
-    check_held(tmp_path, STUDY, own, Code("1.0"))
-    with refused("out"):
-        check_held(tmp_path, STUDY, written(settings("--dp-eps", "2", "--quick")), Code("1.0"))
-
-
 def test_the_command_refuses_another_run_before_it_works(tmp_path, monkeypatch, capsys):
     def run(*_: object) -> None:
         pytest.fail("it began to work")
@@ -79,20 +69,3 @@ def test_the_command_refuses_another_run_before_it_works(tmp_path, monkeypatch, 
     assert main([*TINY, "--seeds", "2", "--out", str(tmp_path)]) == USAGE_ERROR
     assert "(--seeds)" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        *((error, FAILED) for error in (OSError(28, "No space left on device"), MemoryError())),
-        (KeyboardInterrupt(), INTERRUPTED),
-        (ConfigurationError("dp_eps", 0, "x"), USAGE_ERROR),
-        (ConfigurationError("shape", 0, "x"), USAGE_ERROR),
-    ],
-)
-def test_an_error_that_ends_a_run_gets_one_sentence(error, status, capsys):
-    def work() -> int:
-        raise error
-
-    assert exit_status(work, interrupted="kept", options={"dp_eps"}) == status
-    assert len(capsys.readouterr().err.splitlines()) == 1

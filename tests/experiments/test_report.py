@@ -23,7 +23,6 @@ from experiments.report import report, tables, verdict
 from experiments.report.report import accuracy_bytes, write_report
 from experiments.report.verdict import Comparison
 from experiments.suite import attack_suite, suite_page
-from experiments.suite.scenes import SCENES
 from secure_fd import files
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.privacy.label import RandomizedResponse
@@ -277,16 +276,6 @@ def test_the_page_of_the_attack_suite_is_whole_and_escaped():
         suite(hostile_attacks(), HOSTILE), command=[HOSTILE], settings={HOSTILE: HOSTILE}
     )
     harmless(suite_page.page(hostile).html(), 10)
-
-
-def test_the_cells_of_the_suite_are_rows_of_scenes_seed_by_seed():
-    asked, cells, needs = attack_suite.Settings, attack_suite.cells, attack_suite.needs
-    chosen = cells(asked(scenes="selector,figure8", quick=True))
-    assert list(dict.fromkeys(cell.scene for cell in chosen)) == ["figure8", "selector"]
-    assert {cell.seed for cell in chosen} == {20}
-    every = cells(asked())
-    assert tuple(dict.fromkeys(cell.scene for cell in every)) == tuple(SCENES)
-    assert len({needs(cell) for cell in every}) == 3 * len(SCENES)
 
 
 # Files of results: whole or not at all, and strict.

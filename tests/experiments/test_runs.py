@@ -30,11 +30,6 @@ def made():
     return prepared(HARD)
 
 
-@pytest.fixture(scope="module")
-def usual(made):
-    return run(HARD, made)
-
-
 def cell_of(method: str) -> RunConfig:
     labels = "" if unlabelled(method) else "soft"
     selector = "ratio" if method == "selective-fd" else ""
@@ -57,13 +52,6 @@ def test_every_method_and_selector_runs_and_says_what_it_moved(made, cell):
         assert AUROC_CLASS in found.figures
 
 
-def test_masks_change_bytes_and_nothing_else(made, usual):
-    hidden = run(replace(HARD, secure="masks"), made)
-    again = run(replace(HARD, secure="masks"), made)
-    assert hidden.per_client == again.per_client  # clients draw the proxies together: not `usual`'s
-    assert hidden.curve[-1].up > usual.curve[-1].up
-
-
 def test_training_that_diverges_is_a_figure_and_not_the_end(made, monkeypatch):
     """Networks that are lost in the first of two rounds are silent in the second."""
     cell = cell_of("fkd")
@@ -73,6 +61,3 @@ def test_training_that_diverges_is_a_figure_and_not_the_end(made, monkeypatch):
     monkeypatch.setattr("experiments.core.runs.lost", lambda _: set())
     with pytest.raises(LocalError):
         run(replace(cell, schedule=wild), made)
-
-
-# Fixed labels.
