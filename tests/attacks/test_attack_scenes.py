@@ -26,7 +26,8 @@ from tests.small_federation import STILL
 
 
 def cell(scene: str, row: str = "") -> Cell:
-    return Cell(scene, row, 20, "digits" if scene == "selector" else "mnist5k", quick=True)
+    dataset = "mnist5k" if scene in ("updates", "pooled") else "digits"
+    return Cell(scene, row, 20, dataset, quick=True)
 
 
 @cache
@@ -60,6 +61,16 @@ def test_an_attack_finds_what_nothing_protects_and_no_more_than_its_control_else
     """Figures above those without access: in dB of updates, and of AUC."""
     found = attacked(scene, row)
     assert least <= found.figure - found.control <= most
+
+
+@pytest.mark.parametrize("row", ["overfitted fedavg", "overfitted votes"])
+def test_every_shadow_attack_finds_members_of_an_overfitted_federation(row):
+    """Scores, labels alone, and what the server read, against six runs."""
+    made = load("membership").attempts(cell("membership", row), prepared("membership"))
+    found = [attempt() for attempt in made.values()]
+    assert len(found) == 5
+    assert all(one.figure > 0.6 and one.interval[0] > 0.55 for one in found)
+    assert all(one.queries for one in found if one.name == "label-only-shadows")
 
 
 def test_an_honest_model_shows_no_image_where_an_imprint_shows_many():
