@@ -305,22 +305,6 @@ def test_a_file_that_could_not_be_read_is_not_written(tmp_path, changes, place):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "field"),
-    [
-        ('"one_by_one": true', '"one_by_one": 1', "cell.config.one_by_one"),
-        ('"rounds": 30', '"rounds": 2.5', "cell.config.rounds"),
-        ('"seconds": 12.5', '"seconds": NaN', "results"),
-    ],
-)
-def test_what_is_wrong_in_a_file_is_named(tmp_path, before, after, field):
-    path = tmp_path / "results.json"
-    write_results(sample(1), path)
-    path.write_text(path.read_text().replace(before, after, 1))
-    with refused(field):
-        read_results(STUDY, path)
-
-
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_failure_in_the_middle_keeps_the_old_file(tmp_path, monkeypatch, error):
     def failing(*_):
