@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from attacks.core.base import POSITIVE, AttackResult, Challenge, Labelled
 from attacks.core.run import attack_view
@@ -60,8 +61,18 @@ def member_challenges() -> dict[int, Challenge]:
 
 
 @cache
+def strangers() -> dict[int, Challenge]:
+    """Candidates that no client trained on."""
+    return overfitted.overfitted_challenges(part(1200, 1500), part(1497, 1797), 0)
+
+
+@cache
+def ended(method: object, *, masks: bool = False) -> tuple[View, list[nn.Module]]:
+    return overfitted.trained(public(), member_challenges(), method, 0, masks=masks)
+
+
 def trained(method: object, *, masks: bool = False) -> View:
-    return overfitted.trained(public(), member_challenges(), method, 0, masks=masks)[0]
+    return ended(method, masks=masks)[0]
 
 
 def asked(view: View, challenges: Mapping[int, Challenge] | None = None) -> AttackResult:
@@ -84,15 +95,35 @@ def test_members_are_found_in_clear_and_less_under_masks(method, in_clear, of_su
     assert caught.figure > 0.65
     assert caught.interval[0] > 0.5
     assert hidden.figure < caught.figure - 0.1
-    strangers = overfitted.overfitted_challenges(part(1200, 1500), part(1497, 1797), 0)
     order = np.random.default_rng(0)
     shuffled = {
         k: replace(each, is_member=order.permutation(each.is_member))
         for k, each in member_challenges().items()
     }
-    coins = [asked(trained(method), others) for others in (strangers, shuffled)]
+    coins = [asked(trained(method), others) for others in (strangers(), shuffled)]
     for coin in [*coins, *([hidden] if method is DISTILLED else [])]:
         assert coin.figure == pytest.approx(0.5, abs=CHANCE)
+
+
+def by_labels(networks: list[nn.Module], challenges: Mapping[int, Challenge]) -> AttackResult:
+    """Ask deployed networks for labels alone."""
+    attack = FinalLabels.of_networks(public(), challenges, networks)
+    return attack_view(attack, attack.view, 0)
+
+
+def test_labels_alone_show_members_and_no_others():
+    """A constant predictor shows nothing either, as classes are matched, and is named."""
+    networks = ended(Independent())[1]
+    caught, coin = (by_labels(networks, of) for of in (member_challenges(), strangers()))
+    assert caught.figure > 0.65
+    assert caught.interval[0] > 0.5
+    assert coin.figure == pytest.approx(0.5, abs=CHANCE)
+    constant = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    for weights in constant.parameters():
+        nn.init.zeros_(weights)
+    named = by_labels([constant] * 4, member_challenges())
+    assert any("constant predictor" in words for words in named.caveats)
+    assert named.figure == 0.5
 
 
 def test_noise_hides_members():

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from attacks.core.base import Labelled, draw_challenge
 from attacks.core.view import Capability, LabelOracle, Oracle, Public, outsider_view, server_view
 from secure_fd.errors import BudgetError, LocalError, MissingCapabilityError
 from secure_fd.protocol.transcript import ObservedRound, Transcript
@@ -90,6 +91,14 @@ def test_a_server_that_acts_on_the_protocol_is_malicious_and_no_outsider_does():
     assert server_view(Transcript(2), public(), held).attacker == "malicious server"
     with pytest.raises(LocalError):
         outsider_view(public(), held)
+
+
+def test_candidates_must_be_matched_and_disjoint():
+    some, other, few = (Labelled(torch.rand(n, 1), torch.arange(n)) for n in (20, 20, 19))
+    draw_challenge(some, other, 0)
+    for others in (few, some):
+        with pytest.raises(LocalError):
+            draw_challenge(some, others, 0)
 
 
 def test_a_view_shows_no_data_when_printed():
