@@ -35,6 +35,7 @@ from secure_fd.votes.codec import (
     Contribution,
     IntArray,
     Released,
+    Sums,
     one_hot,
 )
 from secure_fd.wire import Stage
@@ -121,6 +122,11 @@ def test_debias_inverts_the_expected_sums():
     true = np.array([[2.0, 3.0, 0.0, 1.0], [0.0, 0.0, 0.0, 9.0]])
     expected = true * mechanism.p + (clients - true) * mechanism.q
     np.testing.assert_allclose(mechanism.debias(expected, clients), true, atol=1e-12)
+    unit = LabelUnit(1.5, 1e-5)
+    unit.agree(2, 4)
+    many = Sums(1000 * expected.sum(axis=1), 1000 * expected)
+    shown = unit.debias(many, range(1000 * clients)).total  # of whole answers
+    np.testing.assert_allclose(shown, 1000 * true, atol=2)
     with pytest.raises(PeerError, match="more votes than clients"):
         mechanism.debias(np.array([[0.0, 0.0, 10.0, 0.0]]), clients)
     with pytest.raises(PeerError):
