@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector
 
 from attacks.core.base import Images
 from attacks.core.fit import label_function
@@ -24,6 +23,7 @@ from attacks.inversion.gmi import PUBLIC_TARGET, InversionSettings, ModelInversi
 from attacks.inversion.ideal import Ideal, IdealSettings, empty_pool, steal
 from secure_fd.errors import BudgetError
 from secure_fd.protocol.transcript import ObservedRound, Transcript
+from secure_fd.training.models import flatten
 from secure_fd.training.trainer import logits
 from secure_fd.votes.codec import Ensemble, one_hot
 from tests.attack_games import TRAINING, answered, client_view, mlp, part, prior, private_network
@@ -38,23 +38,10 @@ def attack() -> ModelInversion:
     return ModelInversion.prepare(public(), prior(), 0, SEARCH, TRAINING)
 
 
-def fedavg(parameters: np.ndarray) -> Transcript:
-    run = Transcript(3)
-    run.add_parameters(ObservedRound(0, parameters))
-    return run
-
-
-def answer(labels: Tensor, kept: np.ndarray) -> Ensemble:
-    return Ensemble(np.arange(len(labels)), one_hot(labels.numpy(), 10), kept)
-
-
-def flat(model: nn.Module) -> np.ndarray:
-    return parameters_to_vector(model.parameters()).detach().numpy()
-
-
 def test_global_parameters_are_inverted_and_beat_a_random_private_network():
-    view = server_view(fedavg(flat(private_network())), public())
-    estimate = attack().estimate(view, 0)
+    seen = Transcript(3)
+    seen.add_parameters(ObservedRound(0, flatten(private_network()).numpy()))
+    estimate = attack().estimate(server_view(seen, public()), 0)
     result = attack().with_truth(truth()).score(estimate, 0)
     assert estimate.target == "global model"
     right = result.details["attack_accuracy"]
@@ -71,8 +58,8 @@ def test_global_parameters_are_inverted_and_beat_a_random_private_network():
 
 def test_ensembles_are_inverted_through_a_student():
     labels = logits(private_network(), public().proxies).argmax(dim=1)
-    view = client_view(answered(answer(labels, np.ones(600, dtype=bool))), public())
-    estimate = attack().estimate(view, 0)
+    ensemble = Ensemble(np.arange(600), one_hot(labels.numpy(), 10), np.ones(600, dtype=bool))
+    estimate = attack().estimate(client_view(answered(ensemble), public()), 0)
     assert estimate.target == "student of ensembles"
     result = attack().with_truth(truth()).score(estimate, 0)
     assert result.details["attack_accuracy"] >= 0.7
@@ -153,9 +140,6 @@ def test_a_memorising_selector_shows_private_images_among_the_proxies():
     assert caught["answers"] < 0.6 * 300
     assert fair["answers"] == 300
     assert fair["pool: delta"] < caught["pool: delta"] - 10
-
-
-# What trained clients answer.
 
 
 def test_every_image_is_asked_once_and_the_budget_holds():

@@ -90,24 +90,24 @@ def test_mutants_of_decoders_are_found():
         assert any(error in kind for kind in found(target).crashes)
 
 
-def test_mutant_of_a_machine_that_survives_a_failure_is_found(monkeypatch):
-    monkeypatch.setattr(ClientRound, "_take", lambda self: (self.state, self._held))
-    crashes = found(prepared_client()).crashes
-    assert any("BrokenPropertyError" in kind for kind in crashes)
+def blame(*_: object) -> None:
+    raise LocalError("the cohort is too small")
 
 
-def test_mutant_of_a_machine_that_sends_its_words_is_found(monkeypatch):
-    monkeypatch.setattr(ClientRound, "_mask", lambda *_: None)
-    (crash,) = found(prepared_client()).crashes.values()
-    assert "words in clear" in crash[2]
-
-
-def test_mutant_that_blames_itself_for_what_a_peer_sent_is_found(monkeypatch):
-    def blame(*_: object) -> None:
-        raise LocalError("the cohort is too small")
-
-    monkeypatch.setattr(ClientRound, "_check_reach", blame)
-    assert any("LocalError" in kind for kind in found(prepared_client()).crashes)
+@pytest.mark.parametrize(
+    ("method", "mutant", "finding"),
+    [
+        ("_take", lambda self: (self.state, self._held), "BrokenPropertyError"),
+        ("_mask", lambda *_: None, "words in clear"),
+        ("_check_reach", blame, "LocalError"),
+    ],
+    ids=["survives a failure", "sends its words", "blames itself"],
+)
+def test_mutants_of_a_client_are_found(monkeypatch, method, mutant, finding):
+    monkeypatch.setattr(ClientRound, method, mutant)
+    (stop,) = (stop for stop in CLIENT_STATES if stop.name == "PREPARED")
+    crashes = found(client_state(stop)).crashes  # a new machine, whose class is broken by now
+    assert any(finding in kind or finding in trace for kind, (_, _, trace) in crashes.items())
 
 
 def test_mutant_of_a_server_that_ends_the_round_is_found(monkeypatch):
@@ -123,12 +123,6 @@ def test_mutant_of_a_server_that_ends_the_round_is_found(monkeypatch):
     monkeypatch.setattr(ServerRound, "_take", ending)
     (stop,) = (stop for stop in SERVER_STATES if stop.name == "INPUT")
     assert any("BrokenPropertyError" in kind for kind in found(server_state(stop)).crashes)
-
-
-def prepared_client() -> Target:
-    """A new machine, whose class may be broken by now."""
-    (stop,) = (stop for stop in CLIENT_STATES if stop.name == "PREPARED")
-    return client_state(stop)
 
 
 def found(target: Target) -> Findings:
