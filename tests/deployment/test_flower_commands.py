@@ -10,18 +10,17 @@ from tests.programs import ended
 pytest.importorskip("flwr", reason='needs the extra: pip install "secure-fd[flower]"')
 
 
-def test_keys_are_made_once_beside_the_records(tmp_path):
-    """In processes of their own, as all of it is in real use."""
+def test_keys_are_made_once_beside_the_records(tmp_path, capsys):
+    """In a process of its own, as all of it is in real use."""
     [records] = image_folders(tmp_path, "a")
-    command = ("-m", "secure_fd", "site", "init", "--data", str(records), "--name", "north")
-    made, home = ended(*command), tmp_path / "a" / "home"
+    command = ("site", "init", "--data", str(records), "--name", "north")
+    made, home = ended("-m", "secure_fd", *command), tmp_path / "a" / "home"
     assert (made.returncode, made.stderr) == (0, "")
     assert "records = 18" in (home / "north.toml").read_text()
     state = (home / "state").read_bytes()
-    again = ended(*command)
-    assert again.returncode == 2
-    assert again.stderr.startswith("error: path: ")
-    assert again.stderr.count("\n") == 1
+    assert main(command) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: path: ")
     assert (home / "state").read_bytes() == state
 
 
