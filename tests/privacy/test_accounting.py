@@ -20,9 +20,11 @@ from secure_fd.privacy.accountants import (
     PRIVACY_LOSS,
     RENYI,
     accountant_for,
+    cost,
     divergence,
     excess,
     rho,
+    sampled_cost,
     zcdp_epsilon,
 )
 from secure_fd.privacy.events import (
@@ -345,3 +347,29 @@ def test_an_adversary_who_chooses_each_round_by_the_last(variance):
                 expected.append(worst[ends + edge] @ chances)
             worst = np.max(expected, axis=0)
         assert 0.1 * delta < worst[edge] <= delta
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_what_rounding_costs_is_what_was_proved(times):
+    """Narrow noise, where eta shows: the formulas of the proof, written down a second time."""
+    part, rest = DistributedGaussian(4.0, 5, 4.0, 50), 1e-4
+    total, entries, beta = 20.0, 50 * times, DELTA * rest
+    v = (6 * total + math.sqrt(36 * total**2 - 12 * total)) / 12
+    odds = math.log(4 * entries / beta)
+    largest, squares = 2 * odds, entries + 2 * math.sqrt(entries * odds) + 2 * odds
+    fourths = min(squares, entries * largest) * largest  # in deviations, as the two before
+    eta = total * squares / (320 * v**3) + total**2 * fourths / (1152 * v**4)
+    moved, left = 2 * (eta + beta), DELTA * (1 - 2 * rest)
+    like = Gaussian(math.sqrt(v / (16.0 * times)))
+    exact = ANALYTIC_GAUSSIAN.epsilon(like, left * math.exp(-moved))
+    found = NEARLY_GAUSSIAN.epsilon(Repeated(part, times), DELTA)
+    assert moved > 0.01
+    assert found == pytest.approx(exact + moved, rel=1e-7)
+
+
+def test_a_sampler_adds_its_distance_to_delta_up_to_a_hundredth_of_it():
+    spent = cost(ANSWER, DELTA)
+    claimed, total = sampled_cost(ANSWER, DELTA, 2**80)
+    assert claimed == spent
+    assert total - DELTA == pytest.approx(2.0**-30 * (1 + math.exp(spent)), rel=1e-6)
+    assert sampled_cost(ANSWER, DELTA, 2**84) == (math.inf, DELTA)

@@ -252,3 +252,8 @@ def test_mutation_whose_committee_follows_from_the_members_alone_is_caught(monke
         graph, "committee", lambda members, size, _: committee(members, size, bytes(32))
     )
     assert len(always_chosen()) == 7
+
+
+@pytest.mark.parametrize(("n", "degree"), [(300, 299), (301, 188), (1000, 302), (10_000, 404)])
+def test_neighbours_are_as_many_as_the_bounds_ask_for(n, degree):
+    assert graph.default_degree(n) == degree

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from secure_fd.crypto.keys import insecure_bytes
 from secure_fd.errors import LocalError
-from secure_fd.secagg.session import NO_NOISE, NoiseTerms
+from secure_fd.secagg.session import NO_NOISE, NoiseTerms, RoundScope, RoundTerms
 from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.homomorphic import HomomorphicSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.votes.codec import UnitArray
 from secure_fd.wire import Stage
+from tests.drivers.cohort import Cohort
 from tests.drivers.summing import Summed, summed, total_of
 from tests.refusals import refused
 
@@ -113,6 +114,10 @@ def test_impossible_terms_are_refused():
             NoiseTerms(room, survivors)
     with refused("survivors"):
         replace(CASE, noise=NoiseTerms(8, 5)).run(MaskedSum(4))
+    session = Cohort(3, enrolled=False).session
+    assert RoundScope(session, RoundTerms(0, 2**28, 2**60)).words == 2**28
+    with refused("length"):  # beyond 2 GiB a message
+        RoundScope(session, RoundTerms(0, 2**28 + 1, 2**60))
     with refused("noise"):  # an encrypted sum carries none
         CASE.run(HomomorphicSum(4))
     assert [kind.hides for kind in (MaskedSum, HomomorphicSum, PlainSum)] == [True, True, False]
