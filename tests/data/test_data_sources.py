@@ -2,24 +2,19 @@
 
 import gzip
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 
 from secure_fd.data.federated import federate
 from secure_fd.data.image_sets import Sizes
-from secure_fd.data.images import Images
 from secure_fd.data.partition import Split, parse_split
 from secure_fd.data.sources import load, read_idx
 from secure_fd.data.vision import torchvision
 from secure_fd.errors import ConfigurationError
 from tests.refusals import refused
-
-Bytes = NDArray[np.uint8]
 
 
 def test_torchvision_imports_beside_any_torch():
@@ -29,18 +24,17 @@ def test_torchvision_imports_beside_any_torch():
     assert resized.shape == (1, 14, 14)
 
 
-@pytest.mark.parametrize(("name", "counts"), [("mnist5k", [500] * 10), ("digits", None)])
-def test_bundled_images_are_of_the_size_of_mnist(name, counts):
-    source = load(name)
-    found = torch.bincount(source.pool.labels).tolist()
-    assert source.test is None
-    assert source.pool.pixels.shape == (sum(counts) if counts else 1797, 1, 28, 28)
-    assert found == counts if counts else min(found) >= 174
-    assert float(source.pool.pixels.min()) == 0.0
-    assert 0.9 < float(source.pool.pixels.max()) <= 1.0
+@pytest.mark.parametrize(
+    ("name", "count", "least"), [("mnist5k", 5000, 500), ("digits", 1797, 174)]
+)
+def test_bundled_images_are_of_the_size_of_mnist(name, count, least):
+    pool = load(name).pool
+    assert pool.pixels.shape == (count, 1, 28, 28)
+    assert torch.bincount(pool.labels).min() == least
+    assert 0.0 == pool.pixels.min() < 0.9 < pool.pixels.max() <= 1.0
     if name == "mnist5k":  # models standardise by the figures of MNIST
-        assert float(source.pool.pixels.mean()) == pytest.approx(0.1307, abs=0.005)
-        assert float(source.pool.pixels.std()) == pytest.approx(0.3081, abs=0.005)
+        assert float(pool.pixels.mean()) == pytest.approx(0.1307, abs=0.005)
+        assert float(pool.pixels.std()) == pytest.approx(0.3081, abs=0.005)
 
 
 # IDX files.
@@ -48,12 +42,12 @@ def test_bundled_images_are_of_the_size_of_mnist(name, counts):
 N_TRAIN, N_TEST = 500, 100
 
 
-def idx_bytes(array: Bytes) -> bytes:
+def idx_bytes(array):
     head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
     return head + array.tobytes()
 
 
-def write(folder: Path, part: str, pixels: Bytes, labels: Bytes) -> None:
+def write(folder, part, pixels, labels):
     folder.mkdir(exist_ok=True)
     for kind, array in (("images-idx3", pixels), ("labels-idx1", labels)):
         (folder / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(idx_bytes(array)))
@@ -71,7 +65,7 @@ def mnist(tmp_path):
     return tmp_path
 
 
-def names(images: Images) -> set[tuple[int, int]]:
+def names(images):
     """(1 for the published test set, number) of each fake image."""
     rows = (images.pixels[:, 0, 0, :3] * 255).round().long().tolist()
     return {(int(row[2] == 255), row[0] + 256 * row[1]) for row in rows}
@@ -127,11 +121,9 @@ WHOLE = idx_bytes(np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4))
 PACKED = gzip.compress(WHOLE)
 DAMAGED = {
     "empty": b"",
-    "short_magic": WHOLE[:3],
     "first_byte": b"\1" + WHOLE[1:],
     "not_unsigned_bytes": WHOLE[:2] + b"\x0d" + WHOLE[3:],
     "no_dimensions": b"\0\0\x08\0" + b"\7",
-    "header_between_sizes": WHOLE[:8],
     "header_inside_a_size": WHOLE[:10],
     "no_body": WHOLE[:16],
     "body_short_by_one": WHOLE[:-1],
@@ -139,7 +131,6 @@ DAMAGED = {
     # 2^32 x 2^32 is 0 modulo 2^64: a product that wraps would accept the empty body.
     "size_wraps": struct.pack(">BBBB4I", 0, 0, 8, 4, 1 << 16, 1 << 16, 1 << 16, 1 << 16),
     "half.gz": PACKED[: len(PACKED) // 2],
-    "no_trailer.gz": PACKED[:-4],
     "checksum.gz": PACKED[:-6] + bytes([PACKED[-6] ^ 1]) + PACKED[-5:],
     "bad_block.gz": PACKED[:10] + b"\xff" * 8,
     "not_gzip.gz": WHOLE,
@@ -170,13 +161,13 @@ def test_a_file_beyond_the_limit_is_refused_before_it_is_unpacked(tmp_path, monk
 TRAIN, TEST = (4, 3), (2, 1)  # rows and columns of tiles in each fake mosaic
 
 
-def mosaic(path: Path, tiles: Bytes, rows: int, columns: int) -> None:
+def mosaic(path, tiles, rows, columns):
     """Lossless, tiles [rows columns, 32, 32, 3] row by row."""
     grid = tiles.reshape(rows, columns, 32, 32, 3).swapaxes(1, 2)
     Image.fromarray(grid.reshape(32 * rows, 32 * columns, 3)).save(path, lossless=True)
 
 
-def tiles(part: str, label: int) -> Bytes:
+def tiles(part, label):
     """Noise, so that every tile and every channel is its own."""
     count = TRAIN[0] * TRAIN[1] if part == "train" else TEST[0] * TEST[1]
     rng = np.random.default_rng([label, part == "train"])
@@ -201,18 +192,6 @@ def test_mosaics_are_read_tile_by_tile(cifar10):
         for label in (0, 7):
             mine = (images.pixels[label * count : (label + 1) * count] * 255).round().byte()
             assert np.array_equal(mine.permute(0, 2, 3, 1).numpy(), tiles(part, label))
-
-
-def test_an_image_that_is_there_twice_is_used_once(cifar10):
-    """One image twice in the pool, one in the test set too: ten of twelve are left of class 0."""
-    twice = tiles("train", 0)
-    twice[5] = twice[2]
-    twice[9] = tiles("test", 1)[0]
-    mosaic(cifar10 / "cifar10" / "train_0.webp", twice, *TRAIN)
-    sizes = Sizes(proxies=4, test=0, held_out=2)
-    data = federate(load("cifar10", cifar10), Split("strong"), 10, 0, sizes)
-    held = [len(client.train) + len(client.validation) for client in data.clients]
-    assert held == [4] + [6] * 9
 
 
 # Chest radiographs.
@@ -263,16 +242,9 @@ def test_four_hospitals_hold_one_or_two_classes(chest_xray):
 @pytest.mark.parametrize(
     ("name", "file", "change"),
     [
-        *(
-            ("cifar10", "test_4.webp", change)
-            for change in (
-                lambda path: path.unlink(),
-                lambda path: path.write_bytes(path.read_bytes()[:200]),
-                lambda path: path.write_text("no image"),
-                lambda path: Image.new("RGB", (64, 33)).save(path),
-                lambda path: Image.new("RGB", (31, 31)).save(path),
-            )
-        ),
+        ("cifar10", "test_4.webp", lambda path: path.unlink()),
+        ("cifar10", "test_4.webp", lambda path: path.write_bytes(path.read_bytes()[:200])),
+        ("cifar10", "test_4.webp", lambda path: Image.new("RGB", (64, 33)).save(path)),
         ("chest_xray", "covid/0007.png", lambda path: Image.new("L", (64, 63)).save(path)),
         ("chest_xray", "covid/0007.png", lambda path: path.write_bytes(b"\x89PNG no more")),
     ],

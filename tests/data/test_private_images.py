@@ -10,23 +10,18 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
 import tyro
-from numpy.typing import NDArray
 from PIL import Image
 from scipy.signal import fftconvolve
 
 from attacks.core.base import AttackResult, Distributions
 from attacks.core.run import Attack
-from attacks.core.run import Run as Finished
 from attacks.core.scoring import score_distributions
-from attacks.core.view import Capability, View
+from attacks.core.view import Capability
 from attacks.inversion import gmi
 from attacks.inversion import prior as priors
 from experiments.compare.comparison import measured, needs, prepared
@@ -35,32 +30,27 @@ from experiments.privacy_compare import STUDY, Settings
 from experiments.report.report import NOT_SHOWN
 from experiments.report.verdict import SHOWN_PRIVATE
 
-Plane = NDArray[np.float64]
 SIDE = 16
 LIMIT, SLACK = 20.0, 4.0
 """dB: a picture above LIMIT counts as the private image, and scaling costs SLACK at most."""
 
 
-class Shows(Attack[Distributions, Finished]):
+class Shows(Attack):
     """An attack of the user's own whose result holds the private images themselves."""
 
-    name: ClassVar[str] = "shows"
-    title: ClassVar[str] = "Shows everything"
-    needs: ClassVar[tuple[frozenset[Capability], ...]] = (
-        frozenset({Capability.GLOBAL_PARAMETERS}),
-    )
-    figure_name: ClassVar[str] = "classes named"
-    control_name: ClassVar[str] = "a guess"
+    name, title = "shows", "Shows everything"
+    needs = (frozenset({Capability.GLOBAL_PARAMETERS}),)
+    figure_name, control_name = "classes named", "a guess"
 
     @classmethod
-    def for_run(cls, run: Finished) -> Self:
+    def for_run(cls, run):
         return cls(truth=run)
 
-    def estimate(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - nothing is drawn
+    def estimate(self, view, seed):  # noqa: ARG002 - nothing is drawn
         guess = np.zeros(view.public.n_clients, dtype=np.int64)
         return Distributions(guess, guess)
 
-    def score(self, estimate: Distributions, seed: int) -> AttackResult:
+    def score(self, estimate, seed):
         made = score_distributions(self, estimate, self.truth.histograms.argmax(axis=1), seed)
         clients = self.truth.data.clients
         shown = {f"client {k}": own.train.pixels[:2, 0].numpy() for k, own in enumerate(clients)}
@@ -70,7 +60,7 @@ class Shows(Attack[Distributions, Finished]):
 # A run in this process.
 
 
-def pattern() -> Plane:
+def pattern():
     """[SIDE, SIDE] in [0.1, 0.9]: smooth, so that it survives scaling, and like nothing else."""
     rng, made = np.random.default_rng(5), np.zeros((SIDE, SIDE))
     y, x = np.mgrid[:SIDE, :SIDE] / SIDE
@@ -98,11 +88,8 @@ def folders(tmp_path_factory):
     return private, public
 
 
-def save(pixels: Plane, path: Path) -> None:
+def save(pixels, path):
     Image.fromarray((255 * pixels.clip(0, 1)).astype(np.uint8)).save(path)
-
-
-Run = Callable[..., Path]
 
 
 @pytest.fixture
@@ -112,7 +99,7 @@ def run(folders, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gmi, "QUICK", gmi.InversionSettings(steps=2, restarts=1, per_class=2))
     monkeypatch.setattr(study, "run_missing", in_this_process)
 
-    def made(*more: str) -> Path:
+    def made(*more):
         private, public = folders
         out = tmp_path / "results"
         given = [
@@ -130,14 +117,7 @@ def run(folders, tmp_path, monkeypatch, capsys):
     return made
 
 
-def in_this_process(
-    _: object,
-    cells: Sequence[Any],
-    store: study.Store,
-    data_dir: Path | None,
-    workers: int | None,  # noqa: ARG001 - this process alone
-    claim: Callable[[], object],
-) -> None:
+def in_this_process(_, cells, store, data_dir, __, claim):
     claim()
     for cell in cells:
         parts = {part: prepared(data_dir, part) for part in needs(cell)}
@@ -147,7 +127,7 @@ def in_this_process(
 # Every picture that a folder holds.
 
 
-def planes_of(folder: Path, counts: Counter[str]) -> Iterator[tuple[str, Plane]]:
+def planes_of(folder, counts):
     """Every array of two dimensions that the files hold, with where it is."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         content = path.read_bytes()
@@ -158,7 +138,7 @@ def planes_of(folder: Path, counts: Counter[str]) -> Iterator[tuple[str, Plane]]
             yield f"{path.relative_to(folder)}: {kind}", plane
 
 
-def decoded(suffix: str, content: bytes) -> Iterator[tuple[str, Plane]]:
+def decoded(suffix, content):
     if content.startswith(b"PK"):
         with np.load(io.BytesIO(content)) as kept:
             for name in kept:
@@ -173,7 +153,7 @@ def decoded(suffix: str, content: bytes) -> Iterator[tuple[str, Plane]]:
             yield from (("json", plane) for plane in nested(json.loads(text)))
 
 
-def nested(value: object) -> Iterator[Plane]:
+def nested(value):
     """Lists of numbers as long as a picture, at any depth."""
     if isinstance(value, dict):
         value = list(value.values())
@@ -186,7 +166,7 @@ def nested(value: object) -> Iterator[Plane]:
             yield from nested(item)
 
 
-def flat(array: NDArray[Any]) -> Iterator[Plane]:
+def flat(array):
     """[n, H, W] planes of an array; a vector of n squares as n squares."""
     found = np.asarray(array, np.float64)
     if found.ndim >= 2 and min(found.shape[-2:]) >= 8:
@@ -201,7 +181,7 @@ _ENOUGH = np.sqrt(1 - 10 ** ((SLACK - LIMIT) / 10) / pattern().var())
 """Correlation with the pattern at these dB, at the best brightness and contrast."""
 
 
-def shown(plane: Plane) -> float:
+def shown(plane):
     """The largest correlation with the pattern, at any place, of widths from 8 pixels up.
 
     From 16 pixels up in a plane of more than 400, which is a drawing.
@@ -217,12 +197,12 @@ def shown(plane: Plane) -> float:
     return best
 
 
-def scaled(plane: Plane, height: int, width: int) -> Plane:
+def scaled(plane, height, width):
     made = Image.fromarray(plane.astype(np.float32)).resize((width, height), Image.Resampling.BOX)
     return np.asarray(made, np.float64)
 
 
-def correlation(plane: Plane, template: Plane) -> float:
+def correlation(plane, template):
     """The largest magnitude over all places; a window without contrast shows nothing."""
     count, ones = template.size, np.ones(template.shape)
     centred = (template - template.mean())[::-1, ::-1]
@@ -234,11 +214,9 @@ def correlation(plane: Plane, template: Plane) -> float:
     return float((seen / np.sqrt((centred**2).sum() * spread[spread > 1e-4 * count])).max())
 
 
-def leaks(folder: Path) -> tuple[dict[str, float], Counter[str]]:
+def leaks(folder):
     """Count what was read, and return by place the planes that show the pattern."""
-    counts: Counter[str] = Counter()
-    seen: dict[bytes, float] = {}
-    found = {}
+    counts, seen, found = Counter(), {}, {}
     for place, plane in planes_of(folder, counts):
         key = plane.tobytes()
         if key not in seen:

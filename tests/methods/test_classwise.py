@@ -1,7 +1,5 @@
 """Methods without proxies: predictions by class, the distillation from them, and its steps."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
@@ -33,7 +31,7 @@ def test_fkd_averages_the_predictions_of_a_class_and_pls_the_right_ones():
     assert hard.predictions[:2].tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
-def sums(*rows: tuple[float, Sequence[float]]) -> Sums:
+def sums(*rows):
     weights = np.array([weight for weight, _ in rows])
     return Sums(weights, weights[:, None] * np.array([row for _, row in rows]))
 
@@ -58,7 +56,7 @@ def test_where_each_class_has_one_holder_it_is_independent_learning(digits, mixe
         assert np.array_equal(parameters(made), parameters(alone)) is same
 
 
-@pytest.mark.parametrize(("levels", "width"), [(51, 1), (52, 2), (13107, 2), (13108, 4)])
+@pytest.mark.parametrize(("levels", "width"), [(51, 1), (52, 2), (13108, 4)])
 def test_a_message_reads_back(levels, width):
     codec, clients = KnowledgeCodec(2, levels), 5
     total = np.array([0, 1, clients * levels, 7], dtype=np.uint64)

@@ -1,27 +1,22 @@
 """DaFKD and FedDF: rounds of several sums, generated samples, and DP-SGD of both networks."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
 
 from secure_fd import simulate
-from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.errors import BudgetError
-from secure_fd.methods.dafkd import DaFKD, DaFKDClient
+from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.privacy import dp_sgd
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.protocol.messages import SumInput
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.simulation.federation import Federation
 from secure_fd.training import models
 from secure_fd.training.dp_sgd import PrivateTrainer
 from secure_fd.training.recipes import Schedule
-from secure_fd.votes.codec import UnitArray
 from secure_fd.wire import Stage
 from tests import small_federation
 
@@ -30,7 +25,7 @@ QUICK = Schedule(warmup_steps=0, local_steps=2, proxy_steps=0)
 PRIVATE = PrivateSGD(epsilon=4.0, delta=1e-5, steps=6, batch=16)
 
 
-def federation(data: FederatedData, method: DaFKD, **options: Any) -> Federation:
+def federation(data, method, **options):
     return small_federation.federation(data, method, schedule=QUICK, **options)
 
 
@@ -39,14 +34,14 @@ def uncalibrated(monkeypatch):
     monkeypatch.setattr(dp_sgd, "calibrate", lambda _epsilon, _delta, _plan: 1.1)
 
 
-def client_with(digits: FederatedData, train: Images, private: PrivateSGD | None) -> DaFKDClient:
+def client_with(digits, train, private):
     """Role of the first client, with these records in place of its own."""
     data = replace(digits.clients[0], train=train)
     method = DaFKD(generated=8, steps=1, adversarial=SMALL, private=private)
     return federation(replace(digits, clients=(data, *digits.clients[1:])), method).clients[0].role
 
 
-def first_share(role: DaFKDClient, network: nn.Module) -> UnitArray:
+def first_share(role, network):
     """Input of the first sum, of generators, when DP-SGD draws no record and adds no noise."""
     if isinstance(role.learner.trainer, PrivateTrainer):
         budget = role.learner.trainer.budget

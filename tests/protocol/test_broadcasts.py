@@ -11,16 +11,15 @@ from secure_fd.protocol.broadcasts import (
     BroadcastSigner,
     BroadcastVerifier,
 )
-from secure_fd.protocol.server import Outbound, Server
+from secure_fd.protocol.server import Server
 from secure_fd.wire import HEADER_BYTES, Kind, Place, frame, read_header
 from tests.small_federation import federation, run
 
 SESSION = bytes(32)
 KEY, OTHER = (IdentityKey.generate(os.urandom) for _ in range(2))
-SIGNED = slice(HEADER_BYTES + 4, BROADCAST_BYTES)
 
 
-def read(client: BroadcastVerifier, data: bytes) -> None:
+def read(client, data):
     kind, _, _ = read_header(data, SESSION, SERVER)
     client.read(kind, data)
 
@@ -28,31 +27,49 @@ def read(client: BroadcastVerifier, data: bytes) -> None:
 class Trusting(IdentityPublic):
     """Mutant: every signature is right."""
 
-    def verify(self, signature: bytes, message: bytes, what: str) -> None:
+    def verify(self, signature, message, what):
         """Accept anything."""
 
 
-def unsigned(data: bytes) -> bytes:
+def unsigned(data):
     return data[: HEADER_BYTES + 4] + bytes(SIGNATURE_BYTES) + data[BROADCAST_BYTES:]
 
 
-def by_another(data: bytes) -> bytes:  # noqa: ARG001 - the same words
+def by_another(_):
     return BroadcastSigner(SESSION, OTHER).write(Kind.RESULT, 3, b"an ensemble")
 
 
-def altered(data: bytes) -> bytes:
+def altered(data):
     return data[:-1] + bytes([data[-1] ^ 1])
 
 
-def as_aborted(data: bytes) -> bytes:
+def as_aborted(data):
     return frame(Kind.ABORTED, Place(SESSION, 3), SERVER, data[HEADER_BYTES:])
 
 
-def of_another_round(data: bytes) -> bytes:
+def of_another_round(data):
     return frame(Kind.RESULT, Place(SESSION, 4), SERVER, data[HEADER_BYTES:])
 
 
-@pytest.mark.parametrize("tamper", [unsigned, by_another, altered, as_aborted, of_another_round])
+def of_another_session(_):
+    elsewhere = BroadcastSigner(bytes([1]) * 32, KEY).write(Kind.RESULT, 3, b"an ensemble")
+    return frame(Kind.RESULT, Place(SESSION, 3), SERVER, elsewhere[HEADER_BYTES:])
+
+
+def of_another_place(_):
+    signer = BroadcastSigner(SESSION, KEY)
+    signer.write(Kind.ABORTED, 0, b"")
+    second = signer.write(Kind.RESULT, 3, b"an ensemble")
+    return second[:HEADER_BYTES] + bytes(4) + second[HEADER_BYTES + 4 :]
+
+
+@pytest.mark.parametrize(
+    "tamper",
+    [
+        *(unsigned, by_another, altered, as_aborted),
+        *(of_another_round, of_another_session, of_another_place),
+    ],
+)
 def test_a_client_reads_what_its_server_signed_and_nothing_else(tamper):
     """A refusal changes nothing: the true one is read afterwards. The mutant reads the forgery."""
     true = BroadcastSigner(SESSION, KEY).write(Kind.RESULT, 3, b"an ensemble")
@@ -65,18 +82,6 @@ def test_a_client_reads_what_its_server_signed_and_nothing_else(tamper):
     mutant = BroadcastVerifier(SESSION, Trusting(KEY.public.raw))
     read(mutant, tamper(true))
     assert mutant.count == 1
-
-
-def test_a_signature_of_another_session_or_place_is_none():
-    elsewhere = BroadcastSigner(bytes([1]) * 32, KEY).write(Kind.RESULT, 3, b"an ensemble")
-    moved = frame(Kind.RESULT, Place(SESSION, 3), SERVER, elsewhere[HEADER_BYTES:])
-    signer = BroadcastSigner(SESSION, KEY)
-    signer.write(Kind.ABORTED, 0, b"")
-    second = signer.write(Kind.RESULT, 3, b"an ensemble")
-    first = second[:HEADER_BYTES] + bytes(4) + second[HEADER_BYTES + 4 :]
-    for data in (moved, first):
-        with pytest.raises(PeerError, match="signature"):
-            read(BroadcastVerifier(SESSION, KEY.public), data)
 
 
 def test_a_signature_covers_all_broadcasts_before():
@@ -96,16 +101,16 @@ def test_a_signature_covers_all_broadcasts_before():
 class Unsigned(Server):
     """Signs nothing."""
 
-    def begin(self) -> Outbound:
+    def begin(self):
         """As a server's, without signatures."""
         return {k: [unsigned(data) for data in sent] for k, sent in super().begin().items()}
 
 
-def signs_nothing(server: Server) -> None:
+def signs_nothing(server):
     server.__class__ = Unsigned
 
 
-def has_another_key(server: Server) -> None:
+def has_another_key(server):
     server._chain._key = OTHER
 
 

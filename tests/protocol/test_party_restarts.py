@@ -1,7 +1,5 @@
 """A client that comes back from its file follows on; one that forgot answers a second story."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -9,12 +7,11 @@ from secure_fd.errors import LocalError, PeerError
 from secure_fd.methods.base import Own
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.server import Server
-from secure_fd.simulation.federation import Federation
 from secure_fd.storage import Store
 from tests.small_federation import federation
 
 
-def reborn(made: Federation, number: int, file: Store | None) -> Client:
+def reborn(made, number, file):
     """A client with a fresh half, and what its file knows."""
     old = made.clients[number]
     made.protection.parts.pop(number, None)  # another process has a protection of its own
@@ -26,7 +23,7 @@ def reborn(made: Federation, number: int, file: Store | None) -> Client:
     return back
 
 
-def put_back(made: Federation, client: Client) -> None:
+def put_back(made, client):
     """Hand it over to the courier, as one that was away."""
     made.clients[client.number] = client
     made.server.returned(client.number, client.position)
@@ -34,7 +31,7 @@ def put_back(made: Federation, client: Client) -> None:
     made._work()
 
 
-def kept(made: Federation, number: int, path: Path) -> None:
+def kept(made, number, path):
     """Give a client a file, before any message was sent."""
     made.clients[number]._file = Store.create(path, "state")
 
@@ -56,7 +53,7 @@ def test_it_goes_on_where_it_stood(digits, tmp_path, limit):
     assert not any(report.refused for report in reports)
 
 
-def second_story(made: Federation, client: Client) -> list[bytes]:
+def second_story(made, client):
     """Return a client's answer to a server that begins the session once more."""
     half, key = made.method.server(made._setting, made.models[0]), made.server._chain._key
     session, sums = made.aggregation.session, made.aggregation.server()

@@ -5,7 +5,6 @@ Each mutant client lacks one protection and is caught by the same check.
 
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,13 +14,12 @@ from secure_fd.errors import PeerError
 from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protocol.broadcasts import BroadcastSigner
 from secure_fd.protocol.client import Client
-from secure_fd.protocol.messages import UNOPENED, ClientRole, ClientTurn, RoundAborted, SumInput
-from secure_fd.protocol.server import Outbound, Server
-from secure_fd.secagg.session import MessageType, RoundTerms
+from secure_fd.protocol.messages import UNOPENED, ClientRole, RoundAborted, SumInput
+from secure_fd.protocol.server import Server
+from secure_fd.secagg.session import MessageType
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation
 from secure_fd.storage import Store
-from secure_fd.votes.codec import UnitArray
 from secure_fd.wire import Kind, Place, frame
 from tests.small_federation import BRIEF, CPU, participants
 
@@ -34,17 +32,17 @@ class Opening:
 
     gave = False
 
-    def __init__(self) -> None:
-        self.opened: list[int] = []
+    def __init__(self):
+        self.opened = []
 
-    def start(self) -> list[bytes]:
+    def start(self):
         return []
 
-    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+    def load(self, terms, values):
         self.gave, self.index = False, terms.index
         return [values.tobytes()]
 
-    def receive(self, data: bytes) -> list[bytes]:
+    def receive(self, data):
         self.gave = True
         self.opened.append(self.index)
         return [data]
@@ -53,16 +51,16 @@ class Opening:
 class Voting(ClientRole):
     """Shares one counted vote a round, or a survey first; keeps results and refunds."""
 
-    def __init__(self, *, survey: bool = False) -> None:
-        self.results: list[bytes] = []
+    def __init__(self, *, survey=False):
+        self.results = []
         self.refunds = 0
         self.survey = survey
 
-    def begin(self) -> ClientTurn:
+    def begin(self):
         yield from ()
 
-    def round(self, announcement: bytes) -> ClientTurn:
-        del announcement
+    def round(self, subject):
+        del subject
         try:
             if self.survey:
                 yield SumInput(np.zeros(4, dtype=np.uint64), 3)
@@ -70,52 +68,52 @@ class Voting(ClientRole):
         except RoundAborted:
             return
 
-    def missed(self, announcement: bytes, message: bytes | None) -> None:
-        del announcement
+    def missed(self, subject, message):
+        del subject
         if message is not None:
             self.results.append(message)
 
-    def unopened(self, announcement: bytes) -> None:
-        del announcement
+    def unopened(self, subject):
+        del subject
         self.refunds += 1
 
 
 class Story:
     """One client and what a server, honest or not, sends to it."""
 
-    def __init__(self, path: Path, kind: type[Client] = Client, *, survey: bool = False) -> None:
+    def __init__(self, path, kind=Client, *, survey=False):
         self.kind, self.path, self.teller = kind, path, BroadcastSigner(SESSION, KEY)
         self.role, self.sums = Voting(survey=survey), Opening()
         self.file = Store.create(path, "state")
         self.client = kind(0, SESSION, KEY.public, self.role, self.sums, file=self.file)
         self.client.start()
 
-    def restart(self) -> None:
+    def restart(self):
         self.file.close()
         self.file = Store.open(self.path, "state")
         opened, self.sums = self.sums.opened, Opening()
         self.sums.opened = opened
         self.client = self.kind(0, SESSION, KEY.public, self.role, self.sums, file=self.file)
 
-    def send(self, kind: Kind, index: int, body: bytes = b"") -> bytes:
+    def send(self, kind, index, body=b""):
         data = self.teller.write(kind, index, body)
         self.client.receive(data)
         return data
 
-    def send_missed(self, data: bytes) -> None:
+    def send_missed(self, data):
         self.client.receive(frame(Kind.CATCH_UP, Place(SESSION, 0), SERVER, data))
 
-    def open(self, index: int) -> None:
+    def open(self, index):
         """Ask for what opens the sum."""
         self.client.receive(frame(MessageType.SURVIVORS, Place(SESSION, index), SERVER, b""))
 
     @property
-    def refunded(self) -> bool:
+    def refunded(self):
         """Return True if a vote was opened that the client does not count."""
         return bool(self.sums.opened) and self.role.refunds > 0
 
 
-def begun(story: Story, *, opened: bool = True) -> None:
+def begun(story, *, opened=True):
     story.send(Kind.ROUND_START, 0)
     if opened:
         story.open(0)
@@ -123,37 +121,37 @@ def begun(story: Story, *, opened: bool = True) -> None:
         story.send(Kind.ABORTED, 0, UNOPENED)
 
 
-def next_index(story: Story) -> None:
+def next_index(story):
     begun(story)
     story.send(Kind.ABORTED, 1, UNOPENED)
 
 
-def restarted(story: Story) -> None:
+def restarted(story):
     begun(story)
     story.restart()
     story.send_missed(story.teller.write(Kind.ABORTED, 0, UNOPENED))
 
 
-def opened_afterwards(story: Story) -> None:
+def opened_afterwards(story):
     begun(story, opened=False)
     story.open(0)
 
 
-def opened_in_a_later_round(story: Story) -> None:
+def opened_in_a_later_round(story):
     """The second announcement has the number of the first sum, so the client loads nothing new."""
     begun(story, opened=False)
     story.role.round = lambda _: iter(())
     begun(story)
 
 
-def another_sum(story: Story) -> None:
+def another_sum(story):
     """The result claims to announce one more sum of the round, which then fails."""
     begun(story)
     story.send(Kind.RESULT, 1)
     story.send_missed(story.teller.write(Kind.ABORTED, 1, UNOPENED))
 
 
-def another_round(story: Story) -> None:
+def another_round(story):
     """A round begins before the opened sum has its result, and fails."""
     begun(story)
     story.send_missed(story.teller.write(Kind.ROUND_START, 1, b"again"))
@@ -161,26 +159,26 @@ def another_round(story: Story) -> None:
 
 
 class EachRound(Client):
-    def _read(self, kind: int, index: int, broadcast: bytes) -> bytes:
+    def _read(self, kind, index, broadcast):
         """Each round begins as if nothing was opened."""
         self._released &= kind != Kind.ROUND_START
         return super()._read(kind, index, broadcast)
 
 
 class OneSum(Client):
-    def _note_given(self) -> None:
+    def _note_given(self):
         """The newest sum alone is checked, not the round."""
         super()._note_given()
         self._released = False
 
 
 class AnyIndex(OneSum):
-    def _check_follows(self, kind: int, index: int, payload: bytes) -> None:
+    def _check_follows(self, kind, index, payload):
         """Any number follows any other."""
 
 
 class Unwritten(Client):
-    def _note_given(self) -> None:
+    def _note_given(self):
         """Keep the given vote in memory alone."""
         file, self._file = self._file, None
         super()._note_given()
@@ -188,7 +186,7 @@ class Unwritten(Client):
 
 
 class Answering(Client):
-    def _check_takes_part(self) -> None:
+    def _check_takes_part(self):
         """Messages of a sum are answered whatever became of it."""
 
 
@@ -252,7 +250,7 @@ def test_a_round_has_one_result(tmp_path, restart):
 class Refunding(Server):
     """Reads every sum, and has it counted as one that failed unread, under the next number."""
 
-    def _broadcast(self, kind: Kind, body: bytes) -> Outbound:
+    def _broadcast(self, kind, body):
         if kind is not Kind.RESULT:
             return super()._broadcast(kind, body)
         self.role.unopened(self._round - 1)

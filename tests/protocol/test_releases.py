@@ -6,11 +6,9 @@ import pytest
 from secure_fd.errors import BudgetError, LocalError
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.protocol.server import Outbound, Server
+from secure_fd.protocol.server import Server
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
-from secure_fd.simulation.federation import Federation
-from secure_fd.votes.codec import IntArray
 from secure_fd.votes.draws import Draws
 from secure_fd.wire import Stage
 from tests.refusals import refused
@@ -19,7 +17,7 @@ from tests.small_federation import SMALL, all_proxies, faults, federation, run
 # In a federation.
 
 
-def asked(made: Federation) -> IntArray:
+def asked(made):
     """[P] how often each proxy was asked about, as the transcript has it."""
     rounds = [seen.result.indices for seen in made.transcript.distillation]
     return np.bincount(np.concatenate(rounds), minlength=200)
@@ -121,7 +119,7 @@ SEED = bytes(range(32))
 class Repeating(Server):
     """A lying server that announces the first round in every round."""
 
-    def begin(self) -> Outbound:
+    def begin(self):
         self._round = 0
         return super().begin()
 

@@ -6,23 +6,17 @@ party keeps a running hash of all broadcasts, which is bound into every sum, so 
 that received different broadcasts are masked differently, and no sum opens with both.
 """
 
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Any
-from unittest.mock import patch
+from dataclasses import replace
 
 import numpy as np
 
-from attacks.inversion.one_update import Lie, Story
+from attacks.inversion.one_update import Story
 from secure_fd.crypto.keys import SERVER
-from secure_fd.data.federated import FederatedData
 from secure_fd.protocol.broadcasts import BROADCAST_BYTES, BroadcastChain, BroadcastSigner
-from secure_fd.protocol.server import Outbound, Server
-from secure_fd.protocol.transcript import RoundReport
-from secure_fd.secagg.session import RoundTerms
-from secure_fd.secure_sum.base import SumClient
+from secure_fd.protocol.server import Server
+from secure_fd.secagg.client import MaskingClient
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.votes.codec import Ensemble, IntArray, KnowledgeCodec, UnitArray, one_hot
+from secure_fd.votes.codec import Ensemble, KnowledgeCodec, one_hot
 from secure_fd.wire import Kind, read_header
 from tests.small_federation import Unsurveyed, all_proxies, federation
 
@@ -39,23 +33,23 @@ class TwoStories(Server):
     own: BroadcastSigner
 
     @classmethod
-    def install(cls, server: Server, *, target: int, at: int, lie: Lie) -> None:
+    def install(cls, server, *, target, at, lie):
         """Replace an honest server. at: the round, from 0. lie: of its last message."""
         server.role, server.__class__ = Story(server.role, at, lie), cls
         server.target, server.own = target, BroadcastSigner(server._session, server._chain._key)
 
-    def begin(self) -> Outbound:
+    def begin(self):
         return self._with_truth(super().begin())
 
-    def advance(self) -> Outbound:
+    def advance(self):
         return self._with_truth(super().advance())
 
-    def _with_truth(self, out: Outbound) -> Outbound:
+    def _with_truth(self, out):
         if self.target in out:
             out[self.target] = [self._rewrite(data) for data in out[self.target]]
         return out
 
-    def _rewrite(self, data: bytes) -> bytes:
+    def _rewrite(self, data):
         kind, index, _ = read_header(data, self._session, SERVER)
         if kind not in (Kind.ROUND_START, Kind.RESULT, Kind.ABORTED):
             return data
@@ -65,46 +59,12 @@ class TwoStories(Server):
         return self.own.write(Kind(kind), index, body)
 
 
-def hash_left_out() -> AbstractContextManager[None]:
+def count_only(self, digest):  # noqa: ARG001 - the fault
     """The mutation: sums are not bound to earlier broadcasts."""
-
-    def count_only(self: BroadcastChain, digest: bytes) -> None:  # noqa: ARG001 - the fault
-        self.count += 1
-
-    return patch.object(BroadcastChain, "_take", count_only)
+    self.count += 1
 
 
-class OverheardSum(MaskedSum):
-    """A masked sum that writes down what every client puts in; the run is the same.
-
-    inputs: by client and sum, the integers [m].
-    """
-
-    __slots__ = ("inputs",)
-
-    def __init__(self, n_clients: int, **named: Any) -> None:
-        self.inputs: dict[tuple[int, int], IntArray] = {}
-        super().__init__(n_clients, **named)
-
-    def client(self, number: int) -> Any:
-        return _Overheard(super().client(number), number, self.inputs)
-
-
-@dataclass(frozen=True, slots=True)
-class _Overheard:
-    inner: SumClient
-    number: int
-    inputs: dict[tuple[int, int], IntArray] = field(repr=False)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def load(self, terms: RoundTerms, values: UnitArray) -> list[bytes]:
-        self.inputs[self.number, terms.index] = values.astype(np.int64)
-        return self.inner.load(terms, values)
-
-
-def all_is(decoy: int, codec: KnowledgeCodec, proxies: int, contributors: int) -> Lie:
+def all_is(decoy, codec, proxies, contributors):
     """The ensemble that names one class for every proxy: clients vote so from then on."""
     named = one_hot(np.full(proxies, decoy), codec.n_classes)
     total = (named.reshape(-1) * codec.levels * contributors).astype(np.uint64)
@@ -117,32 +77,40 @@ TARGET, AT = 1, 0
 """AT: the round of the lie; the next sum is read."""
 
 
-def lied(data: FederatedData, *, bound: bool) -> tuple[tuple[RoundReport, ...], Any, IntArray]:
+def lied(data, monkeypatch, *, bound):
     """Both rounds' reports, and [P, C - 1] votes beside class 0 as read and as sent.
 
     All but the target receive "everything is class 0", so that the others vote for nothing else.
     """
-    method, sums = Unsurveyed("hard"), OverheardSum(4, public_seed=20)
+    method, sums = Unsurveyed("hard"), MaskedSum(4, public_seed=20)
+    inputs, load = {}, MaskingClient.load
+
+    def watched(client, terms, values):
+        inputs[client.number, terms.index] = values.astype(np.int64)
+        return load(client, terms, values)
+
+    monkeypatch.setattr(MaskingClient, "load", watched)
     schedule = replace(all_proxies(data), proxy_steps=200)
     made = federation(data, method, aggregation=sums, schedule=schedule)
     lie = all_is(0, KnowledgeCodec(data.n_classes, method.levels), len(data.proxies), 4)
     TwoStories.install(made.server, target=TARGET, at=AT, lie=lie)
-    with nullcontext() if bound else hash_left_out():
-        reports = tuple(made.fit(AT + 2))
+    if not bound:
+        monkeypatch.setattr(BroadcastChain, "_take", count_only)
+    reports = made.fit(AT + 2)
     totals = {seen.index: seen.total for seen in made.transcript.distillation}
-    read, sent = totals.get(AT + 1), sums.inputs[TARGET, AT + 1].reshape(-1, data.n_classes)[:, 1:]
+    read, sent = totals.get(AT + 1), inputs[TARGET, AT + 1].reshape(-1, data.n_classes)[:, 1:]
     return reports, read if read is None else read.reshape(-1, data.n_classes)[:, 1:], sent
 
 
-def test_nothing_of_the_target_is_read_and_the_round_is_aborted(digits):
-    reports, read, _ = lied(digits, bound=True)
+def test_nothing_of_the_target_is_read_and_the_round_is_aborted(digits, monkeypatch):
+    reports, read, _ = lied(digits, monkeypatch, bound=True)
     assert [report.aborted for report in reports] == [False, True]
     assert [client for client, _ in reports[1].refused] == [TARGET]
     assert read is None
 
 
-def test_without_the_hash_the_target_s_votes_are_read(digits):
-    reports, read, sent = lied(digits, bound=False)
+def test_without_the_hash_the_target_s_votes_are_read(digits, monkeypatch):
+    reports, read, sent = lied(digits, monkeypatch, bound=False)
     assert not any(report.aborted or report.refused for report in reports)
     assert (sent > 0).sum() > 100
     assert (read.astype(np.int64) == sent)[sent > 0].mean() > 0.99

@@ -5,75 +5,52 @@ client, under its own small share of the noise.
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pytest
-from torch import Tensor
+import torch
 
-from secure_fd.data.federated import FederatedData
 from secure_fd.methods.base import Own
 from secure_fd.methods.pooled_heads import HeadClient, PooledHeads
 from secure_fd.privacy.ledger import BudgetLedger
-from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.protocol.client import Client
 from secure_fd.secagg.client import MaskingClient
-from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.masked import MaskedSum
-from secure_fd.selection.density_ratio import ReferenceSettings
-from secure_fd.simulation.build import fresh_networks
-from secure_fd.simulation.federation import Federation
 from secure_fd.storage import Store
-from secure_fd.training.recipes import Schedule
-from secure_fd.votes.codec import IntArray, UnitArray
 from secure_fd.wire import Stage
-from tests.protocol.test_party_restarts import put_back
-from tests.small_federation import faults
+from tests.protocol.test_party_restarts import kept, put_back
+from tests.small_federation import STILL, faults, federation, record_unit, run
 
-SMALL = ReferenceSettings(rank=5, n_features=20)
-SCHEDULE = Schedule(warmup_steps=0, local_steps=0, proxy_steps=0)
+
+def ledgers_in(folder):
+    return {
+        k: BudgetLedger.create(folder / f"ledger {k}", f"site {k}", epsilon=9.0, delta=1e-5)
+        for k in range(4)
+    }
 
 
 class Sites:
     """Four clients with ledgers and state files, whose processes can all be started again."""
 
-    def __init__(self, data: FederatedData, folder: Path) -> None:
-        self.ledgers = {
-            k: BudgetLedger.create(folder / f"ledger {k}", f"site {k}", epsilon=9.0, delta=1e-5)
-            for k in range(4)
-        }
-        self.sums, self._data, self._folder = MaskedSum(4, public_seed=0), data, folder
-        lost = {0: {2: Stage.UNMASK, 3: Stage.UNMASK}}
-        unit = self.unit()
-        self.run = Federation(
-            fresh_networks(data, 0),
-            data.clients,
-            data.proxies.pixels,
+    def __init__(self, data, folder):
+        self.ledgers, self.sums = ledgers_in(folder), MaskedSum(4, public_seed=0)
+        self._data, self._folder = data, folder
+        self.run = federation(
+            data,
             PooledHeads(1),
             aggregation=self.sums,
-            protection=unit,
-            schedule=SCHEDULE,
-            dropouts=faults(lost),
+            protection=self.unit(),
+            schedule=STILL,
+            dropouts=faults({0: {2: Stage.UNMASK, 3: Stage.UNMASK}}),
         )
-        for k, client in enumerate(self.run.clients):
-            client._file = Store.create(folder / str(k), "state")
+        for k in range(4):
+            kept(self.run, k, folder / str(k))
 
-    def unit(self) -> PooledRecordUnit:
-        unit = PooledRecordUnit(
-            4.0,
-            1e-5,
-            records=[len(client.train) for client in self._data.clients],
-            n_proxies=len(self._data.proxies),
-            n_classes=self._data.n_classes,
-            sums=2,
-            features=SMALL,
-            ledgers=self.ledgers,
-            session=self.sums.session,
-        )
+    def unit(self):
+        unit = record_unit(self._data, sums=2, ledgers=self.ledgers, session=self.sums.session)
         unit.check_sum(self.sums)
         return unit
 
-    def restart(self) -> None:
+    def restart(self):
         """Replace every client by one that knows what the files hold."""
         unit, run = self.unit(), self.run
         setting = replace(run._setting, protection=unit)
@@ -85,12 +62,12 @@ class Sites:
             put_back(run, Client(k, *parts, unit.noise_terms, file=file))
 
 
-def sent_in_both(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> list[list[IntArray]]:
+def sent_in_both(sites, monkeypatch):
     """Vectors of all clients, by sum: the first is opened and aborted, then all restart."""
     load = MaskingClient.load
-    sent: list[list[IntArray]] = [[], []]
+    sent = [[], []]
 
-    def watched(self: MaskingClient, terms: RoundTerms, values: UnitArray) -> list[bytes]:
+    def watched(self, terms, values):
         sent[terms.index].append(np.asarray(values, dtype=np.int64))
         return load(self, terms, values)
 
@@ -118,7 +95,7 @@ def test_a_request_without_index_and_announcement_sends_the_same_vectors_again(
 ):
     """The mutation: one booking, and the difference of the two sums is a client's own vector."""
 
-    def forgetful(self: HeadClient, index: int, digest: bytes) -> None:  # noqa: ARG001
+    def forgetful(self, index, digest):  # noqa: ARG001
         self._announced = b"any sum"
 
     monkeypatch.setattr(HeadClient, "announced", forgetful)
@@ -131,28 +108,15 @@ def test_a_request_without_index_and_announcement_sends_the_same_vectors_again(
 
 def test_class_sums_about_other_proxies_are_another_release(digits, tmp_path):
     """Each client's own noise is enough: a later run is sent the vector of the same request."""
-    ledgers = {
-        k: BudgetLedger.create(tmp_path / str(k), f"site {k}", epsilon=9.0, delta=1e-5)
-        for k in range(4)
-    }
+    ledgers = ledgers_in(tmp_path)
 
-    def sent(proxies: Tensor) -> list[UnitArray]:
-        unit = PooledRecordUnit(
-            4.0,
-            1e-5,
-            records=[len(client.train) for client in digits.clients],
-            n_proxies=len(proxies),
-            n_classes=digits.n_classes,
-            honest=1,
-            features=SMALL,
-            ledgers=ledgers,
-        )
-        parts = fresh_networks(digits, 0), digits.clients, proxies
-        run = Federation(*parts, PooledHeads(0), protection=unit, schedule=SCHEDULE)
-        run.fit(1)
-        return list((run.transcript.heads[0].uploads or {}).values())
+    def sent(data):
+        unit = record_unit(data, honest=1, ledgers=ledgers)
+        made = run(federation(data, PooledHeads(0), protection=unit, schedule=STILL), rounds=1)
+        return list(made.transcript.heads[0].uploads.values())
 
-    first, again = (sent(digits.proxies.pixels) for _ in range(2))
+    first, again = sent(digits), sent(digits)
     assert np.array_equal(first, again)
-    assert not np.array_equal(first, sent(digits.proxies.pixels.flip(0)))
+    backwards = digits.proxies[torch.arange(199, -1, -1)]
+    assert not np.array_equal(first, sent(replace(digits, proxies=backwards)))
     assert all(len(ledger.bookings) == 2 for ledger in ledgers.values())

@@ -8,7 +8,7 @@ from scipy.linalg import cho_factor
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
-from secure_fd.data.federated import FederatedData, federate
+from secure_fd.data.federated import federate
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
 from secure_fd.selection.density_ratio import (
@@ -19,44 +19,42 @@ from secure_fd.selection.density_ratio import (
     posterior,
 )
 from secure_fd.selection.selectors import (
-    ClientSelector,
     KulsifSelector,
     ProxyRatioSelector,
     Selection,
     otsu_thresholds,
 )
-from secure_fd.votes.codec import FloatArray
 
 
 @cache
-def mnist5k() -> FederatedData:
+def mnist5k():
     return federate(load("mnist5k"), Split("strong"), 10, 0)
 
 
-def selections(selector: ClientSelector) -> list[Selection]:
+@cache
+def selections(selector):
     return [selector.select(c, mnist5k().proxies.pixels) for c in mnist5k().clients]
 
 
-def own(client: int) -> np.ndarray:
+def own(client):
     """[P] whether a proxy is of the client's one class."""
     return np.asarray(mnist5k().proxies.labels == client)
 
 
-def auroc(found: list[Selection]) -> float:
-    return float(np.mean([roc_auc_score(own(k), s.scores) for k, s in enumerate(found)]))
-
-
 def test_the_ratio_to_proxies_finds_a_clients_own_class_better_than_kulsif():
     """On 1,000 real proxies; KuLSIF against uniform noise must be of use, or it is no rival."""
-    ratio, kulsif = auroc(selections(ProxyRatioSelector())), auroc(selections(KulsifSelector()))
+    ratio, kulsif = (
+        np.mean([roc_auc_score(own(k), s.scores) for k, s in enumerate(selections(selector))])
+        for selector in (ProxyRatioSelector(), KulsifSelector())
+    )
     assert ratio > 0.98
     assert 0.85 < kulsif < ratio - 0.05
 
 
 def test_otsu_accepts_most_of_the_own_class_and_little_else():
-    found = selections(ProxyRatioSelector())
-    hits = np.mean([s.accepted[own(k)].mean() for k, s in enumerate(found)])
-    false = np.mean([s.accepted[~own(k)].mean() for k, s in enumerate(found)])
+    found = enumerate(selections(ProxyRatioSelector()))
+    shares = [(s.accepted[own(k)].mean(), s.accepted[~own(k)].mean()) for k, s in found]
+    hits, false = np.mean(shares, axis=0)
     assert hits > 0.8
     assert false < 0.05
 
@@ -90,35 +88,26 @@ def test_leverage_is_leave_one_out():
         assert left_out[i] == pytest.approx(features[i] @ np.linalg.solve(without, means.T))
 
 
-def gaussian_client(seed: int, n: int = 4000) -> tuple[FloatArray, np.ndarray, FloatArray]:
-    """Local [n, 1] of classes 0 (70 %) and 1, labels, and 6,000 balanced proxies of 3 classes."""
-    rng = np.random.default_rng(seed)
-    labels = (rng.random(n) > 0.7).astype(np.int64)
+def test_the_posterior_of_fitted_ratios_is_near_bayes():
+    """From samples alone; reading the ratios without dividing by the shares must fall short.
+
+    Records of classes 0 (70 %) and 1; 6,000 balanced proxies of three classes.
+    """
+    rng = np.random.default_rng(1)
+    labels = (rng.random(4000) > 0.7).astype(np.int64)
     local = rng.normal(2.0 * labels, 0.7)[:, None]
     proxies = rng.normal(2.0 * np.repeat([0, 1, 2], 2000), 0.7)[:, None]
-    return local, labels, proxies
-
-
-def densities(x: FloatArray) -> FloatArray:
-    return norm.pdf(x, 2.0 * np.arange(3), 0.7)
-
-
-def test_the_posterior_of_fitted_ratios_is_near_bayes():
-    """From samples alone; reading the ratios without dividing by the shares must fall short."""
-    local, labels, proxies = gaussian_client(1)
     fourier = FourierFeatures.draw(proxies, 400)
     at_proxies = fourier(proxies)
     moment = at_proxies.T @ at_proxies / len(proxies)
     solver = RatioSolver(cho_factor(moment + np.eye(400) / len(proxies)))
-    head = solver.solve(class_means(fourier(local), labels, (0, 1)).T)
-    ratios = at_proxies @ head
-    bayes = densities(proxies)[:, :2] / densities(proxies).sum(axis=1, keepdims=True)
+    ratios = at_proxies @ solver.solve(class_means(fourier(local), labels, (0, 1)).T)
+    densities = norm.pdf(proxies, 2.0 * np.arange(3), 0.7)
+    bayes = densities[:, :2] / densities.sum(axis=1, keepdims=True)
     assert np.abs(posterior(ratios, 3, class_shares(ratios)) - bayes).mean() < 0.05
     assert np.abs(np.clip(ratios / 3, 0, 1) - bayes).mean() > 0.1
     # The mean ratio at the proxies estimates the share of a class.
     assert ratios.mean(axis=0) == pytest.approx([0.7, 0.3], abs=0.03)
-    # Between neighbours the larger ratio names the class: 0.7 p(x|0) and 0.3 p(x|1) meet at 1.21.
-    assert (fourier(np.array([[0.0], [2.2]])) @ head).argmax(axis=1).tolist() == [0, 1]
 
 
 def test_otsu_is_within_a_bin_of_the_best_split():
@@ -126,7 +115,7 @@ def test_otsu_is_within_a_bin_of_the_best_split():
     rng = np.random.default_rng(1)
     values = np.sort(np.concatenate([rng.normal(0, 1, 300), rng.normal(3, 0.5, 60)]))
 
-    def within(line: float) -> float:
+    def within(line):
         low, high = values[values < line], values[values >= line]
         return float(low.var() * len(low) + high.var() * len(high))
 
@@ -134,7 +123,6 @@ def test_otsu_is_within_a_bin_of_the_best_split():
     found, scaled = otsu_thresholds(np.stack([values, 50 * values - 7], axis=1))
     assert scaled == pytest.approx(50 * found - 7)  # columns are judged apart
     assert within(found) <= 1.005 * best
-    assert within(float(np.median(values))) > 1.05 * best
     same = np.full((10, 1), 3.0)
     assert (same >= otsu_thresholds(same)).all()
 

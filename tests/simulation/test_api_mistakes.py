@@ -1,17 +1,17 @@
 """Mistakes with the API: one sentence each that names the field, before anything trains."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import secure_fd as fd
+from examples.own_method import Majority
 from secure_fd.methods.pooled_heads import PooledHeads
+from secure_fd.methods.registry import load as load_method
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.training.trainer import run_each
 from tests.refusals import refused
@@ -23,22 +23,22 @@ PROXIES = toy(60, seed=9).pixels
 RECORDS = toy(40)
 
 
-def client(pixels: Any = RECORDS.pixels, labels: Any = RECORDS.labels) -> fd.ClientData:
+def client(pixels=RECORDS.pixels, labels=RECORDS.labels):
     return fd.ClientData(fd.Images(pixels, labels), RECORDS[:4], n_classes=2)
 
 
-def never(_: Sequence[fd.Steps]) -> NoReturn:
+def never(_):
     pytest.fail("something trained")
 
 
 def federation(
     *,
-    networks: Sequence[Any] | None = None,
-    data: Sequence[Any] | None = None,
-    proxies: Any = PROXIES,
-    method: Any = None,
-    **options: Any,
-) -> fd.Federation:
+    networks=None,
+    data=None,
+    proxies=PROXIES,
+    method=None,
+    **options,
+):
     """A federation that works where nothing is given."""
     data = [client() for _ in range(CLIENTS)] if data is None else data
     networks = [network(k) for k in range(CLIENTS)] if networks is None else networks
@@ -48,14 +48,20 @@ def federation(
     return made
 
 
-def third(other: Any) -> fd.Federation:
+def third(other):
     """A federation with one network of another kind."""
     return federation(networks=[network(0), network(1), other])
 
 
-def of_clients(other: Any) -> fd.Federation:
+def of_clients(other):
     """A federation with one client's data of another kind."""
     return federation(data=[client(), client(), other])
+
+
+class Shares(Majority):
+    """A user-supplied method of shared parameters, which looks at no privacy unit."""
+
+    shares_parameters = True
 
 
 simulated = partial(fd.simulate, "digits", clients=CLIENTS)
@@ -96,6 +102,10 @@ MISTAKES = (
     ("method", lambda: federation(method="selective-fd")),
     ("method", lambda: federation(method=fd.FedMD)),
     ("method", lambda: simulated(method="fedsgd")),
+    *(
+        ("methods", partial(load_method, name))
+        for name in ("fedsgd", "examples.missing:Name", "examples.own_method:No", "pathlib:Path")
+    ),
     ("labels", lambda: fd.SelectiveFD("Hard")),
     ("votes", lambda: fd.SelectiveFD(votes="loud")),
     ("server_threshold", lambda: fd.SelectiveFD(server_threshold=2.5)),
@@ -122,6 +132,10 @@ MISTAKES = (
     ("unit", lambda: simulated(unit="person", epsilon=4.0)),
     ("unit", lambda: simulated(unit="record")),
     ("unit", lambda: simulated(unit="label", epsilon=4.0, method="fedavg")),
+    *(
+        ("unit", partial(simulated, method=Shares(), unit=u, epsilon=4.0))
+        for u in ("label", "record")
+    ),
     (
         "private",
         lambda: federation(
@@ -165,7 +179,7 @@ def test_noise_on_class_sums_fits_no_votes(method):
 # The same federation without a mistake, which all of these checks must accept.
 
 
-def trained(**options: Any) -> fd.Federation:
+def trained(**options):
     made = federation(**options)
     made.trainer = run_each
     made.fit(1)
@@ -185,16 +199,15 @@ def test_without_a_mistake_it_trains():
 class Modes(nn.Module):
     """Records the modes in which it learnt; one of its layers is fixed."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.inner, self.fixed = network(), nn.Dropout().eval()
-        self.learnt_in: set[tuple[bool, bool]] = set()
+        self.learnt_in = set()
 
-    def forward(self, pixels: Tensor) -> Tensor:
+    def forward(self, pixels):
         if torch.is_grad_enabled():
             self.learnt_in.add((self.training, self.fixed.training))
-        made: Tensor = self.inner(self.fixed(pixels))
-        return made
+        return self.inner(self.fixed(pixels))
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -1,35 +1,41 @@
-"""Networks in a file: read back as they were, written whole, and no code is run from a file."""
+"""Networks and states in a file: read back as they were, written whole, and no code is run."""
 
+import io
 import os
 import pickle
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from secure_fd.data.federated import FederatedData
+from secure_fd.errors import ConfigurationError
 from secure_fd.methods.fedavg import FedAvg
+from secure_fd.methods.registry import METHODS
 from secure_fd.simulation import saved
 from secure_fd.simulation.federation import Federation
-from secure_fd.simulation.simulate import Simulation, simulate
+from secure_fd.simulation.simulate import simulate
 from secure_fd.training.models import flatten
 from secure_fd.training.recipes import Recipe
 from tests.refusals import refused
 from tests.small_dafkd import SmallDaFKD
 from tests.small_federation import BRIEF
 
-RECIPE = Recipe(2, BRIEF)
+RECIPE = Recipe(2, replace(BRIEF, proxies_per_round=20))
 
 
-def run(data: FederatedData, seed: int = 0) -> Simulation:
-    return simulate(data, method="independent", recipe=Recipe(1, BRIEF), seed=seed)
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "networks.pt"
 
 
-def test_networks_are_read_back_into_a_run_of_the_same_form(digits, tmp_path):
-    path, first, second = tmp_path / "networks.pt", run(digits), run(digits, seed=1)
+def run(data, method="independent", **options):
+    return simulate(data, method=method, recipe=RECIPE, **options)
+
+
+def test_networks_are_read_back_into_a_run_of_the_same_form(digits, path):
+    first, second = run(digits), run(digits, seed=1)
     first.fit(1)
     first.save_networks(path)
     assert path.stat().st_mode & 0o077 == 0
@@ -41,30 +47,28 @@ def test_networks_are_read_back_into_a_run_of_the_same_form(digits, tmp_path):
         second.load_networks(path)
 
 
-def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path, monkeypatch):
-    path = tmp_path / "networks.pt"
+def test_a_write_that_fails_leaves_the_file_as_it_was(path, monkeypatch):
     saved.write(path, {"networks": 1})
     before = path.read_bytes()
 
-    def full(_: int) -> None:
+    def full(_):
         raise OSError("the disk is full")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="full"):
         saved.write(path, {"networks": 2})
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(path.parent.iterdir()) == [path]
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("method", [FedAvg(), SmallDaFKD()], ids=["fedavg", "dafkd"])
-def test_a_run_starts_from_loaded_networks(digits, tmp_path, method):
+def test_a_run_starts_from_loaded_networks(digits, path, method):
     """As in a federation that was made of these networks, bit for bit."""
-    path, schedule = tmp_path / "networks.pt", replace(BRIEF, proxy_steps=0)
-    plan: dict[str, Any] = {"method": method, "recipe": Recipe(4, schedule)}
-    first = simulate(digits, seed=1, **plan)
+    schedule = replace(BRIEF, proxy_steps=0)
+    plan = {"method": method, "recipe": Recipe(4, schedule)}
+    first, loaded = simulate(digits, seed=1, **plan), simulate(digits, **plan)
     first.fit(2)
     first.save_networks(path)
-    loaded = simulate(digits, **plan)
     loaded.load_networks(path)
     start = first.federation.global_parameters.copy()
     np.testing.assert_array_equal(start, loaded.federation.global_parameters)
@@ -78,14 +82,11 @@ def test_a_run_starts_from_loaded_networks(digits, tmp_path, method):
         loaded.load_networks(path)
 
 
-def test_networks_that_differ_or_start_dp_sgd_are_refused(digits, tmp_path):
-    path = tmp_path / "networks.pt"
-    first = simulate(digits, method="fedavg", recipe=RECIPE)
-    first.fit(1)
-    first.save_networks(path)
-    noisy = simulate(digits, method="fedavg", unit="record", epsilon=4.0, seed=1, recipe=RECIPE)
-    other = simulate(digits, method="fedavg", seed=1, recipe=RECIPE)
+def test_networks_that_differ_or_start_dp_sgd_are_refused(digits, path):
+    first, other = run(digits, "fedavg"), run(digits, "fedavg", seed=1)
+    noisy = run(digits, "fedavg", unit="record", epsilon=4.0, seed=1)
     before = noisy.federation.global_parameters.copy()
+    first.save_networks(path)
     with refused("networks"):
         noisy.load_networks(path)
     with torch.no_grad():
@@ -101,7 +102,7 @@ def test_networks_that_differ_or_start_dp_sgd_are_refused(digits, tmp_path):
 class Runs:
     """A hostile pickle: it would run code."""
 
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
+    def __reduce__(self):
         return (print, ("it ran",))
 
 
@@ -115,9 +116,32 @@ class Runs:
         lambda _: None,
     ],
 )
-def test_a_file_that_would_run_code_or_is_none_is_refused(digits, tmp_path, capsys, write):
-    path = tmp_path / "networks.pt"
+def test_a_file_that_would_run_code_or_is_none_is_refused(digits, path, capsys, write):
     write(path)
     with refused("path"):
         run(digits).load_networks(path)
     assert "it ran" not in capsys.readouterr().out
+
+
+# The state of a server's role, from which a server of sites that starts again goes on.
+
+
+def written(role):
+    file = io.BytesIO()
+    torch.save(saved.state_of(role), file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_server_role_goes_on_from_its_state_in_a_file(digits, name):
+    one, other = (run(digits, name, seed=seed).federation.server.role for seed in (0, 1))
+    kept = written(one)
+    saved.restore(other, saved.load(io.BytesIO(kept)))
+    assert written(other) == kept
+
+
+def test_a_state_of_something_else_is_refused(digits):
+    role = run(digits, "fedavg").federation.server.role
+    for state in (None, 5, ["_parameters", "_sent"], {}):
+        with pytest.raises(ConfigurationError):
+            saved.restore(role, state)
