@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -121,20 +122,19 @@ def test_the_exported_program_answers_as_the_site_does(data, tmp_path, answers):
     assert (near.argmax(dim=1) == probabilities.argmax(dim=1)).double().mean() >= 5 / 7
     card = json.loads((folder / "card.json").read_text())
     assert (card["classes"], card["size"], card["rounds"]) == (list(CLASSES), 28, 3)
-    for file in folder.iterdir():
-        assert file.stat().st_mode & 0o077 == 0
+    assert not any(file.stat().st_mode & 0o077 for file in folder.iterdir())
 
 
 @pytest.fixture(scope="module")
 def saved(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "network.pt"
     _written(data, path, "network")
+    model.export(model.load(path), path.parent / "model", {})
     return path
 
 
 @pytest.fixture(scope="module")
 def exported(saved):
-    model.export(model.load(saved), saved.parent / "model", {})
     return saved.parent / "model"
 
 
@@ -170,10 +170,8 @@ def test_predict_prints_a_line_an_image(exported, tmp_path, capsys):
     ],
 )
 def test_predict_refuses_what_is_no_model_or_no_image(exported, folder, image, field, capsys):
-    root = exported.parent
-    damaged = root / "damaged"
-    damaged.mkdir(exist_ok=True)
-    (damaged / "card.json").write_bytes((exported / "card.json").read_bytes())
+    root, damaged = exported.parent, exported.parent / "damaged"
+    shutil.copytree(exported, damaged, dirs_exist_ok=True)
     (damaged / "model.pt2").write_bytes(b"nothing")
     Image.new("L", (28, 28)).save(root / "a.png")
     assert main(["predict", str(root / folder), str(root / image)]) == 2
@@ -190,13 +188,10 @@ class Runs:
     "change",
     [
         {"classes": ["a", "b"]},
-        {"classes": 3},
         {"shape": [1, 16, 16]},
         {"shape": ["x"]},
         {"architecture": "nothing"},
-        {"architecture": 3},
         {"answers": "mean"},
-        {"answers": "anything"},
         {"head": 3, "answers": "head"},
         {"network": {}},
         {"schema": "secure-fd/run/2"},

@@ -6,18 +6,24 @@ import pytest
 from experiments.rivals.afl import AFL
 from experiments.rivals.edgefd import EdgeFD
 from secure_fd.data.images import pixel_bytes, proxy_pixels
+from secure_fd.errors import PeerError
 from secure_fd.methods.dafkd import DaFKD, FedDF
+from secure_fd.methods.fedavg import FedAvg
 from secure_fd.methods.feded import FedED
+from secure_fd.methods.fkd import FKD
 from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.methods.registry import METHODS, load
+from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.protocol.client import Client
 from secure_fd.protocol.server import Server
 from secure_fd.secagg.setup import ServerSetup
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.simulation.simulate import simulate
+from secure_fd.training.models import flatten
 from secure_fd.wire import Stage
+from tests.small_dafkd import SmallDaFKD
 from tests.small_federation import SMALL, faults, federation, networks, parameters
 
 RIVALS = AdversarialSettings(hidden=16, discriminator=16, sums=2, steps=2)
@@ -164,3 +170,25 @@ def test_a_round_without_clients_changes_nothing_and_the_next_goes_on(digits, na
     [after] = made.fit(1)
     assert after.survivors == (0, 1, 2, 3)
     assert made.transcript.aborted_rounds == 1
+
+
+# Announcements that no honest server sends.
+
+INDEX, SIZE = bytes(8), len(flatten(networks(1)[0]))
+NOT_FINITE = np.full(SIZE, np.inf, "<f4").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("method", "announcement"),
+    [
+        *((made, b"abc") for made in (SelectiveFD("hard"), FKD(), PooledHeads(1, features=SMALL))),
+        *((FedAvg(), INDEX[:5]), (FedAvg(), INDEX), (FedAvg(), INDEX + bytes(12))),
+        (FedAvg(), INDEX + NOT_FINITE),
+        *((SmallDaFKD(), each) for each in (b"short", INDEX, bytes(11), INDEX + b"n123")),
+        (SmallDaFKD(), INDEX + b"n" + NOT_FINITE),
+    ],
+)
+def test_an_announcement_that_cannot_be_is_refused(digits, method, announcement):
+    made = federation(digits, method)
+    with pytest.raises(PeerError):
+        next(made.clients[0].role.round(announcement))

@@ -12,10 +12,11 @@ import pytest
 
 from secure_fd.errors import BudgetError, LocalError, PeerError
 from secure_fd.protocol.server import Server
+from secure_fd.secagg.session import RoundTerms
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.votes.packing import LaneLayout
-from secure_fd.wire import HEADER_BYTES, Stage
+from secure_fd.wire import HEADER_BYTES, Kind, Place, Stage, frame
 from tests.small_federation import alike, faults, federation, run
 
 Fault = Callable[[bytes], Sequence[bytes]]
@@ -113,6 +114,23 @@ def test_a_server_that_drops_no_client_is_ended_by_one_bad_message(seven, monkey
     misbehave(made, Stage.INPUT, FAULTS["cut"])
     with pytest.raises(PeerError):
         made.fit(1)
+
+
+def test_a_sum_in_clear_refuses_a_message_that_is_not_the_one_input_of_its_round():
+    sums = PlainSum(2)
+    server, terms = sums.server(), RoundTerms(0, 2, 3, b"s" * 32)
+    with pytest.raises(LocalError):
+        server.advance()
+    server.open(terms)
+    place = Place(sums.session, 0)
+    for message in (
+        frame(Kind.RESULT, place, 0, b""),
+        frame(Kind.INPUT, place, 0, terms.subject, b"1"),
+        frame(Kind.INPUT, place, 0, b"t" * 32, bytes(8)),
+    ):
+        with pytest.raises(PeerError):
+            server.receive(0, message)
+    assert server.waiting == {0, 1}
 
 
 # A lane out of range: in clear it names its sender, under masks it shows in the sum alone.
