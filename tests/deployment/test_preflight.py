@@ -10,7 +10,6 @@ from contextlib import nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -63,16 +62,9 @@ class Mistaken(Enrolled):
 
     def __init__(self, folder, prepared, monkeypatch):
         super().__init__(folder, kept=prepared.folder)
-        self.patch = monkeypatch.setattr
+        self.patch, self.path = monkeypatch.setattr, folder / "roster.toml"
+        self.options = ["--data", str(self.records("a")), "--roster", str(self.path)]
         self.greets(self.roster("roster").digest)
-
-    @property
-    def path(self):
-        return self.folder / "roster.toml"
-
-    @property
-    def options(self):
-        return ["--data", str(self.records("a")), "--roster", str(self.path)]
 
     def greets(self, digest):
         """A server of this roster greets once."""
@@ -86,18 +78,12 @@ class Mistaken(Enrolled):
         self.path.unlink()
         self.enrol("roster", home=self.folder / "server2", address=address or old)
 
-    def without_home(self):
-        shutil.rmtree(self.home("a"))
-
     def with_other_keys(self):
-        self.without_home()
+        shutil.rmtree(self.home("a"))
         InitCommand(data=self.records("a"), name="a")()
 
     def with_a_full_disk(self):
         self.patch(preflight.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
-
-    def with_colour(self):
-        Image.new("RGB", (16, 16)).save(self.records("a") / "cat" / "0.png")
 
     def with_a_changed_roster(self):
         self.path.write_text(self.path.read_text().replace("rounds = 1", "rounds = -1"))
@@ -134,17 +120,16 @@ def test_a_site_without_a_mistake_passes_all_checks(sites, capsys):
 MISTAKES = [
     (lambda sites: sites.path.unlink(), "roster", True),
     (Mistaken.with_a_changed_roster, "rounds", True),
-    (Mistaken.without_home, "home", True),
+    (lambda sites: shutil.rmtree(sites.home("a")), "home", True),
     (Mistaken.with_other_keys, "roster", True),
     (Mistaken.with_a_full_disk, "disk", True),
     (lambda sites: (sites.records("a") / "bird").mkdir(), "data", True),
-    (Mistaken.with_colour, "colour", True),
+    (lambda sites: Image.new("RGB", (8, 8)).save(sites.records("a") / "cat/0.png"), "colour", True),
     (lambda sites: (sites.records("a") / "cat" / "0.png").unlink(), "data", True),
     (Mistaken.with_other_proxies, "proxies", True),
     (Mistaken.with_an_old_certificate, "clock", True),
     (Mistaken.with_a_clock_that_is_late, "clock", True),
     (lambda sites: sites.again(f"127.0.0.1:{free_port()}"), "address", False),
-    (lambda sites: sites.again("server.invalid:9443"), "address", False),
     (Mistaken.with_a_name_that_is_searched_for_long, "address", False),
     (Mistaken.again, "certificate", True),
     (lambda sites: sites.patch(_Handler, "shift", -120.0), "clock", True),
@@ -159,9 +144,8 @@ def test_a_mistake_fails_its_check_and_join_ends_with_one_sentence(
     sites, capsys, make, field, ends
 ):
     make(sites)
-    data, roster = map(Path, sites.options[1::2])
     with pytest.raises(SecureFDError, check=lambda error: error.field == field):
-        list(preflight.CheckCommand(data, roster).checks())
+        list(preflight.CheckCommand(sites.records("a"), sites.path).checks())
     capsys.readouterr()
     begun = time.monotonic()
     assert main(["check", *sites.options], "secure-fd site") == USAGE_ERROR
@@ -177,11 +161,7 @@ def test_a_mistake_fails_its_check_and_join_ends_with_one_sentence(
 
 @pytest.mark.parametrize(
     ("make", "field"),
-    [
-        (Mistaken.with_a_full_disk, "disk"),
-        (Mistaken.with_an_old_certificate, "clock"),
-        (Mistaken.with_other_proxies, "proxies"),
-    ],
+    [(Mistaken.with_an_old_certificate, "clock"), (Mistaken.with_other_proxies, "proxies")],
 )
 def test_a_server_with_a_mistake_ends_before_it_starts_flower(sites, make, field):
     make(sites)
