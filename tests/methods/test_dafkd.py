@@ -7,7 +7,6 @@ import pytest
 
 from secure_fd import simulate
 from secure_fd.data.images import Images
-from secure_fd.errors import BudgetError
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.generator import AdversarialSettings
 from secure_fd.privacy import dp_sgd
@@ -66,21 +65,6 @@ def test_records_reach_the_generator_through_noisy_steps_alone(digits):
             first_share(client_with(digits, train, private), network) for train in (one, other)
         ]
         assert np.array_equal(*shares) == same
-
-
-@pytest.mark.usefixtures("uncalibrated")
-def test_epsilon_covers_both_networks_and_no_further_round(digits):
-    """2 local steps and 2 sums of 2 adversarial ones are 6 a round; a second round is refused."""
-    method = DaFKD(generated=8, steps=1, adversarial=SMALL, private=PRIVATE)
-    assert method.private_steps(QUICK) == PRIVATE.steps
-    run = federation(digits, method)
-    run.fit(1)
-    claim = run.guarantee()
-    assert claim.holds
-    assert claim.epsilon == 4.0
-    with pytest.raises(BudgetError):
-        run.fit(1)
-    assert federation(digits, DaFKD(adversarial=SMALL)).guarantee() is None
 
 
 @pytest.mark.usefixtures("uncalibrated")

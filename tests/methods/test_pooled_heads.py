@@ -10,7 +10,7 @@ from experiments.rivals.afl import AFL
 from secure_fd import simulate
 from secure_fd.data.images import concatenate
 from secure_fd.errors import PeerError
-from secure_fd.methods.base import index_subject
+from secure_fd.methods.base import write_index
 from secure_fd.methods.least_squares import LeastSquares
 from secure_fd.methods.pooled_heads import KNOWN, PooledHeads, simplex
 from secure_fd.selection.density_ratio import class_means, shared_reference
@@ -100,7 +100,7 @@ def test_clients_answer_with_the_head_alone_until_their_networks_learnt(digits):
 
 def test_a_message_that_is_no_head_is_refused(digits):
     client = role(run(digits, PooledHeads(1, features=SMALL), 1))
-    before, place = client.head, index_subject(1)
+    before, place = client.head, write_index(1)
     floats = np.full(before.size, np.nan, "<f4").tobytes()
     bits = np.arange(len(digits.proxies)) % 3 == 0
     for message in (b"", b"h", bytes(8), b"h" + floats, b"c\x00"):

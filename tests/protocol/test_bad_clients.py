@@ -187,11 +187,11 @@ class Refusing:
     def __getattr__(self, name):
         return getattr(self.role, name)
 
-    def round(self, subject):
+    def round(self, announcement):
         if self.left == 0:
             raise self.error
         self.left -= 1
-        yield from self.role.round(subject)
+        yield from self.role.round(announcement)
 
 
 def refuse(made, clients, error, after=1):

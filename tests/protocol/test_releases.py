@@ -229,8 +229,8 @@ class Voting(ClientRole):
     def begin(self):
         yield from ()
 
-    def round(self, subject):
-        del subject
+    def round(self, announcement):
+        del announcement
         try:
             if self.survey:
                 yield SumInput(np.zeros(4, dtype=np.uint64), 3)
@@ -238,13 +238,13 @@ class Voting(ClientRole):
         except RoundAborted:
             return
 
-    def missed(self, subject, message):
-        del subject
+    def missed(self, announcement, message):
+        del announcement
         if message is not None:
             self.results.append(message)
 
-    def unopened(self, subject):
-        del subject
+    def unopened(self, announcement):
+        del announcement
         self.refunds += 1
 
 
