@@ -3,6 +3,7 @@
 Digits and noise are seeded, so that every figure is the same each time.
 """
 
+import math
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from attacks.core.base import AttackResult, draw_challenge, match_classes
-from attacks.core.run import Run, attack_view, labelled
+from attacks.core.run import Run, SumNoise, attack_view, labelled
+from attacks.core.statistics import Claim
 from attacks.membership.tracing import ONE_HOLDER, Blocks, Tracing
 from experiments.suite.scenes import Cell, load
 from secure_fd.data.federated import ClientData, FederatedData, federate
@@ -22,7 +24,7 @@ from secure_fd.methods.pooled_heads import PooledHeads
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.simulation.simulate import Simulation, simulate
 from secure_fd.training.recipes import Recipe
-from tests.small_federation import STILL
+from tests.small_federation import STILL, record_unit
 
 
 def cell(scene: str, row: str = "") -> Cell:
@@ -107,6 +109,13 @@ def pooled(data: FederatedData, secure: str | None = None) -> Simulation:
     run = simulate(data, method=method, secure=secure, recipe=Recipe(2, STILL))
     run.fit()
     return run
+
+
+def test_the_noise_of_a_sum_is_all_clients_and_its_bound_that_of_the_honest():
+    unit = record_unit(mixed(), sums=2)
+    noise, plan = SumNoise.of(unit), unit.plan
+    assert noise.deviation == pytest.approx(plan.noise * math.sqrt(10 / plan.honest))
+    assert noise.claim == Claim(noise.claim.epsilon, unit.delta, plan.noise / math.sqrt(2))
 
 
 def test_masks_hide_records_where_ten_clients_hold_a_class():

@@ -129,3 +129,11 @@ def test_a_mistake_gets_one_sentence(capsys, option, line):
 @pytest.mark.parametrize(("option", "line"), PARSED)
 def test_a_word_that_cannot_be_parsed_is_named(capsys, option, line):
     assert option in refusal(line, capsys)
+
+
+def test_memory_that_runs_out_ends_a_run_with_one_sentence(capsys):
+    def work() -> NoReturn:
+        raise MemoryError
+
+    assert cli.exit_status(work, interrupted="kept", options=set()) == cli.FAILED
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -32,7 +32,6 @@ from experiments.core.study import (
 )
 from experiments.report.results_page import MODULES
 from experiments.report.tables import rendered
-from secure_fd.errors import ConfigurationError
 from tests.refusals import refused
 
 ROOT = Path(__file__).parents[2]
@@ -85,15 +84,22 @@ def test_a_line_that_was_cut_off_is_written_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [('"rounds"', '"turns"'), ("1.5", "NaN"), ("0.5", "1.5"), ("}", "")]
+    ("old", "new", "field"),
+    [
+        ('"rounds"', '"turns"', "cell"),
+        ('"rounds": 30', '"rounds": 2.5', "cell.rounds"),
+        ("1.5", "NaN", "results"),
+        ("0.5", "1.5", "accuracy"),
+        ("}", "", CELLS),
+    ],
 )
-def test_a_damaged_file_is_refused(tmp_path, old, new):
+def test_a_damaged_file_is_refused_by_the_field(tmp_path, old, new, field):
     store = Store(tmp_path, ACCURACY)
     store.save(some_result(CELL))
     whole = store.lines.read_text(encoding="utf-8")
     assert old in whole
     store.lines.write_text(whole.replace(old, new), encoding="utf-8")
-    with pytest.raises(ConfigurationError):
+    with refused(field):
         Store(tmp_path, ACCURACY)
 
 
