@@ -150,6 +150,13 @@ def test_float32_softmax_rows_of_weight_one_never_abstain():
     assert (sample_symbols(sure, fixed(*[WORD - 1] * 200)) == 9).all()
 
 
+def test_a_symbol_has_the_chance_of_its_weight_and_prediction():
+    """Words at both ends of each interval: weight a half, classes of a quarter and the rest."""
+    soft = Contribution(np.full(6, 0.5), np.tile([0.25, 0.75], (6, 1)))
+    ends = fixed(0, WORD // 8 - 1, WORD // 8, WORD // 2 - 1, WORD // 2, WORD - 1)
+    assert sample_symbols(soft, ends).tolist() == [0, 0, 1, 1, 2, 2]
+
+
 def test_bad_settings_and_symbols_are_refused():
     with refused("epsilon"):
         LabelUnit(math.inf, 1e-5)

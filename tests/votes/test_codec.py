@@ -109,7 +109,7 @@ def test_a_broken_ensemble_is_refused():
     classes = written(NAMED)[1]
     for broken in (
         *(b"", message[:-1], message + b"x", bytes([9]) + message[1:]),
-        classes[:-1] + b"\x07",
+        *(classes[:-1] + beyond for beyond in (b"\x03", b"\x07")),
         message[:-4] + struct.pack("<f", math.inf),
     ):
         with pytest.raises(PeerError):
