@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from importlib import import_module
 from importlib.util import find_spec
 from inspect import cleandoc
 from pathlib import Path
@@ -42,6 +43,7 @@ from secure_fd.data.image_sets import ImageSet, check_there, image_set
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.min_voters import check_min_voters
+from secure_fd.optional import extra
 from secure_fd.privacy.guarantee import (
     GROUP_SIZES,
     LEAST_CLIENTS,
@@ -53,6 +55,7 @@ from secure_fd.votes.codec import check_budget
 DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")
 """Image sets of 28 x 28 grey pixels, which every row and attack of the comparison takes."""
 _UNITS = ("label", "record", "client")
+_LIBRARIES = {"masks": "secure_fd", "he": "tenseal", "prio3": "Crypto"}
 _QUICK_ROUNDS = 4
 _QUICK_WARMUP = 25
 
@@ -178,6 +181,8 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
     units = listed("dp_unit", settings.dp_unit, _UNITS, ())
     client = "client" in units and settings.dp_eps is not None
     _check(settings, _together(settings, client=client))
+    with extra(settings.aggregation):  # before any work
+        import_module(_LIBRARIES[settings.aggregation])
     if settings.dataset == "own":
         settings, own, split = _with_own(settings, split)
     else:

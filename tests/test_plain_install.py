@@ -70,7 +70,7 @@ def plain(code: str) -> str:
 
 
 def test_readme_and_comparison_run_after_a_plain_install():
-    assert {"tenseal", "pytest"} <= set(EVERY)
+    assert {"Crypto", "tenseal", "pytest"} <= set(EVERY)
     shown = plain(
         """
         import sys
@@ -87,7 +87,7 @@ def test_readme_and_comparison_run_after_a_plain_install():
         from secure_fd.data import vision
         from secure_fd.training.recipes import Recipe, Schedule
 
-        names = set(fd.__all__) - {"HomomorphicSum"}
+        names = set(fd.__all__) - {"HomomorphicSum", "Prio3Sum"}
         print(len(names) > 40, all(getattr(fd, name) for name in names))
         short = Recipe(1, Schedule(warmup_steps=1, proxy_steps=1))
         asked = dict(clients=3, secure="masks", unit="record", epsilon=4, recipe=short)
@@ -101,13 +101,15 @@ def test_readme_and_comparison_run_after_a_plain_install():
         print(run.guarantee != "", vision.torchvision().__name__)
         sys.argv = ["secure-fd", "compare", "--clients", "1"]
         print(cli.main())
-        try:
-            fd.HomomorphicSum
-        except fd.MissingCapabilityError as error:
-            print("secure-fd[he]" in str(error))
+        import attacks.protocol.liars
+        for name, wanted in (("HomomorphicSum", "he"), ("Prio3Sum", "prio3")):
+            try:
+                getattr(fd, name)
+            except fd.MissingCapabilityError as error:
+                print(f"secure-fd[{wanted}]" in str(error))
         """
     )
-    assert shown.split() == [*["True"] * 5, "torchvision", "2", "True"]
+    assert shown.split() == [*["True"] * 5, "torchvision", "2", "True", "True"]
 
 
 def test_a_module_of_our_own_that_is_missing_is_no_missing_extra():

@@ -4,20 +4,22 @@ The stream is TurboSHAKE128(len(dst) || dst || len(seed) || seed || binder) with
 (draft-irtf-cfrg-vdaf-20, section 6.2.1; RFC 9861), from pycryptodome.
 """
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from secure_fd.optional import extra
 from secure_fd.prio3.field import ELEMENT_BYTES, MODULUS, FieldArray
 
-with extra():
+if TYPE_CHECKING:
     from Crypto.Hash import TurboSHAKE128
 
 SEED_BYTES: Final = 32
 
 
-def _stream(seed: bytes, tag: bytes, *binder: bytes) -> TurboSHAKE128.TurboSHAKE:
+def _stream(seed: bytes, tag: bytes, *binder: bytes) -> "TurboSHAKE128.TurboSHAKE":
+    with extra("prio3"):
+        from Crypto.Hash import TurboSHAKE128
     absorbed = TurboSHAKE128.new(domain=1)
     absorbed.update(len(tag).to_bytes(2, "little") + tag + bytes([len(seed)]) + seed)
     for part in binder:

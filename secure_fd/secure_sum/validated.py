@@ -7,11 +7,15 @@ no vote; its machine stands beside the server's here, and the same bytes would p
 import os
 
 from secure_fd.crypto.keys import AgreementKey, IdentityKey, SecretHolder
+from secure_fd.optional import extra
 from secure_fd.prio3.parties import Helper, Leader, ReportingClient
 from secure_fd.prio3.session import VoteSession
 from secure_fd.secagg.session import SESSION_BYTES, PinnedRoster, RoundTerms
 from secure_fd.secure_sum.base import SecureSum, SumClient, SumServer
 from secure_fd.votes.codec import UnitArray
+
+with extra("prio3"):  # before a run, not in its first round
+    import Crypto.Hash.TurboSHAKE128  # noqa: F401
 
 
 class ValidatedClient(ReportingClient, SumClient):

@@ -236,6 +236,8 @@ def command(line):
     if program == "secure-fd":
         assert main(words) == 0, line
     elif words[0] == "-m" or (ROOT / words[0]).is_file():
+        if words[0] != "-m":
+            words[0] = str(ROOT / words[0])
         made = ended(*words, cwd=Path(), timeout=1200, PYTHONPATH=f"{ROOT}")
         assert made.returncode == 0, made.stdout + made.stderr
     else:
