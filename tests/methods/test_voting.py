@@ -1,7 +1,10 @@
 """Methods that average votes: votes of a client, ensembles of the server, distillation targets."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 from secure_fd.methods.fedmd import FedMD
 from secure_fd.methods.selective_fd import (
@@ -11,7 +14,9 @@ from secure_fd.methods.selective_fd import (
     precise,
 )
 from secure_fd.methods.votes import LEAST_COMPARED, agreement
+from secure_fd.training.trainer import Trainer
 from secure_fd.votes.codec import Ensemble, Sums, one_hot
+from tests.small_federation import BRIEF, ensembles, federation, run
 
 RNG = np.random.default_rng(0)
 SUMS = Sums(
@@ -79,3 +84,27 @@ def test_the_server_keeps_precise_ensembles():
     assert published.kept[2]
     assert mean.predictions[2].tolist() == published.predictions[2].tolist() == [0.5, 0.5, 0.0]
     assert np.isfinite(mean.predictions).all()
+
+
+@pytest.mark.parametrize("remember", [True, False])
+def test_targets_are_the_newest_ensembles_of_all_rounds_or_of_the_last(
+    digits, remember, monkeypatch
+):
+    targets_of = []
+
+    def watched(_, __, pixels=None, targets=None):
+        if pixels is not None:
+            targets_of.append((pixels.clone(), targets.clone()))
+
+    monkeypatch.setattr(Trainer, "take_steps", watched)
+    made = run(federation(digits, FedMD(), schedule=replace(BRIEF, remember=remember)), rounds=3)
+    newest = {}
+    for number, sent in enumerate(ensembles(made)):
+        rows = dict(zip(sent.indices.tolist(), sent.predictions, strict=True))
+        newest = {**newest, **rows} if remember else rows
+        order = sorted(newest)
+        wanted = torch.tensor(np.stack([newest[i] for i in order]), dtype=torch.float32)
+        for pixels, targets in targets_of[4 * number : 4 * number + 4]:
+            assert torch.equal(pixels, digits.proxies.pixels[order])
+            assert torch.equal(targets, wanted)
+    assert len(newest) > 32 if remember else len(newest) == 32
