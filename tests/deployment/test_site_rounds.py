@@ -1,7 +1,7 @@
 """The parties over a courier of pushes: rounds, a site that is away, a new process, a tamperer."""
 
 import io
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from secure_fd.crypto.keys import Sealer
 from secure_fd.deployment.envelope import Answer, Push, PushKind, roster_hint
 from secure_fd.deployment.loop import Rounds
 from secure_fd.deployment.roster import Terms
+from secure_fd.deployment.shared_accuracy import NOT_COVERED
 from secure_fd.errors import LocalError
 from secure_fd.methods.fedavg import FedAvgServer
 from secure_fd.secure_sum.masked import RosterMasks
@@ -281,3 +282,45 @@ def test_caveats_of_a_rosters_masks_reach_the_guarantee_of_its_unit(made, monkey
     weak = claim()
     assert not weak.holds
     assert weak.unmet == ("INSECURE: the keys are known",)
+
+
+# The mean accuracy over sites is one more masked sum, where all sites allow it.
+
+
+@pytest.fixture(scope="module")
+def uneven():
+    """Sites with five, six and seven validation records."""
+    made = alike(3, 40)
+
+    def parted(cut, client):
+        return replace(client, train=client.train[cut:], validation=client.train[:cut])
+
+    return replace(made, clients=tuple(map(parted, (5, 6, 7), made.clients)))
+
+
+@pytest.mark.parametrize("method", ["selective-fd", "fedavg", "fedmd"])
+def test_the_mean_is_that_of_the_sites_images_after_the_round(uneven, tmp_path, brief, method):  # noqa: ARG001
+    """A server that starts again asks on; without the option there is one sum less."""
+    terms = Terms(method, image_set="digits", rounds=3, deadline=5, share_accuracy=True)
+    world = World(uneven, tmp_path / "shared", terms)
+    plain = World(uneven, tmp_path / "plain", structs.replace(terms, share_accuracy=False))
+    [without] = plain.serve(Courier(plain)).run(1)
+    counts = np.array([len(client.validation) for client in uneven.clients])
+    courier = Courier(world)
+    first = next(world.serve(courier).run(3))
+    assert len(first.sums) == len(without.sums) + 1
+    for index, outcome in enumerate(world.serve(courier).run(3), 1):
+        assert (outcome.index, outcome.aborted) == (index, False)
+        right = [site.accuracy for site in world.sites.values()] @ counts
+        assert outcome.accuracy == pytest.approx(right / counts.sum())
+    assert {site.mean_accuracy for site in world.sites.values()} == {outcome.accuracy}
+    assert len({site.digest for site in world.sites.values()}) == 1
+
+
+def test_the_guarantee_says_that_epsilon_does_not_cover_the_mean(made):
+    world = made("selective-fd", unit="record", epsilon=4.0, rounds=1, share_accuracy=True)
+    list(world.serve(Courier(world)).run(1))
+    claim, own = world.sites[0]._party().role.guarantee(), world.sites[0].role.guarantee()
+    assert NOT_COVERED in claim.not_covered
+    assert NOT_COVERED not in own.not_covered
+    assert (claim.epsilon, claim.parts) == (own.epsilon, own.parts)
