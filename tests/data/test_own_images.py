@@ -110,6 +110,13 @@ def test_a_damaged_image_is_named(tmp_path, ending, place, value):
         assert f"0.{ending}" in str(caught.value)
 
 
+def test_an_image_that_unpacks_to_far_too_many_pixels_is_named(tmp_path, monkeypatch):
+    fill(tmp_path / "ill", "L", 0, count=1)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # of twice as many, Pillow opens none
+    with refused("folder"):
+        images_in(tmp_path, 8)
+
+
 def test_cells_name_the_data_and_no_folder(hospitals):
     made = cells(settings("--images", str(hospitals), "--image-size", "16"))
     assert {cell.config.clients for cell in made} == {3}

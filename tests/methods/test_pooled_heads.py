@@ -20,8 +20,8 @@ from tests.small_federation import SMALL, STILL
 ONCE = replace(STILL, proxy_steps=1, anneal_over=1, sgd=SGD(0.05, distillation_batch=32))
 
 
-def run(data, method, rounds, schedule=STILL):
-    made = simulate(data, method=method, recipe=Recipe(rounds, schedule))
+def run(data, method, rounds, schedule=STILL, secure=None):
+    made = simulate(data, method=method, recipe=Recipe(rounds, schedule), secure=secure)
     made.fit(rounds)
     return made
 
@@ -113,6 +113,15 @@ def test_a_message_that_is_no_head_is_refused(digits):
     assert np.array_equal(client.known, bits)
     with pytest.raises(PeerError, match="known"):
         client.take(KNOWN + np.packbits(bits).tobytes() + b"\0")
+
+
+def test_statistics_in_clear_reveal_the_classes_of_each_client(digits):
+    """Under masks the server reads the total alone."""
+    clear, masked = (run(digits, PooledHeads(0), 1, secure=s) for s in (None, "masks"))
+    assert clear.attack("label-distribution").figure < 0.05
+    hidden = masked.attack("label-distribution")
+    assert hidden.details["readable_clients"] == 0
+    assert hidden.figure > 0.6
 
 
 def test_heads_do_not_label_proxies_of_classes_without_a_holder(digits):
