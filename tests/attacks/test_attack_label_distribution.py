@@ -144,10 +144,17 @@ def test_an_attacker_who_knows_the_noise_undoes_that_of_the_survivors():
     assert np.abs(mutant - true).max() > 0.05
 
 
-@pytest.mark.usefixtures("unmasked")
-def test_masks_on_an_update_that_are_not_applied_are_caught(digits):
+@pytest.mark.parametrize("applied", [True, False])
+def test_masks_on_an_update_hide_whose_labels_it_tells_unless_not_applied(digits, applied, request):
+    if not applied:
+        request.getfixturevalue("unmasked")
     steps = Schedule(local_steps=3, proxy_steps=0, sgd=SGD(0.1, 16))
     made = simulate(digits, method="fedavg", secure="masks", recipe=Recipe(3, steps))
     made.fit()
     assert made.transcript.parameters[-1].uploads is None
-    assert made.attack("label-distribution").figure < 0.1
+    found = made.attack("label-distribution")
+    if applied:
+        assert found.figure == found.control
+        assert found.caveats == (UNREADABLE,)
+    else:
+        assert found.figure < 0.1
