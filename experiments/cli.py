@@ -12,6 +12,9 @@ _PATHS = {
     "--out": "OUT",
     "--images": "IMAGES",
     "--proxies": "PROXIES",
+    "--table": "TABLE",
+    "--columns": "COLUMNS",
+    "--public": "PUBLIC",
 }
 
 

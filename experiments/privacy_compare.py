@@ -27,6 +27,7 @@ from experiments.core.grid import later, paper_recipe
 from experiments.core.run_config import (
     HEADS,
     IMAGES_PER_PERSON,
+    LINEAR,
     REPORTED_SEED,
     Labels,
     OwnData,
@@ -39,6 +40,7 @@ from experiments.core.run_config import (
     working_folder,
 )
 from experiments.core.study import Study, at_least, listed
+from secure_fd.data.columns import Table
 from secure_fd.data.image_sets import ImageSet, check_there, image_set
 from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
@@ -56,6 +58,10 @@ DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")
 """Image sets of 28 x 28 grey pixels, which every row and attack of the comparison takes."""
 _UNITS = ("label", "record", "client")
 _LIBRARIES = {"masks": "secure_fd", "he": "tenseal", "prio3": "Crypto"}
+_OF_TABLE = ("label", "site", "columns", "public")
+"""Settings that a table needs."""
+_NOT_OF_TABLE = (*PLAYED, "inversion", "update-inversion-cnn")
+"""Attacks that a table's row does without where none is named: they need images, or other runs."""
 _QUICK_ROUNDS = 4
 _QUICK_WARMUP = 25
 
@@ -83,6 +89,20 @@ class Settings:
     """With --images: a folder of public images; by default a fifth of --images is made public."""
     image_size: int = 32
     """With --images: pixels a side to which every image is scaled, from 16 to 256."""
+    table: Path | None = None
+    """Use your own table instead, CSV or Parquet; --label, --site, --columns and --public go with
+    it."""
+    label: str = ""
+    """With --table: the column of the classes."""
+    site: str = ""
+    """With --table: the column that names the site of a row; each site is a client."""
+    columns: Path | None = None
+    """With --table: a TOML file that describes the columns; `secure-fd columns` drafts it."""
+    public: Path | None = None
+    """With --table: public rows of the same columns, CSV or Parquet: the proxies."""
+    person: str = ""
+    """With --table: the column that names the person of a row. One row of each person is used, so
+    that a record is a person."""
     federation: str = ""
     """Use your own data instead, package.module:name of a function: seed -> FederatedData."""
     show_private: bool = False
@@ -149,8 +169,8 @@ class Settings:
     Figures are not comparable with a full run."""
 
     def __post_init__(self) -> None:
-        if (self.images or self.federation) and self.dataset == _usual("dataset"):
-            object.__setattr__(self, "dataset", "own")  # the results record it too
+        if (self.images or self.table or self.federation) and self.dataset == _usual("dataset"):
+            object.__setattr__(self, "dataset", "own")  # the results say so too
 
 
 def _usual(name: str) -> object:
@@ -223,6 +243,8 @@ def plan(settings: Settings, environment_dir: str | None) -> Plan:
         own=own,
     )
     attacks, methods = _attacks(settings.attacks), _methods(settings.methods)
+    if base.of_table and settings.attacks == "all":
+        attacks = tuple(name for name in attacks if name not in _NOT_OF_TABLE)
     return Plan(settings, folder, base, units, methods, attacks)
 
 
@@ -266,17 +288,27 @@ def _together(settings: Settings, *, client: bool) -> list[Rule]:
     """Options that do not go together. client: whether there is a row of the client unit."""
     images, masks, proofs = settings.images, settings.secure_agg, settings.aggregation == "prio3"
     other = settings.aggregation != "masks"
-    brought, own = bool(images or settings.federation), settings.dataset == "own"
+    table = settings.table
+    sources = [source for source in (images, table, settings.federation) if source]
+    brought, own = bool(sources), settings.dataset == "own"
     private = settings.show_private and not brought
     voters = settings.min_voters > 1 and (proofs or settings.liars or client)
     size = 16 <= settings.image_size <= 256
     return [
         (settings.split == "own", "split", "folders of clients need no --split"),
         (bool(settings.proxies and not images), "proxies", "it goes with --images"),
-        (bool(settings.federation and images), "federation", "use it or --images"),
+        (len(sources) > 1, "dataset", "use one of --images, --table and --federation"),
+        *(
+            (bool(getattr(settings, name)) and not table, name, "it goes with --table")
+            for name in (*_OF_TABLE, "person")
+        ),
+        *(
+            (bool(table) and not getattr(settings, name), name, "--table needs it")
+            for name in _OF_TABLE
+        ),
         (brought and not own, "dataset", "leave it out"),
-        (own and not brought, "dataset", "use --images or --federation with it"),
-        (private, "show_private", "use it with --images or --federation: other sets are public"),
+        (own and not brought, "dataset", "use --images, --table or --federation with it"),
+        (private, "show_private", "use it with your own data: other sets are public"),
         (other and not masks, "aggregation", "use it together with --secure-agg"),
         (settings.vote_budget is not None and not proofs, "vote_budget", "add --aggregation prio3"),
         (settings.liars and not masks, "liars", "they hide in the sum: add --secure-agg"),
@@ -320,17 +352,24 @@ def _with_own(settings: Settings, split: Split) -> tuple[Settings, OwnData, Spli
 
     images = None if settings.images is None else settings.images.absolute()
     proxies = None if settings.proxies is None else settings.proxies.absolute()
-    if settings.federation or (images is not None and client_folders(images)):
+    if images is None or client_folders(images):
         if settings.split != "strong":
             raise ConfigurationError("split", settings.split, "the data is divided already")
         split = Split("own")
-    own = OwnData("", settings.image_size, settings.federation, images, proxies)
+    own = OwnData("", settings.image_size, settings.federation, images, proxies, _table(settings))
     data = own_federation(own, split, settings.clients, settings.seed)
     own = replace(own, digest=digest(data), show_private=settings.show_private)
     count = len(data.clients)
     if settings.clients not in (count, _usual("clients")):
         raise ConfigurationError("clients", settings.clients, f"the data has {count}")
     return replace(settings, dataset=data.name, clients=count), own, split
+
+
+def _table(settings: Settings) -> Table | None:
+    if settings.table is None or settings.columns is None or settings.public is None:
+        return None
+    files = (file.absolute() for file in (settings.table, settings.columns, settings.public))
+    return Table(*files, settings.label, settings.site, settings.person)
 
 
 def row_specs(plan: Plan) -> tuple[RowSpec, ...]:
@@ -374,6 +413,9 @@ def every_row(plan: Plan) -> list[RowSpec]:
     rows += [RowSpec("selective-fd", hard, masks, unit) for unit in noisy]
     rows += [RowSpec("fedmd", labels[0])]
     rows += [RowSpec("selective-fd", kind) for kind in labels[:-1]]
+    if plan.base.of_table:
+        rows = [RowSpec("heads", hard, masks), *rows]
+        rows.insert(2, RowSpec("fedavg", model=LINEAR))
     if "record" in units:
         rows += [RowSpec("fedavg", unit="record"), RowSpec("heads", hard, masks, "record")]
     return [*rows, RowSpec("independent")]

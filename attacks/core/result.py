@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from secure_fd.errors import LocalError
 
 ImageArray = NDArray[np.float32]
+COLUMN_ERROR: Final = "column error"
+"""Name of a figure that is the error of a reconstructed row: the lower, the more leaks."""
 EXCESS: Final = "Δ"
 """Prefix of the name of a figure that is an excess over held-out images."""
 

@@ -74,6 +74,7 @@ class Run:
         noise: of pooled sums, what is public of it.
         networks: of each client, after the last round.
         effort: time that attacks may spend.
+        model: architecture of shared parameters, where it is not that of the data.
         made: by attack, what `Attack.for_data` made for all runs on these data.
     """
 
@@ -86,6 +87,7 @@ class Run:
     noise: SumNoise | None = None
     networks: tuple[nn.Module, ...] = field(default=(), repr=False)
     effort: Effort = "full"
+    model: str = ""
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -106,7 +108,7 @@ class Run:
     @cached_property
     def public(self) -> Public:
         """Values that are public, and so known to every attacker."""
-        return public_of(self.data)
+        return public_of(self.data, self.model)
 
     @cached_property
     def view(self) -> View:
@@ -227,10 +229,13 @@ def attack_view(made: Attack[Any, Any], view: View, seed: int) -> AttackResult:
     return made.score(blind.estimate(view, seed), seed)
 
 
-def public_of(data: FederatedData) -> Public:
-    """Return what every attacker knows: proxies, counts of clients and classes, the network."""
+def public_of(data: FederatedData, model: str = "") -> Public:
+    """Return what every attacker knows: proxies, counts of clients and classes, the network.
+
+    model: name of the network; "" for that of the data.
+    """
     own = own_shape(data.name) is not None
-    shared = image_set(data.name).architectures[0] if own else models.SHARED
+    shared = model or (image_set(data.name).architectures[0] if own else models.SHARED)
     unlabelled = bool((data.proxies.labels < 0).any())
     return Public(
         labelled(data.proxies).images,

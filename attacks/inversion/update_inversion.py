@@ -10,11 +10,12 @@ from torch import Tensor
 
 from attacks.core.base import AttackResult, Effort, Images, Labelled, substream
 from attacks.core.images import class_means, match
+from attacks.core.result import COLUMN_ERROR
 from attacks.core.run import Attack, Run, public_of
 from attacks.core.scoring import result_of
 from attacks.core.statistics import Rate, mean
 from attacks.core.view import Capability, Public, View
-from attacks.inversion.one_update import OneUpdate, SetUp, one_update
+from attacks.inversion.one_update import MLP, OneUpdate, SetUp, one_update
 from attacks.inversion.updates import (
     CLIENT_UPDATES,
     EVERYONE,
@@ -29,6 +30,7 @@ from attacks.inversion.updates import (
     readable_updates,
     search,
 )
+from secure_fd.data.columns import SPREAD
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.training import models
@@ -76,9 +78,10 @@ class UpdateInversion(Attack[Images, Mapping[int, Labelled]]):
         """Return the attack on the set-up in clear: positive control, and all of a plain run.
 
         Raises:
-            MissingCapabilityError: for records that are no images.
+            MissingCapabilityError: for records that are no images, where the network needs some.
         """
-        public_of(data).pixels()
+        if cls.set_up.model != MLP:
+            public_of(data).pixels()
         met = one_update(cls.set_up, data, seed)
         made = cls.of(met)
         found = made.estimate(met.view, seed)
@@ -128,7 +131,7 @@ class UpdateInversion(Attack[Images, Mapping[int, Labelled]]):
         decibel = np.concatenate([m.decibel for m in matches])
         errors = np.concatenate([m.errors for m in matches])
         figure = float(np.mean([m.decibel.mean() for m in matches]))
-        return result_of(
+        result = result_of(
             self,
             estimate,
             Rate(figure, mean(decibel, substream(seed, "records")).interval),
@@ -138,6 +141,7 @@ class UpdateInversion(Attack[Images, Mapping[int, Labelled]]):
             details={"share_exact": float((errors < _HALF_A_GREY).mean())},
             caveats=_CAVEATS,
         )
+        return by_column(self.public, result)
 
 
 def without_access(
@@ -153,6 +157,25 @@ def without_access(
         guesses = torch.zeros_like(own.images), average.expand_as(own.images), means[own.labels]
         found.append([decibel(made, own.images) for made in guesses])
     return float(np.max(np.mean(found, axis=0)))
+
+
+def by_column(public: Public, result: AttackResult) -> AttackResult:
+    """Return the error of a column in the place of dB, where records are rows of a table.
+
+    It is in public deviations of the column: the root of the mean square over columns, and the
+    geometric mean over records.
+    """
+    if public.proxies.ndim == 4:
+        return result
+    low, high = result.interval
+    figure, control, high, low = (_error(end) for end in (result.figure, result.control, low, high))
+    stated = {"figure_name": COLUMN_ERROR, "unit": "deviations", "interval": (low, high)}
+    guess = result.control_name.replace("image", "row").replace("black", "zeros")
+    return replace(result, figure=figure, control=control, control_name=guess, **stated)
+
+
+def _error(decibel: float) -> float:
+    return float(10 ** (-decibel / 20) / SPREAD)
 
 
 def require_updates(run: Run) -> None:

@@ -14,12 +14,12 @@ import torch
 
 from attacks.core.base import AttackResult, Effort, Images, Labelled, substream
 from attacks.core.images import psnr
-from attacks.core.run import Attack, Run, attack_view, labelled, public_of
+from attacks.core.run import Attack, Run, attack_view, labelled
 from attacks.core.scoring import result_of
 from attacks.core.statistics import mean
 from attacks.core.view import Public, View
 from attacks.inversion.one_update import SetUp, behind, one_update
-from attacks.inversion.update_inversion import closed_form, matched, without_access
+from attacks.inversion.update_inversion import by_column, closed_form, matched, without_access
 from attacks.inversion.updates import MEAN_UPDATE, Updates, readable_updates
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError
@@ -53,12 +53,7 @@ class UpdateOfRun(Attack[Images, Mapping[int, Labelled]]):
 
     @classmethod
     def for_data(cls, data: FederatedData, seed: int, effort: Effort = "full") -> float:  # noqa: ARG003 - one search
-        """Return the figure on one step of a fully connected network, in clear.
-
-        Raises:
-            MissingCapabilityError: for records that are no images.
-        """
-        public_of(data).pixels()
+        """Return the figure on one step of a fully connected network, in clear."""
         clear = one_update(SetUp(), data, seed)
         return attack_view(cls(clear.public, 1, truth=clear.records), clear.view, seed).figure
 
@@ -87,7 +82,7 @@ class UpdateOfRun(Attack[Images, Mapping[int, Labelled]]):
         truths = [self.truth[group] for group in groups]
         pairs = zip(groups, truths, strict=True)
         best = np.array([psnr(estimate.of(g).images, own.images).max() for g, own in pairs])
-        return result_of(
+        result = result_of(
             self,
             estimate,
             mean(best, substream(seed, "updates")),
@@ -99,6 +94,7 @@ class UpdateOfRun(Attack[Images, Mapping[int, Labelled]]):
             details={},
             caveats=(),
         )
+        return by_column(self.public, result)
 
 
 def _first_readable(view: View) -> View:

@@ -29,6 +29,7 @@ from attacks.core.run import Run, labelled
 from attacks.core.scoring import MembershipAttack
 from attacks.core.view import Capability, LabelFunction, Public, View
 from attacks.membership import overfitted
+from secure_fd.data.columns import SPREAD
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.vision import torchvision
 from secure_fd.errors import MissingCapabilityError
@@ -141,8 +142,8 @@ class LabelOnlyGap(MembershipAttack):
         return right
 
 
-_SIGMAS = (0.2, 0.4)
-"""Deviations of the noise of `FinalLabels`, each on this many copies."""
+_SIGMAS, _ROW_SIGMAS = (0.2, 0.4), (0.5 * SPREAD, SPREAD)
+"""Deviations of the noise of `FinalLabels`, on pixels and on columns; each on this many copies."""
 _COPIES = 4
 _MEMBERS = 20
 """Members of a client, where its own network or messages are attacked."""
@@ -155,7 +156,7 @@ class FinalLabels(LabelOnlyGap):
     """Score a candidate by how many of its copies get its label, less the mean of its class.
 
     Copies are noisy, turned or moved by a pixel; the unchanged image counts as much as all copies.
-    A record that is no image has no copies.
+    Copies of a row of a table are noisy in all columns.
 
     >>> FinalLabels.title
     'Label-only membership, without shadow runs'
@@ -168,15 +169,14 @@ class FinalLabels(LabelOnlyGap):
     def _values(
         self, ask: LabelFunction, own: Labelled, right: FloatArray, seed: int
     ) -> FloatArray:
-        scores, images = right.copy(), own.images
-        if images.ndim == 4:
-            moved = share_right(ask, own.labels, moved_copies(images, _ROTATION))
-            noisy = [
-                share_right(ask, own.labels, [images, *noisy_copies(images, sigma, _COPIES, seed)])
-                for sigma in _SIGMAS
-            ]
-            scores += np.mean([moved, *noisy], axis=0)
-        return less_class_mean(scores, own.labels.numpy())
+        images, pictures = own.images, own.images.ndim == 4
+        copies = [
+            [images, *noisy_copies(images, sigma, _COPIES, seed)]
+            for sigma in (_SIGMAS if pictures else _ROW_SIGMAS)
+        ]
+        moved = [moved_copies(images, _ROTATION)] if pictures else []
+        asked = [share_right(ask, own.labels, each) for each in (*moved, *copies)]
+        return less_class_mean(right + np.mean(asked, axis=0), own.labels.numpy())
 
 
 class HeadNetwork(nn.Module):

@@ -157,7 +157,8 @@ def run_of(row: "Trained") -> "Run":
     """A row as attacks take it."""
     from attacks.core.run import Run
 
-    return Run.of(row.data, row.federation, row.config.seed)
+    made = Run.of(row.data, row.federation, row.config.seed)
+    return replace(made, model=row.config.model)
 
 
 def attacked(run: "Run") -> "dict[str, AttackResult | str]":
@@ -171,11 +172,15 @@ def attacked(run: "Run") -> "dict[str, AttackResult | str]":
 
 
 def _figures(row: "Trained") -> dict[str, float]:
-    from experiments.core.measures import diagnose
+    from attacks.protocol.liars import honest
+    from experiments.core.measures import by_class, diagnose
 
-    seen = row.federation.transcript
+    seen, test = row.federation.transcript, row.data.test
+    answers = row.federation.answers(test)
+    answers = honest(answers) if row.config.liar else answers
     found = {
         ACCURACY: float(np.mean(row.accuracies)),
+        **by_class(answers, test.labels.numpy()),
         BYTES_UP: float(seen.up.mean()),
         BYTES_DOWN: float(seen.down.mean()),
         **diagnose(row.federation, row.data),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from attacks.core.result import AttackResult, ImageArray
+from attacks.core.result import COLUMN_ERROR, AttackResult, ImageArray
 from secure_fd.errors import ConfigurationError, SecureFDError
 
 if TYPE_CHECKING:
@@ -18,9 +18,15 @@ asks the final networks."""
 NOT_APPLICABLE, NOT_RUN = "not applicable: ", "not run: "
 """Prefixes of the sentence that replaces a missing figure."""
 ERROR = "TV error"
-"""Prefix of the name of a figure that is an attacker's error: the lower, the more leaks."""
+"""Prefix of the name of a figure that is the error of estimated class shares."""
 SIGNIFICANT = 0.05
 """The p-value below which a difference from the control is more than chance."""
+
+
+def is_error(name: str) -> bool:
+    """Return whether a figure of this name is an attacker's error: the lower, the more leaks."""
+    return name.startswith((ERROR, COLUMN_ERROR))
+
 
 Interval = tuple[float, float]
 Pictures: TypeAlias = Mapping[str, ImageArray]
@@ -149,7 +155,7 @@ class Measured:
     @property
     def leaks(self) -> bool:
         """True if the figure shows more than its control, by more than chance explains."""
-        return self.side == (-1 if self.first.figure_name.startswith(ERROR) else 1)
+        return self.side == (-1 if is_error(self.first.figure_name) else 1)
 
     @property
     def caveats(self) -> list[str]:

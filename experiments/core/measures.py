@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from secure_fd.data.federated import FederatedData
     from secure_fd.protocol.transcript import ObservedVotes
     from secure_fd.simulation.federation import Federation
-    from secure_fd.votes.codec import FloatArray
+    from secure_fd.votes.codec import FloatArray, IntArray
 
 SINGLE = "single-contributor proxies"
 """The diagnostic: share of the answered proxies that exactly one client answered."""
 ACCURACY = "accuracy"
 """On the test set after the last round, mean over clients."""
+BALANCED, AREA = "balanced accuracy", "AUC"
+"""As `ACCURACY`: mean recall of the classes, and mean area under the curve of each against the
+others."""
 NETWORK = "network accuracy"
 """Accuracy of the clients' networks that are distilled from a head."""
 AUROC_CLASS = "selector AUROC, own classes"
@@ -68,6 +71,28 @@ def measured(cell: "RunConfig", runner: "Federation", made: "Prepared") -> dict[
         rounds = len(gone) + sum(many for (client, _), many in missing.items() if client in gone)
         found[DIVERGED] = rounds / len(runner.models)
     return found
+
+
+def by_class(answers: "Sequence[FloatArray]", labels: "IntArray") -> dict[str, float]:
+    """Balanced accuracy and AUC, mean over clients. answers: scores [N, C] of each client.
+
+    >>> scores = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.7, 0.3]])
+    >>> by_class([scores], np.array([0, 1, 1, 0]))
+    {'balanced accuracy': 0.75, 'AUC': 1.0}
+    """
+    from sklearn.metrics import roc_auc_score  # slow to import, and only workers come here
+
+    present = np.unique(labels)
+    recalls = [
+        [(scores.argmax(axis=1)[labels == c] == c).mean() for c in present] for scores in answers
+    ]
+    areas = [
+        [roc_auc_score(labels == c, scores[:, c]) for c in present]
+        for scores in answers
+        if len(present) > 1
+    ]
+    found = {BALANCED: float(np.mean(recalls))}
+    return found | ({AREA: float(np.mean(areas))} if areas else {})
 
 
 def lost(runner: "Federation") -> set[int]:

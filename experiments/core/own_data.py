@@ -1,4 +1,4 @@
-"""User-supplied data for the comparison: folders of images, or a function that makes it."""
+"""User-supplied data for the comparison: folders of images, a table, or a function."""
 
 import hashlib
 from dataclasses import replace
@@ -10,6 +10,7 @@ from secure_fd.data.federated import FederatedData
 from secure_fd.data.image_sets import own_name
 from secure_fd.data.own_images import federation_in
 from secure_fd.data.partition import Split
+from secure_fd.data.tables import federate_table
 from secure_fd.errors import ConfigurationError
 
 
@@ -18,6 +19,8 @@ def own_federation(own: OwnData, split: Split, clients: int, seed: int) -> Feder
     """The federation of one seed, read once a process. Raises ConfigurationError."""
     if own.factory:
         return _made(own.factory, seed)
+    if own.table is not None:
+        return federate_table(own.table, seed)
     if own.images is None:
         raise ConfigurationError("images", None, "the folder is known to the run alone")
     return federation_in(own.images, own.proxies, split, clients, own.size, seed)

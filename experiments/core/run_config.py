@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from experiments.core.files import NEVER, UNLESS_EMPTY
-from secure_fd.data.image_sets import (
-    image_set,
-)
+from secure_fd.data.columns import Table
+from secure_fd.data.image_sets import image_set, is_table
 from secure_fd.data.partition import check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.registry import METHODS, MethodName
@@ -49,6 +48,8 @@ KNOWN: Mapping[str, MethodName] = {
     EDGEFD: MethodName("EdgeFD", EDGEFD),
 }
 """Methods that tables name by title: those of the package and rivals of this one."""
+LINEAR = "linear"
+"""FedAvg's further architecture on tables."""
 BY_NETWORK = ("confidence", "energy")
 """Selectors that have no estimator of their own."""
 COUNTED = "counted votes"
@@ -143,7 +144,7 @@ class Privacy:
 class OwnData:
     """User-supplied data. digest: of all pixels and labels under the first seed.
 
-    images, proxies: folders, which stay on this machine. size: pixels a side. factory:
+    images, proxies, table: files, which stay on this machine. size: pixels a side. factory:
     package.module:name, which makes `FederatedData` of a seed. show_private: keep private images
     and their reconstructions in the results.
     """
@@ -153,6 +154,7 @@ class OwnData:
     factory: str = ""
     images: Path | None = field(default=None, compare=False, metadata=NEVER)
     proxies: Path | None = field(default=None, compare=False, metadata=NEVER)
+    table: Table | None = field(default=None, compare=False, metadata=NEVER)
     show_private: bool = field(default=False, metadata=UNLESS_EMPTY)
 
 
@@ -237,6 +239,11 @@ class RunConfig:
         )
 
     @property
+    def of_table(self) -> bool:
+        """True if records are rows of a user's own table."""
+        return is_table(self.image_set)
+
+    @property
     def unit(self) -> str:
         """Privacy unit whose noise is added; "" for none, and at an infinite epsilon."""
         return "" if self.privacy is None or self.privacy.epsilon is None else self.privacy.unit
@@ -247,7 +254,8 @@ class RunConfig:
         labels: Any = self.labels or "hard"
         secure: Any = self.secure or None
         unit: Any = None if self.privacy is None else self.privacy.unit
-        return RowSpec(self.method, labels, secure, unit, self.liar)
+        model = self.model.partition("@")[0] if self.of_table else ""
+        return RowSpec(self.method, labels, secure, unit, self.liar, model)
 
     @property
     def title(self) -> str:
@@ -295,6 +303,7 @@ class RowSpec:
 
     secure: how sums are protected. unit: privacy unit, at the table's epsilon. liar: votes of one
     client that lies, in bounds; 0: all are honest. Such a row is about the honest clients alone.
+    model: FedAvg's layers, "" for those of the data.
 
     >>> RowSpec("selective-fd", "hard", "masks", "label").key
     'selective-fd-hard-masks-dp-label'
@@ -307,6 +316,7 @@ class RowSpec:
     secure: Secure | None = None
     unit: Unit | None = None
     liar: int = 0
+    model: str = field(default="", metadata=UNLESS_EMPTY)
 
     @property
     def own(self) -> bool:
@@ -325,6 +335,8 @@ class RowSpec:
             parts.append("dp-sgd" if averages(self.kind) else f"dp-{self.unit}")
         if self.liar:
             parts.append(f"liar-{self.liar}")
+        if self.model:
+            parts.append(self.model)
         return "-".join(parts)
 
     @property
@@ -349,7 +361,7 @@ class RowSpec:
     def _method(self) -> str:
         if self.own:
             return self.kind.rpartition(":")[2]
-        known = KNOWN[self.kind].title
+        known = KNOWN[self.kind].title + (f" {self.model}" if self.model else "")
         return known if unlabelled(self.kind) else f"{known} {self.labels}"
 
 
@@ -379,7 +391,9 @@ def row_config(base: RunConfig, spec: RowSpec, noise: Privacy | None = None) -> 
     epsilon = privacy.epsilon if privacy else None
     noisy = epsilon is not None and spec.unit in ("label", "client")
     counted = ours and (noisy or base.selector == "kulsif")
-    rounds, schedule = base.rounds, base.schedule
+    rounds, schedule, model = base.rounds, base.schedule, ""
+    if spec.model:  # on records of the form that the data's own architectures take
+        model = spec.model + "@" + image_set(base.image_set).architectures[0].partition("@")[2]
     if spec.kind == "fedavg" and epsilon is None:
         schedule = replace(schedule, anneal_over=rounds)
     if spec.kind in HEADS:
@@ -400,6 +414,7 @@ def row_config(base: RunConfig, spec: RowSpec, noise: Privacy | None = None) -> 
         secure=spec.secure or "",
         privacy=privacy,
         liar=spec.liar,
+        model=model,
         budget=base.budget if ours and spec.secure == "prio3" else None,
         min_voters=base.min_voters if ours else None,
     )

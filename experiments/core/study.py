@@ -52,7 +52,7 @@ CODE = "code.json"
 """The file of the code version that measured a folder's cells."""
 KEPT = "finished cells are kept; run the same again, into the same --out, to go on"
 _PLACES = ("data_dir", "out", "workers")
-_OWN = (*_PLACES, "tuned", "images", "proxies")
+_OWN = (*_PLACES, "tuned", "images", "proxies", "table", "columns", "public")
 """Settings that no figure depends on, or whose choices the cells have in full."""
 Key = TypeVar("Key")
 

@@ -87,8 +87,8 @@ def accuracy_bytes(made: Comparison) -> "Figure":
     figure = plots.new_figure(6.4, 4.0 + 0.11 * len(made.rows))
     axes = figure.subplots()
     colours = {row.label: _COLOURS["nothing found"] for row in made.rows}
-    for column in verdict.COLUMNS:
-        grave = column.kind == verdict.PICTURES
+    for column in made.columns:
+        grave = column.kind in (verdict.PICTURES, verdict.ROWS)
         kind = _COLOURS["pictures" if grave else "classes or members"]
         colours |= dict.fromkeys(verdict.leaking(made, column), kind)
     for i, row in enumerate(made.rows):
@@ -133,8 +133,8 @@ def _attacks(made: Comparison, inverted: "Figure | None") -> Iterator[Part]:
     yield matrix(leaks, verdict.row_names(made))
     one_step, game = "one local step, not this run", verdict.worst_case(leaks)
     other = {
-        name: one_step if column.kind == verdict.PICTURES else game
-        for column in verdict.COLUMNS
+        name: one_step if column.kind in (verdict.PICTURES, verdict.ROWS) else game
+        for column in made.columns
         if column.name.endswith("worst")
         for name in column.attacks
     }

@@ -9,8 +9,8 @@ from typing import Any
 from attacks import registry
 from attacks.core.result import EXCESS
 from experiments.compare.comparison import Row, leakage, rows
-from experiments.compare.leakage import ERROR, NOT_APPLICABLE, PLAYED, Leakage, Measured
-from experiments.core.measures import ACCURACY, SINGLE
+from experiments.compare.leakage import NOT_APPLICABLE, PLAYED, Leakage, Measured, is_error
+from experiments.core.measures import ACCURACY, AREA, BALANCED, SINGLE
 from experiments.core.run_config import HEADS, IMAGES_PER_PERSON, RunConfig, averages
 from experiments.core.study import Results
 from experiments.report.tables import (
@@ -51,12 +51,13 @@ _GAME = {
 
 KINDS = (
     "Pictures of training records",
+    "Columns of training rows",
     "Classes of a client",
     "Members, by the server",
     "Members, by the final model",
 )
 """Kinds of leakage, graver kinds first."""
-PICTURES, CLASSES, SERVER, MODEL = KINDS
+PICTURES, ROWS, CLASSES, SERVER, MODEL = KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +65,20 @@ class Column:
     """One column of leakage: the sharpest of the attacks that state its name.
 
     games: of small federations, which belong to it too. absent: text where no attack applies.
+    pictures: name of the column for images, in whose place it stands for a table.
     """
 
     name: str
     kind: str
     games: tuple[str, ...] = ()
     absent: str = MISSING
+    pictures: str = ""
 
     @property
     def attacks(self) -> tuple[str, ...]:
         """Return the names of its attacks."""
-        stated = [name for name, entry in registry().items() if entry.shown_in == self.name]
+        stated_name = self.pictures or self.name
+        stated = [name for name, entry in registry().items() if entry.shown_in == stated_name]
         return (*stated, *self.games)
 
 
@@ -88,6 +92,12 @@ COLUMNS = (
     Column("picture, dB: this run", PICTURES),
     Column("picture, dB: worst", PICTURES, absent="none"),
 )
+TABLE_COLUMNS = (
+    *(column for column in COLUMNS[:5] if not column.games),
+    Column("columns, error: this run", ROWS, pictures="picture, dB: this run"),
+    Column("columns, error: worst", ROWS, absent="none", pictures="picture, dB: worst"),
+)
+"""Where records are rows of a table."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,6 +123,11 @@ class Comparison:
         )
 
     @property
+    def columns(self) -> tuple[Column, ...]:
+        """Columns of leakage."""
+        return TABLE_COLUMNS if self.shared.of_table else COLUMNS
+
+    @property
     def private(self) -> dict[str, Claim]:
         """Claim of each row that claims differential privacy, by the row's label."""
         return {row.label: row.claim["privacy"] for row in self.rows if row.claim["privacy"]}
@@ -123,19 +138,26 @@ class Comparison:
 
 def main_table(made: Comparison) -> Table:
     """One row a method: accuracy, epsilon of one record, and what each attacker learns."""
-    names = ["row", "test: acc, %", "epsilon: record", *(column.name for column in COLUMNS)]
+    scores = _SCORES if made.shared.of_table else {}
+    names = ["row", "test: acc, %", *scores, "epsilon: record"]
+    names += [column.name for column in made.columns]
     table = replace(new_table("Accuracy, guarantee and leakage", names), grouped=True)
     for row, name in zip(made.rows, row_names(made), strict=True):
         epsilon = epsilon_of(row.claim["privacy"])
-        leaks = (cell(made.leakage, row.key, column) for column in COLUMNS)
-        table.add_row(name, row.accuracy, epsilon, *leaks)
+        leaks = (cell(made.leakage, row.key, column) for column in made.columns)
+        further = (f"{100 * row.mean(score):.1f}" for score in scores.values())
+        table.add_row(name, row.accuracy, *further, epsilon, *leaks)
     guess = []
-    for column in COLUMNS:
+    for column in made.columns:
         found = (best(made.leakage, row.key, column) for row in made.rows)
         known = [one.control for one in found if one]
         guess.append(number(median(known)) if known else MISSING)
-    table.add_row("guess / no access", MISSING, MISSING, *guess)
+    table.add_row("guess / no access", MISSING, *[MISSING] * len(scores), MISSING, *guess)
     return table
+
+
+_SCORES = {"test: bal, %": BALANCED, "test: AUC, %": AREA}
+"""Further figures of the test set, where classes of a table are seldom equally many."""
 
 
 def row_names(made: Comparison) -> list[str]:
@@ -178,7 +200,7 @@ class Shown:
             low = found.interval[0] if found.interval else found.figure
             others = (gain for name, gain in known.items() if name.endswith(": delta"))
             tells = tells and all(low > other for other in others)
-        return cls(value, control, tells, first.unit == "dB", first.figure_name.startswith(ERROR))
+        return cls(value, control, tells, first.unit == "dB", is_error(first.figure_name))
 
     @property
     def sharpness(self) -> tuple[bool, float]:
@@ -271,7 +293,7 @@ _SPLITS = {
 def heading(made: Comparison) -> str:
     """Data, clients, split, rounds, seeds and noise."""
     shared = made.shared
-    data = "Own images" if shared.own else image_set(shared.image_set).title
+    data = image_set(shared.image_set).title
     split = _SPLITS.get(shared.split, shared.split)
     kinds = {row.first.notes.get("noise") for row in made.rows} & {"seeded", "fresh"}
     noise = [f"noise {' and '.join(sorted(map(str, kinds)))}"] if kinds else []
@@ -292,7 +314,10 @@ def what_leaks(made: Comparison) -> str:
     """Rows by what attackers learn from them, graver kinds first; "" without attacks."""
     parts = []
     for kind in KINDS:
-        shown, *worst = (leaking(made, column) for column in COLUMNS if column.kind == kind)
+        every = [leaking(made, column) for column in made.columns if column.kind == kind]
+        if not every:
+            continue
+        shown, *worst = every
         beyond = [label for labels in worst for label in labels if label not in shown]
         text = [_listed(made, shown)] if shown else []
         text += [f"in the worst case {_listed(made, beyond)}"] if beyond else []
@@ -311,8 +336,9 @@ def _listed(made: Comparison, labels: Sequence[str]) -> str:
 def what_to_use(made: Comparison) -> str:
     """The most accurate row with a guarantee for a record, and without one that hides most."""
     guarded = [row for row in made.rows if _guarded(row)]
-    leaks = [(c.kind, label) for c in COLUMNS for label in leaking(made, c)]
-    grave = {label for kind, label in leaks if kind in (PICTURES, CLASSES)}
+    what = "columns" if made.shared.of_table else "pictures"
+    leaks = [(c.kind, label) for c in made.columns for label in leaking(made, c)]
+    grave = {label for kind, label in leaks if kind in (PICTURES, ROWS, CLASSES)}
     members = {label for kind, label in leaks if kind in (SERVER, MODEL)}
     read = [row for row in made.rows if best(made.leakage, row.key, LABELS)]
     plain = [row for row in read if not row.claim["privacy"] and row.label not in grave]
@@ -324,8 +350,8 @@ def what_to_use(made: Comparison) -> str:
     if plain:
         top = max(plain, key=lambda row: row.mean(ACCURACY))
         but = ", but not who is a member" if top.label in members else ""
-        parts.append(f"Without: {top.label} ({top.accuracy} %) hides pictures and classes{but}.")
-    return " ".join(parts) or "No row hides pictures and classes, and none has a useful guarantee."
+        parts.append(f"Without: {top.label} ({top.accuracy} %) hides {what} and classes{but}.")
+    return " ".join(parts) or f"No row hides {what} and classes, and none has a useful guarantee."
 
 
 def _guarded(row: Row) -> bool:
@@ -351,16 +377,30 @@ def notes(made: Comparison) -> list[str]:
     return found
 
 
+_PICTURE_LEGEND = (
+    "picture: PSNR of the best reconstruction of a training record, from 20 dB recognisable, from "
+    "40 dB a copy;"
+)
+_COLUMN_LEGEND = (
+    "columns: error of the best reconstruction of a training row, in public deviations of a "
+    "column, 0 is exact;"
+)
+
+
 def legend(made: Comparison) -> list[str]:
     """Units of the columns, what each was measured on, and what a quiet figure is."""
     count = sum(len(made.leakage.measured(name)) for name in made.leakage.attacks)
+    table = made.shared.of_table
     return [
-        "acc: mean test accuracy of clients. epsilon: of one record, whole run; none: no bound. "
-        "error: of the server's estimate of a client's class shares, 0 is exact. members: AUC, "
-        "0.5 is a guess, 1 certain. picture: PSNR of the best reconstruction of a training record, "
-        "from 20 dB recognisable, from 40 dB a copy; none: no update is sent.",
-        f"this run: measured on this run. worst: members in {worst_case(made.leakage)}; pictures "
-        "from one local step on 1 or 8 records. guess: median of the controls.",
+        "acc: mean test accuracy of clients. "
+        + ("bal: balanced accuracy. " if table else "")
+        + "epsilon: of one record, whole run; none: no bound. labels: error of the server's "
+        "estimate of a client's class shares, 0 is exact. members: AUC, 0.5 is a guess, 1 certain. "
+        + (_COLUMN_LEGEND if table else _PICTURE_LEGEND)
+        + " none: no update is sent.",
+        "this run: measured on this run. worst: "
+        + ("columns" if table else f"members in {worst_case(made.leakage)}; pictures")
+        + " from one local step on 1 or 8 records. guess: median of the controls.",
         f"{QUIET} or dim: no difference from its control at 95 %, by Holm's correction over all "
         f"{count} figures. Red: known exactly.",
     ]

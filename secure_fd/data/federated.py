@@ -72,6 +72,7 @@ class FederatedData:
         held_out: drawn like the members, but in no training set: the attacks' non-members.
         proxy_message_bytes: size of the proxy set as it travels, where that is not `proxies`:
             images travel, and each client maps them to features itself.
+        columns: names of a record's values, where it is a row of a table.
 
     >>> from secure_fd import federate, load, parse_split
     >>> data = federate(load("digits"), parse_split("strong"), 4, seed=0)
@@ -86,6 +87,7 @@ class FederatedData:
     test: Images
     held_out: Images
     proxy_message_bytes: int | None = None
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,6 +177,20 @@ def clients_of(
         held = max(1, round(_VALIDATION * len(part)))
         made.append(ClientData(part[order[held:]], part[order[:held]], count))
     return made
+
+
+def shares_of(count: int, shares: Sequence[float], seed: int, number: int) -> list[IntArray]:
+    """Divide the records of client `number` into these shares, in disjoint parts, and the rest.
+
+    The first part is the same for every seed.
+
+    >>> [len(part) for part in shares_of(20, (0.15, 0.1), seed=0, number=0)]
+    [3, 2, 15]
+    """
+    cuts = np.cumsum([round(share * count) for share in shares])
+    order = np.random.default_rng((0, number)).permutation(count)
+    order[cuts[0] :] = np.random.default_rng((seed, number)).permutation(order[cuts[0] :])
+    return np.split(order, cuts)
 
 
 def first_copies(pixels: Tensor, seen: set[bytes]) -> IntArray:

@@ -119,25 +119,41 @@ IMAGE_SETS: dict[str, ImageSet] = {
 def image_set(name: str) -> ImageSet:
     """Return the facts of a set. Raises ConfigurationError for an unknown name."""
     if (own := _OWN.fullmatch(name)) is not None:
-        channels, height, width, n_classes, proxies = map(int, own.groups())
+        kind, *numbers = own.groups()
+        channels, height, width, n_classes, proxies = map(int, numbers)
         layers = ("mlp-128",) if height == 1 else HETEROGENEOUS
-        shaped = tuple(f"{name}@{channels}x{height}x{width}" for name in layers)
-        return ImageSet("Own images", n_classes, Sizes(0, 0, 0), shaped, brought=proxies)
+        title, scale = ("Own table", _STANDARDISED) if kind == _TABLE else ("Own images", "")
+        shaped = tuple(f"{name}@{channels}x{height}x{width}{scale}" for name in layers)
+        return ImageSet(title, n_classes, Sizes(0, 0, 0), shaped, brought=proxies)
     if name not in IMAGE_SETS:
         raise ConfigurationError("dataset", name, f"use one of {', '.join(IMAGE_SETS)}")
     return IMAGE_SETS[name]
 
 
-_OWN = re.compile(r"own-(\d+)x(\d+)x(\d+)-(\d+)-(\d+)", re.ASCII)
+_TABLE = "table"
+_OWN = re.compile(r"(own|table)-(\d+)x(\d+)x(\d+)-(\d+)-(\d+)", re.ASCII)
+_STANDARDISED = ":0.5:0.125"
+"""Mean and deviation of the values of a table; see `data.columns`."""
 
 
-def own_name(shape: tuple[int, ...], n_classes: int, n_proxies: int) -> str:
+def own_name(shape: tuple[int, ...], n_classes: int, n_proxies: int, *, table: bool = False) -> str:
     """Name a user's own data by all that `image_set` returns of it.
 
     >>> image_set(own_name((3, 32, 32), 4, 200)).proxies
     200
     """
-    return f"own-{'x'.join(map(str, shape))}-{n_classes}-{n_proxies}"
+    kind = _TABLE if table else "own"
+    return f"{kind}-{'x'.join(map(str, shape))}-{n_classes}-{n_proxies}"
+
+
+def is_table(name: str) -> bool:
+    """Return whether a name is of a user's own table.
+
+    >>> is_table(own_name((39, 1, 1), 2, 500, table=True))
+    True
+    """
+    found = _OWN.fullmatch(name)
+    return found is not None and found[1] == _TABLE
 
 
 def own_shape(name: str) -> tuple[int, int, int] | None:
@@ -147,7 +163,7 @@ def own_shape(name: str) -> tuple[int, int, int] | None:
     (3, 32, 32)
     """
     found = _OWN.fullmatch(name)
-    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+    return None if found is None else (int(found[2]), int(found[3]), int(found[4]))
 
 
 VARIABLE: Final = "SECURE_FD_DATA"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from secure_fd.data.federated import FederatedData, clients_of, first_copies
+from secure_fd.data.federated import FederatedData, clients_of, first_copies, shares_of
 from secure_fd.data.image_sets import own_name
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split, partition
@@ -211,10 +211,8 @@ def _parts(
     images = images[first_copies(images.pixels, seen)]
     if len(images) < _LEAST:
         raise ConfigurationError("images", str(folder), f"it needs {_LEAST} images or more")
-    cuts = np.cumsum([round(share * len(images)) for share in (_TEST, proxies, _HELD_OUT)])
-    order = np.random.default_rng((0, k)).permutation(len(images))
-    order[cuts[0] :] = np.random.default_rng((seed, k)).permutation(order[cuts[0] :])
-    return [images[part] for part in np.split(order, cuts)]
+    cuts = shares_of(len(images), (_TEST, proxies, _HELD_OUT), seed, k)
+    return [images[part] for part in cuts]
 
 
 def _public(

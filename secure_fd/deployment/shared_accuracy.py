@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from secure_fd.data.images import Images
 from secure_fd.privacy.guarantee import Guarantee
@@ -26,6 +27,7 @@ from secure_fd.protocol.messages import (
     SumRequest,
 )
 from secure_fd.training.trainer import Steps
+from secure_fd.votes.codec import FloatArray
 
 _MESSAGE: Final = struct.Struct(">8sII")
 _MARK: Final = b"accuracy"
@@ -138,6 +140,10 @@ class AccuracyClient(ClientRole):
     def accuracy(self, test: Images) -> float:
         """Return that of the method's predictor."""
         return self.inner.accuracy(test)
+
+    def answers(self, pixels: Tensor) -> FloatArray:
+        """Return those of the method's predictor."""
+        return self.inner.answers(pixels)
 
     def guarantee(self) -> Guarantee | None:
         """Return the method's, which does not cover the shared accuracy."""

@@ -334,10 +334,16 @@ class HeadClient(ClientRole):
         name = predictor or self.chosen
         if name == "network":
             return accuracy(self.learner.model, test)
-        answers = self.terms.public_head(self.head).answers(test.pixels)
-        if name == "mean":
-            answers = answers + predict(self.learner.model, test.pixels)
+        answers = self.answers(test.pixels, name)
         return float((answers.argmax(axis=1) == test.labels.cpu().numpy()).mean())
+
+    def answers(self, pixels: Tensor, predictor: str | None = None) -> FloatArray:
+        """Return the scores [N, C] of a predictor, by default the one that it answers with."""
+        name = predictor or self.chosen
+        if name == "network":
+            return predict(self.learner.model, pixels)
+        answers = self.terms.public_head(self.head).answers(pixels)
+        return answers if name == "head" else answers + predict(self.learner.model, pixels)
 
     def accuracies(self, test: Images) -> dict[str, float]:
         """Return the accuracy of every predictor, by its name."""

@@ -14,13 +14,13 @@ from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from secure_fd.data.images import Images
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import Guarantee
 from secure_fd.protocol.transcript import ObservedRound, Transcript
-from secure_fd.training.trainer import Learner, Steps, accuracy
+from secure_fd.training.trainer import Learner, Steps, accuracy, predict
 from secure_fd.votes.codec import FloatArray, UnitArray
 from secure_fd.votes.packing import NO_LIMITS, Limits
 from secure_fd.wire import Sum
@@ -145,6 +145,10 @@ class ClientRole:
     def accuracy(self, test: Images) -> float:
         """Return the accuracy of this client's final predictor, by default its network."""
         return accuracy(self.learner.model, test)
+
+    def answers(self, pixels: Tensor) -> FloatArray:
+        """Return the scores [N, C] of this client's final predictor, by default its network."""
+        return predict(self.learner.model, pixels)
 
     def guarantee(self) -> Guarantee | None:
         """Return the privacy guarantee of all releases so far; None without one."""

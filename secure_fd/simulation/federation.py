@@ -46,7 +46,7 @@ from secure_fd.training.trainer import (
     run_each,
     torch_settings_for,
 )
-from secure_fd.votes.codec import contributors
+from secure_fd.votes.codec import FloatArray, contributors
 from secure_fd.wire import Stage
 
 StepRunner = Callable[[Sequence[Steps]], None]
@@ -201,6 +201,13 @@ class Federation:
         held = test.to(self._device)
         with self._threads():
             return [role.accuracy(held) for role in self.roles]
+
+    def answers(self, test: Images) -> list[FloatArray]:
+        """Every client's scores [N, C] of the images; ConfigurationError as for `accuracies`."""
+        check_test(test, self._setting.shape)
+        held = test.pixels.to(self._device)
+        with self._threads():
+            return [role.answers(held) for role in self.roles]
 
     def fit(self, rounds: int | None = None) -> list[RoundReport]:
         """Run `rounds` rounds, by default the recipe's, and return their reports."""

@@ -44,7 +44,7 @@ class Standardise(nn.Module):
         return (pixels - self.mean) / self.deviation
 
 
-_LAYERS = (*TABLE_3, "mlp-128", "mlp-128-64", "mlp-256")
+_LAYERS = (*TABLE_3, "mlp-128", "mlp-128-64", "mlp-256", "linear")
 _PRETRAINED = "-pretrained"
 _RESNETS = tuple(
     f"resnet{name}{ending}" for name in (*TABLE_4, "50-128-64") for ending in ("", _PRETRAINED)
@@ -86,7 +86,7 @@ def _network(
 ) -> nn.Module:
     kind, *numbers = name.split("-")
     sizes = [int(number) for number in numbers]
-    if kind == "mlp":
+    if kind in ("mlp", "linear"):
         widths = (channels * side**2, *sizes)
         return nn.Sequential(standardise, nn.Flatten(), *_dense(widths, n_classes))
     first, second, hidden = sizes

@@ -1,0 +1,321 @@
+"""Columns of a table, described from public knowledge, and the numbers that stand for a row.
+
+A file such as columns.toml describes each column that is used; others are ignored.
+
+    [age]
+    kind = "number"
+    low = 0
+    high = 110
+    missing = ["-1"]
+
+    [income]
+    kind = "number"
+    low = 0
+    high = 1000000
+    log = true
+
+    [sex]
+    kind = "category"
+    categories = ["f", "m"]
+
+A number is clipped to low and high, and scaled by mean and deviation of the public rows: 0.5 is the
+mean, and 4 deviations on either side are 0 and 1. A category is one value for each name and one for
+all others. An empty cell is missing; a column that lists texts under `missing` has a value more,
+which is 1 where a cell is missing. Nothing is fitted on private rows, so that no guarantee of
+differential privacy depends on the form of a record.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fd.errors import ConfigurationError
+from secure_fd.files import parse_toml, read_limited
+from secure_fd.votes.codec import FloatArray, IntArray
+
+Float32Array = NDArray[np.float32]
+Frame = Any
+"""A pandas data frame of texts: pandas ships no types."""
+DEVIATIONS: Final = 4.0
+"""Deviations from the public mean at which a value is cut off."""
+SPREAD: Final = 0.5 / DEVIATIONS
+"""One deviation of a column, as a value in [0, 1]."""
+_MISSING: Final = frozenset({"", "NA", "NaN", "nan", "NULL"})
+"""Texts that are missing wherever they are no category."""
+_MOST_BYTES, _MOST_COLUMNS = 1_000_000, 10_000
+_MOST_CATEGORIES: Final = 50
+"""Different texts of a public column that a draft lists; a column of more is left out."""
+_LEAST_SPREAD = 0.01
+"""Of a column's range: smallest deviation, for columns that hardly vary in the public rows."""
+_SKEWED = 20.0
+"""Ratio of a column's mean to its median from which a draft takes logarithms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Files of a table, and the columns that are no input.
+
+    Attributes:
+        path: of the private rows; CSV, or Parquet where pyarrow is installed.
+        columns: the description, see `data.columns`.
+        public: rows of the same columns that are public: the proxies.
+        label: column of the classes.
+        site: column that names the site of a row; "" where all rows are of one site.
+        person: column that names the person of a row: one row of each is used; "" uses all rows.
+
+    >>> Table(Path("rows.csv"), Path("columns.toml"), Path("public.csv"), "outcome", "site").person
+    ''
+    """
+
+    path: Path
+    columns: Path
+    public: Path
+    label: str
+    site: str = ""
+    person: str = ""
+
+    def __post_init__(self) -> None:
+        named = [name for name in (self.label, self.site, self.person) if name]
+        twice = next((name for name in named if named.count(name) > 1), None)
+        if twice is not None:
+            raise ConfigurationError("label", twice, "label, site and person are three columns")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as its owner describes it.
+
+    Attributes:
+        name: in the first line of the table.
+        low: smallest number that is told apart.
+        high: largest number that is told apart.
+        log: whether logarithms are used, for numbers over several magnitudes.
+        categories: texts of a category; empty for a number.
+        missing: further texts for a missing value; with any, a value tells that it is missing.
+
+    Raises:
+        ConfigurationError: there are no categories, and low is not below high.
+
+    >>> Column("age", low=0, high=110, missing=("-1",)).values
+    ('age', 'age missing')
+    """
+
+    name: str
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    categories: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.categories:
+            if len(set(self.categories)) < len(self.categories):
+                raise ConfigurationError(self.name, "categories", "name every category once")
+        elif not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            allowed = "low and high must be numbers, and low below high"
+            raise ConfigurationError(self.name, (self.low, self.high), allowed)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Names of the numbers that stand for a cell."""
+        flag = (f"{self.name} missing",) if self.missing else ()
+        if not self.categories:
+            return (self.name, *flag)
+        return (*(f"{self.name} = {one}" for one in (*self.categories, "other")), *flag)
+
+    def classes(self, texts: Frame, first: int) -> IntArray:
+        """Return the class [N] of each cell: the place of its text among the categories.
+
+        first: number of the first row, for the ConfigurationError about an unknown class, which
+        quotes no cell.
+        """
+        found = np.asarray(texts.map({text: i for i, text in enumerate(self.categories)}))
+        unknown = np.flatnonzero(np.isnan(found.astype(np.float64)))
+        if len(unknown):
+            allowed = f"its class must be one of {', '.join(self.categories)}"
+            raise ConfigurationError(self.name, f"row {first + unknown[0]}", allowed)
+        return found.astype(np.int64)
+
+    def raw(self, texts: Frame, first: int) -> FloatArray:
+        """Return the numbers [N, values] before scaling; a missing number is NaN."""
+        absent = texts.isin({*self.missing, *_MISSING}.difference(self.categories)).to_numpy()
+        flag = [absent.astype(np.float64)] if self.missing else []
+        if self.categories:
+            known = [(texts == one).to_numpy() for one in self.categories]
+            other = ~(np.any(known, axis=0) | absent)
+            return np.stack([*map(np.float64, known), np.float64(other), *flag], axis=1)
+        return np.stack([self._numbers(texts, absent, first), *flag], axis=1)
+
+    def _numbers(self, texts: Frame, absent: np.ndarray[Any, Any], first: int) -> FloatArray:
+        from pandas import to_numeric  # slow to import
+
+        found = to_numeric(texts.mask(absent), errors="coerce").to_numpy(np.float64)
+        wrong = np.flatnonzero(~np.isfinite(found) & ~absent)
+        if len(wrong):
+            allowed = "use a finite number, or list the text under missing in the columns file"
+            raise ConfigurationError(self.name, f"row {first + wrong[0]}", allowed)
+        return self._scaled(np.clip(found, self.low, self.high))
+
+    def _scaled(self, numbers: FloatArray) -> FloatArray:
+        if not self.log:
+            return numbers
+        return np.log(numbers) if self.low > 0 else np.log1p(numbers - self.low)
+
+    @property
+    def span(self) -> float:
+        """Largest distance of two raw numbers."""
+        ends = self._scaled(np.array([self.low, self.high]))
+        return 1.0 if self.categories else float(ends[1] - ends[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaling:
+    """Raw numbers -> values in [0, 1], by public rows alone; a missing number is their mean.
+
+    Attributes:
+        centre: [D] public means.
+        spread: [D] public deviations.
+    """
+
+    centre: FloatArray = field(repr=False)
+    spread: FloatArray = field(repr=False)
+
+    @classmethod
+    def of_public(cls, raw: FloatArray, spans: FloatArray) -> "Scaling":
+        """Return the scaling of public rows [P, D]; spans: [D] largest distance of two numbers.
+
+        >>> made = Scaling.of_public(np.array([[1.0], [3.0]]), np.array([10.0]))
+        >>> made.values(np.array([[2.0], [3.0], [9.0], [np.nan]]))[:, 0].tolist()
+        [0.5, 0.625, 1.0, 0.5]
+        """
+        known = ~np.isnan(raw)
+        count = np.maximum(known.sum(axis=0), 1)
+        centre = np.where(known, raw, 0.0).sum(axis=0) / count
+        deviation = np.sqrt((np.where(known, raw - centre, 0.0) ** 2).sum(axis=0) / count)
+        return cls(centre, np.maximum(deviation, _LEAST_SPREAD * spans))
+
+    def values(self, raw: FloatArray) -> Float32Array:
+        """Return the values [N, D] of rows."""
+        scaled = 0.5 + SPREAD * (raw - self.centre) / self.spread
+        return np.nan_to_num(scaled, nan=0.5).clip(0.0, 1.0).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoder:
+    """Rows of texts -> values in [0, 1]. columns: that are used, in the order of the values."""
+
+    columns: tuple[Column, ...]
+    scaling: Scaling
+
+    @classmethod
+    def of_public(cls, columns: Sequence[Column], rows: Frame) -> "Encoder":
+        """Return the encoder that these public rows give."""
+        spans = np.concatenate([[c.span] + [1.0] * (len(c.values) - 1) for c in columns])
+        return cls(tuple(columns), Scaling.of_public(_raw(columns, rows, 1), spans))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the D values."""
+        return tuple(name for column in self.columns for name in column.values)
+
+    def encode(self, rows: Frame, first: int = 1) -> Float32Array:
+        """Return the values [N, D] of rows.
+
+        first: number of the first row, for the ConfigurationError about a cell that is no number.
+        """
+        return self.scaling.values(_raw(self.columns, rows, first))
+
+
+def _raw(columns: Sequence[Column], rows: Frame, first: int) -> FloatArray:
+    return np.concatenate([column.raw(rows[column.name], first) for column in columns], axis=1)
+
+
+def read_columns(path: Path) -> dict[str, Column]:
+    """Read a description of columns, by name.
+
+    Raises ConfigurationError, which names the column, for anything else than the module describes.
+    """
+    try:
+        data = read_limited(path, _MOST_BYTES)
+    except OSError as error:
+        raise ConfigurationError("columns", str(path), f"use a file ({error.strerror})") from error
+    found = parse_toml("columns", str(path), data, _MOST_BYTES)
+    if not 0 < len(found) <= _MOST_COLUMNS:
+        raise ConfigurationError("columns", len(found), f"describe 1 to {_MOST_COLUMNS:,} columns")
+    return {name: _column(name, stated) for name, stated in found.items()}
+
+
+def _column(name: str, stated: object) -> Column:
+    if not isinstance(stated, Mapping):
+        raise ConfigurationError(name, stated, 'use a table: [column], then kind = "number"')
+    kind, given = stated.get("kind"), dict(stated)
+    if kind not in _FIELDS:
+        raise ConfigurationError(name, kind, f"kind must be one of {', '.join(_FIELDS)}")
+    if unknown := sorted(given.keys() - {"kind", "missing", *_FIELDS[kind]}):
+        allowed = f"a {kind} takes {', '.join(_FIELDS[kind])} and missing"
+        raise ConfigurationError(name, unknown[0], allowed)
+    del given["kind"]
+    for key in ("categories", "missing"):
+        if key in given:
+            given[key] = _texts(name, key, given[key])
+    for key in ("low", "high"):
+        if not isinstance(given.get(key, 0), int | float):
+            raise ConfigurationError(name, given[key], f"{key} must be a number")
+    if not isinstance(given.get("log", False), bool):
+        raise ConfigurationError(name, given["log"], "log must be true or false")
+    if kind == "category" and not given.get("categories"):
+        raise ConfigurationError(name, "categories", "name one category or more")
+    return Column(name, **given)
+
+
+_FIELDS: Final = {"number": ("low", "high", "log"), "category": ("categories",)}
+
+
+def _texts(name: str, key: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ConfigurationError(name, value, f'{key} must be a list, such as ["a", "b"]')
+    return tuple(str(one) for one in value)
+
+
+def draft(rows: Frame, label: str) -> Iterator[str]:
+    """Yield the lines of a first description, from public rows alone.
+
+    label: column of the classes, which is a category even where its classes are numbers.
+    """
+    from pandas import to_numeric  # slow to import
+
+    yield "# Drafted from public rows. Correct ranges and categories from what is known in public,"
+    yield "# and delete the columns that are not to be used. Never fit them to private rows."
+    for name in rows.columns:
+        texts = rows[name]
+        present = texts[~texts.isin(_MISSING)]
+        numbers = to_numeric(present, errors="coerce")
+        yield ""
+        different = sorted(set(present))
+        if name != label and len(present) and np.isfinite(numbers).all():
+            yield from _number(name, numbers.to_numpy(np.float64))
+        elif 0 < len(different) <= _MOST_CATEGORIES:
+            yield f"[{json.dumps(name)}]"
+            yield 'kind = "category"'
+            yield f"categories = {json.dumps(different)}"
+        else:
+            yield f"# {json.dumps(name)} has {len(different):,} different texts: left out."
+            continue
+        if len(present) < len(texts):
+            yield 'missing = [""]'
+
+
+def _number(name: str, numbers: FloatArray) -> Iterator[str]:
+    low, high = float(numbers.min()), float(numbers.max())
+    yield f"[{json.dumps(name)}]"
+    yield 'kind = "number"'
+    yield f"low = {low!r}"
+    yield f"high = {high if high > low else low + 1.0!r}"
+    if low >= 0 and numbers.mean() > _SKEWED * max(float(np.median(numbers)), 1e-12):
+        yield "log = true"
