@@ -368,8 +368,14 @@ def _with_own(settings: Settings, split: Split) -> tuple[Settings, OwnData, Spli
 def _table(settings: Settings) -> Table | None:
     if settings.table is None or settings.columns is None or settings.public is None:
         return None
-    files = (file.absolute() for file in (settings.table, settings.columns, settings.public))
-    return Table(*files, settings.label, settings.site, settings.person)
+    return Table(
+        settings.table.absolute(),
+        settings.columns.absolute(),
+        settings.public.absolute(),
+        settings.label,
+        settings.site,
+        settings.person,
+    )
 
 
 def row_specs(plan: Plan) -> tuple[RowSpec, ...]:

@@ -1,5 +1,6 @@
 __version__: str
 
+from .data.columns import Table as Table
 from .data.federated import ClientData as ClientData
 from .data.federated import FederatedData as FederatedData
 from .data.federated import clients_of as clients_of
@@ -9,6 +10,8 @@ from .data.own_images import images_in as images_in
 from .data.own_images import images_of as images_of
 from .data.partition import parse_split as parse_split
 from .data.sources import load as load
+from .data.tables import federate_features as federate_features
+from .data.tables import federate_table as federate_table
 from .errors import BudgetError as BudgetError
 from .errors import ConfigurationError as ConfigurationError
 from .errors import LocalError as LocalError

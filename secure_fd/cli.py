@@ -24,6 +24,7 @@ TERMINATED: Final = 143
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "compare": ("experiments.privacy_compare", "accuracy, bytes and leakage of methods in one run"),
+    "columns": ("secure_fd.data.draft", "describe the columns of a table, from public rows"),
     "audit": ("experiments.privacy.privacy_audit", "test the guarantees of privacy"),
     "attacks": ("attacks", "list the attacks: what each needs, its figure and its control"),
     "suite": ("experiments.suite.attack_suite", "every attack against every protocol"),

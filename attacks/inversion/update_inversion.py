@@ -169,9 +169,15 @@ def by_column(public: Public, result: AttackResult) -> AttackResult:
         return result
     low, high = result.interval
     figure, control, high, low = (_error(end) for end in (result.figure, result.control, low, high))
-    stated = {"figure_name": COLUMN_ERROR, "unit": "deviations", "interval": (low, high)}
-    guess = result.control_name.replace("image", "row").replace("black", "zeros")
-    return replace(result, figure=figure, control=control, control_name=guess, **stated)
+    return replace(
+        result,
+        figure=figure,
+        figure_name=COLUMN_ERROR,
+        unit="deviations",
+        interval=(low, high),
+        control=control,
+        control_name=result.control_name.replace("image", "row").replace("black", "zeros"),
+    )
 
 
 def _error(decibel: float) -> float:

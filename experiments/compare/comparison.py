@@ -172,12 +172,13 @@ def attacked(run: "Run") -> "dict[str, AttackResult | str]":
 
 
 def _figures(row: "Trained") -> dict[str, float]:
-    from attacks.protocol.liars import honest
+    from attacks.protocol.liars import LIAR
     from experiments.core.measures import by_class, diagnose
 
     seen, test = row.federation.transcript, row.data.test
     answers = row.federation.answers(test)
-    answers = honest(answers) if row.config.liar else answers
+    if row.config.liar:
+        del answers[LIAR]
     found = {
         ACCURACY: float(np.mean(row.accuracies)),
         **by_class(answers, test.labels.numpy()),

@@ -354,6 +354,13 @@ def what_to_use(made: Comparison) -> str:
     return " ".join(parts) or f"No row hides {what} and classes, and none has a useful guarantee."
 
 
+_ON_TABLES = (
+    "On tables: filtering is for sites of different classes and for unlike networks; elsewhere "
+    "FedAvg is as accurate. Proxies must be real public rows. A network that a site trains alone "
+    "on few rows shows more of its members than FedAvg's.",
+)
+
+
 def _guarded(row: Row) -> bool:
     claim = row.claim["privacy"]
     known = dict(claim.get("groups", [])).get(1) if claim and claim["holds"] else None
@@ -435,7 +442,7 @@ def _sentences(made: Comparison) -> Iterator[str]:
         ("Insecure", notes(made)),
         ("Guarantees", guarantees(made)),
         ("What leaks", [what_leaks(made)]),
-        ("What to use", [what_to_use(made)]),
+        ("What to use", [what_to_use(made), *(_ON_TABLES if made.shared.of_table else ())]),
         ("Report", [_REPORT]),
         ("Legend", legend(made)),
     ):

@@ -25,9 +25,8 @@ which is 1 where a cell is missing. Nothing is fitted on private rows, so that n
 differential privacy depends on the form of a record.
 """
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -46,15 +45,11 @@ DEVIATIONS: Final = 4.0
 """Deviations from the public mean at which a value is cut off."""
 SPREAD: Final = 0.5 / DEVIATIONS
 """One deviation of a column, as a value in [0, 1]."""
-_MISSING: Final = frozenset({"", "NA", "NaN", "nan", "NULL"})
+MISSING: Final = frozenset({"", "NA", "NaN", "nan", "NULL"})
 """Texts that are missing wherever they are no category."""
 _MOST_BYTES, _MOST_COLUMNS = 1_000_000, 10_000
-_MOST_CATEGORIES: Final = 50
-"""Different texts of a public column that a draft lists; a column of more is left out."""
 _LEAST_SPREAD = 0.01
 """Of a column's range: smallest deviation, for columns that hardly vary in the public rows."""
-_SKEWED = 20.0
-"""Ratio of a column's mean to its median from which a draft takes logarithms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +97,8 @@ class Column:
     Raises:
         ConfigurationError: there are no categories, and low is not below high.
 
-    >>> Column("age", low=0, high=110, missing=("-1",)).values
-    ('age', 'age missing')
+    >>> Column("age", low=0, high=110, missing=("-1",)).width
+    2
     """
 
     name: str
@@ -122,12 +117,9 @@ class Column:
             raise ConfigurationError(self.name, (self.low, self.high), allowed)
 
     @property
-    def values(self) -> tuple[str, ...]:
-        """Names of the numbers that stand for a cell."""
-        flag = (f"{self.name} missing",) if self.missing else ()
-        if not self.categories:
-            return (self.name, *flag)
-        return (*(f"{self.name} = {one}" for one in (*self.categories, "other")), *flag)
+    def width(self) -> int:
+        """Values that stand for a cell: of a category one for each name, and one for others."""
+        return (len(self.categories) + 1 if self.categories else 1) + bool(self.missing)
 
     def classes(self, texts: Frame, first: int) -> IntArray:
         """Return the class [N] of each cell: the place of its text among the categories.
@@ -143,8 +135,8 @@ class Column:
         return found.astype(np.int64)
 
     def raw(self, texts: Frame, first: int) -> FloatArray:
-        """Return the numbers [N, values] before scaling; a missing number is NaN."""
-        absent = texts.isin({*self.missing, *_MISSING}.difference(self.categories)).to_numpy()
+        """Return the numbers [N, width] before scaling; a missing number is NaN."""
+        absent = texts.isin({*self.missing, *MISSING}.difference(self.categories)).to_numpy()
         flag = [absent.astype(np.float64)] if self.missing else []
         if self.categories:
             known = [(texts == one).to_numpy() for one in self.categories]
@@ -216,13 +208,8 @@ class Encoder:
     @classmethod
     def of_public(cls, columns: Sequence[Column], rows: Frame) -> "Encoder":
         """Return the encoder that these public rows give."""
-        spans = np.concatenate([[c.span] + [1.0] * (len(c.values) - 1) for c in columns])
+        spans = np.concatenate([[c.span] + [1.0] * (c.width - 1) for c in columns])
         return cls(tuple(columns), Scaling.of_public(_raw(columns, rows, 1), spans))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the D values."""
-        return tuple(name for column in self.columns for name in column.values)
 
     def encode(self, rows: Frame, first: int = 1) -> Float32Array:
         """Return the values [N, D] of rows.
@@ -281,41 +268,3 @@ def _texts(name: str, key: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ConfigurationError(name, value, f'{key} must be a list, such as ["a", "b"]')
     return tuple(str(one) for one in value)
-
-
-def draft(rows: Frame, label: str) -> Iterator[str]:
-    """Yield the lines of a first description, from public rows alone.
-
-    label: column of the classes, which is a category even where its classes are numbers.
-    """
-    from pandas import to_numeric  # slow to import
-
-    yield "# Drafted from public rows. Correct ranges and categories from what is known in public,"
-    yield "# and delete the columns that are not to be used. Never fit them to private rows."
-    for name in rows.columns:
-        texts = rows[name]
-        present = texts[~texts.isin(_MISSING)]
-        numbers = to_numeric(present, errors="coerce")
-        yield ""
-        different = sorted(set(present))
-        if name != label and len(present) and np.isfinite(numbers).all():
-            yield from _number(name, numbers.to_numpy(np.float64))
-        elif 0 < len(different) <= _MOST_CATEGORIES:
-            yield f"[{json.dumps(name)}]"
-            yield 'kind = "category"'
-            yield f"categories = {json.dumps(different)}"
-        else:
-            yield f"# {json.dumps(name)} has {len(different):,} different texts: left out."
-            continue
-        if len(present) < len(texts):
-            yield 'missing = [""]'
-
-
-def _number(name: str, numbers: FloatArray) -> Iterator[str]:
-    low, high = float(numbers.min()), float(numbers.max())
-    yield f"[{json.dumps(name)}]"
-    yield 'kind = "number"'
-    yield f"low = {low!r}"
-    yield f"high = {high if high > low else low + 1.0!r}"
-    if low >= 0 and numbers.mean() > _SKEWED * max(float(np.median(numbers)), 1e-12):
-        yield "log = true"

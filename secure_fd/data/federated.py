@@ -72,7 +72,6 @@ class FederatedData:
         held_out: drawn like the members, but in no training set: the attacks' non-members.
         proxy_message_bytes: size of the proxy set as it travels, where that is not `proxies`:
             images travel, and each client maps them to features itself.
-        columns: names of a record's values, where it is a row of a table.
 
     >>> from secure_fd import federate, load, parse_split
     >>> data = federate(load("digits"), parse_split("strong"), 4, seed=0)
@@ -87,7 +86,6 @@ class FederatedData:
     test: Images
     held_out: Images
     proxy_message_bytes: int | None = None
-    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,14 +23,12 @@ from secure_fd.data.columns import (
     Frame,
     Scaling,
     Table,
-    draft,
     read_columns,
 )
 from secure_fd.data.federated import FederatedData, clients_of, shares_of
 from secure_fd.data.image_sets import own_name
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError
-from secure_fd.optional import extra
 from secure_fd.votes.codec import FloatArray, IntArray
 
 _TEST, _HELD_OUT = 0.15, 0.1
@@ -40,7 +39,7 @@ _LEAST_PUBLIC: Final = 50
 _CHUNK: Final = 50_000
 _COPIES: Final = 3
 """Copies of the encoded rows that are in memory at once, at most."""
-_NAMED: Final = 20
+_NAMED: Final = 6
 """Columns that a sentence names at most."""
 
 
@@ -65,7 +64,7 @@ class Form:
         if not used:
             allowed = "describe one column or more beside label, site and person"
             raise ConfigurationError("columns", table.columns.name, allowed)
-        rows = _whole("public", table.public, names, table.label)
+        rows = public_rows("public", table.public, names, table.label)
         if len(rows) < _LEAST_PUBLIC:
             raise ConfigurationError("public", len(rows), f"use {_LEAST_PUBLIC} rows or more")
         encoder, labels = Encoder.of_public(used, rows), np.full(len(rows), -1)
@@ -77,7 +76,8 @@ class Form:
         """Return the records of each site, by the site's name. Raises ConfigurationError."""
         named = [name for name in (table.label, table.site, table.person) if name]
         wanted = [*(column.name for column in self.encoder.columns), *named]
-        _check_memory(table.path, len(self.encoder.names))
+        _header("table", table.path)  # refuses what is no table
+        _check_memory(table.path, self.proxies.pixels.shape[1])
         values, labels, sites, persons, first = [], [], [], [], 1
         for rows in _chunks("table", table.path, wanted):
             values.append(self.encoder.encode(rows, first))
@@ -85,7 +85,7 @@ class Form:
             sites.append(_cells(rows, table.site))
             persons.append(_cells(rows, table.person))
             first += len(rows)
-        if not values:
+        if first == 1:
             raise ConfigurationError("table", str(table.path), "it has no rows")
         made = _records(np.concatenate(values), np.concatenate(labels))
         del values
@@ -108,7 +108,7 @@ def federate_table(table: Table, seed: int) -> FederatedData:
     """
     form = Form.of(table)
     sites, count = form.read(table), len(form.label.categories)
-    return _divided(sites, form.proxies, count, form.encoder.names, seed)
+    return _divided(sites, form.proxies, count, seed)
 
 
 def federate_features(
@@ -144,9 +144,10 @@ def federate_features(
     for name, found in (("labels", classes), ("sites", place)):
         if found.shape != (len(rows),):
             raise ConfigurationError(name, found.shape, f"use one a row: ({len(rows)},)")
-    if not np.issubdtype(classes.dtype, np.integer) or classes.min() < 0:
-        raise ConfigurationError("labels", str(classes.dtype), "use whole numbers from 0 on")
-    low, high = (np.broadcast_to(np.float64(end), rows.shape[1:]) for end in bounds)
+    if not np.issubdtype(classes.dtype, np.integer) or classes.min() < 0 or classes.max() < 1:
+        allowed = "use whole numbers from 0 on, of two classes or more"
+        raise ConfigurationError("labels", str(classes.dtype), allowed)
+    low, high = _bounds(bounds, rows.shape[1])
     if not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
         raise ConfigurationError("bounds", "some", "use finite numbers, and low below high")
     if len(public) < _LEAST_PUBLIC:
@@ -156,11 +157,23 @@ def federate_features(
     records = _records(made, classes.astype(np.int64))
     parts = {str(name): records[np.flatnonzero(place == name)] for name in np.unique(place)}
     public_records = _records(in_steps(shown), np.full(len(shown), -1))
-    return _divided(parts, public_records, int(classes.max()) + 1, (), seed)
+    return _divided(parts, public_records, int(classes.max()) + 1, seed)
+
+
+def _bounds(bounds: tuple[ArrayLike, ArrayLike], columns: int) -> tuple[FloatArray, FloatArray]:
+    try:
+        low, high = (np.broadcast_to(np.asarray(end, np.float64), (columns,)) for end in bounds)
+    except (TypeError, ValueError):
+        allowed = f"use a pair: lowest and highest, each one number or [{columns}]"
+        raise ConfigurationError("bounds", "another form", allowed) from None
+    return low, high
 
 
 def _numbers(field: str, values: ArrayLike) -> FloatArray:
-    found = np.asarray(values, dtype=np.float64)
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ConfigurationError(field, type(values).__name__, "use an array of numbers") from None
     if found.ndim != 2 or not found.size:
         raise ConfigurationError(field, found.shape, "use [rows, columns], one or more of both")
     if not np.isfinite(found).all():
@@ -169,14 +182,15 @@ def _numbers(field: str, values: ArrayLike) -> FloatArray:
 
 
 def _divided(
-    sites: Mapping[str, Images], proxies: Images, n_classes: int, names: tuple[str, ...], seed: int
+    sites: Mapping[str, Images], proxies: Images, n_classes: int, seed: int
 ) -> FederatedData:
     if len(sites) < 2:
         raise ConfigurationError("site", len(sites), "the rows must be of two sites or more")
     parts = []
     for k, (name, records) in enumerate(sites.items()):
         if len(records) < _LEAST:
-            raise ConfigurationError("site", name, f"it has {len(records)} rows; use {_LEAST}")
+            allowed = f"this site has {len(records)} rows; {_LEAST} or more are needed"
+            raise ConfigurationError("site", name, allowed)
         cuts = shares_of(len(records), (_TEST, _HELD_OUT), seed, k)
         parts.append([records[part] for part in cuts])
     test, held_out, own = zip(*parts, strict=True)
@@ -188,7 +202,6 @@ def _divided(
         proxies[np.random.default_rng(seed).permutation(len(proxies))],
         concatenate(test),
         concatenate(held_out),
-        columns=names,
     )
 
 
@@ -201,27 +214,19 @@ def in_steps(values: Float32Array) -> Float32Array:
     return (values * 255).round() / np.float32(255)
 
 
-def draft_columns(public: Path, label: str) -> str:
-    """Return a first description of the columns of public rows; see `data.columns`."""
-    rows = _whole("public", public, None, label)
-    if label not in rows:
-        raise ConfigurationError("label", label, f"{public.name} has no such column")
-    return "\n".join((*draft(rows, label), ""))
-
-
 # Reading.
 
 
-def _whole(field: str, path: Path, names: Sequence[str] | None, label: str) -> Frame:
-    """All rows of a public table; the label's column where it has one."""
+def public_rows(field: str, path: Path, names: Sequence[str] | None, label: str = "") -> Frame:
+    """Return the rows of a public table as texts.
+
+    names: of the columns, by default all. label: a further column, where the table has it.
+    """
     from pandas import concat  # slow to import
 
     there = _header(field, path)
     wanted = there if names is None else [*names, *({label} & set(there))]
-    chunks = list(_chunks(field, path, wanted))
-    if not chunks:
-        raise ConfigurationError(field, str(path), "it has no rows")
-    return concat(chunks)
+    return concat(_chunks(field, path, wanted))
 
 
 def _header(field: str, path: Path) -> list[str]:
@@ -229,8 +234,10 @@ def _header(field: str, path: Path) -> list[str]:
     if not path.is_file():
         raise ConfigurationError(field, str(path), "it must be a CSV or Parquet file")
     if path.suffix == ".parquet":
-        with extra():
-            from pyarrow.parquet import read_schema
+        if find_spec("pyarrow") is None:
+            raise ConfigurationError(field, str(path), "install pyarrow to read Parquet")
+        from pyarrow.parquet import read_schema
+
         return list(read_schema(path).names)
     from pandas import read_csv  # slow to import
 
