@@ -227,8 +227,9 @@ def cell(leaks: Leakage, row: str, column: Column) -> str:
     """The text of a row under a column."""
     if found := best(leaks, row, column):
         return found.text
-    why = (leaks.absence(row, name) for name in column.attacks)
-    return column.absent if all(one.startswith(NOT_APPLICABLE) for one in why) else MISSING
+    why = [leaks.absence(row, name) for name in column.attacks if (row, name) in leaks.cells]
+    inapplicable = bool(why) and all(one.startswith(NOT_APPLICABLE) for one in why)
+    return column.absent if inapplicable else MISSING
 
 
 # Guarantees.
