@@ -88,8 +88,8 @@ class Column:
 
     Attributes:
         name: in the first line of the table.
-        low: smallest number that is told apart.
-        high: largest number that is told apart.
+        low: smallest number; smaller ones are clipped to it.
+        high: largest number; larger ones are clipped to it.
         log: whether logarithms are used, for numbers over several magnitudes.
         categories: texts of a category; empty for a number.
         missing: further texts for a missing value; with any, a value tells that it is missing.

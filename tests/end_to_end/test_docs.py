@@ -93,7 +93,7 @@ BLOCKS = {
         Block("python attack.py"),
         Block("secure-fd check", full=OWN_GAME),
     ],
-    "docs/howto/own_images.md": [
+    "docs/howto/own_data.md": [
         Block("secure-fd compare --images clinics", (("--quick", f"--quick {ROWS}"),)),
         Block("secure-fd compare --images scans", (("--quick", f"--quick {ROWS}"),)),
         Block(
@@ -102,6 +102,8 @@ BLOCKS = {
         ),
         Block("# my_data.py"),
         Block("secure-fd compare --federation", (("--quick", f"--quick {ROWS}"),)),
+        Block("secure-fd columns", (("--quick", f"--quick {ROWS}"),)),
+        Block("import numpy"),
         Block(
             "from torch import nn",
             (
@@ -195,6 +197,12 @@ def own_images(folder):
             paint(folder / place / client, names.split(), 40)
     for place in ("public", "test", "held_out"):
         paint(folder / place, ["benign", "malign"], 40)
+    rows = [
+        f"{index % 90},{'no' if index % 4 else 'yes'},{'NSW'[index % 3]}" for index in range(200)
+    ]
+    text = "\n".join(["age,outcome,hospital", *rows])
+    for name in ("public.csv", "patients.csv"):
+        (folder / name).write_text(text)
 
 
 def paint(root, names, count):
@@ -218,7 +226,7 @@ def three_sites(folder):
 
 
 PREPARED = {
-    "docs/howto/own_images.md": own_images,
+    "docs/howto/own_data.md": own_images,
     "docs/howto/many_machines.md": three_sites,
     "docs/reference/results_file.md": lambda _: command(
         f"secure-fd compare --dataset digits --clients 3 --quick {ROWS} --out runs/example"
