@@ -271,7 +271,9 @@ def guarantees(made: Comparison) -> Iterator[str]:
         larger = {one["unit"]: one["epsilon"] for one in claim["composes_to"]}
         if claim.get("epsilon_replace_one"):
             parts.append(f"{bounded(claim['epsilon_replace_one'])} if replaced")
-        if unit == "record":
+        if unit == "record" and made.results.settings.get("person"):
+            parts.append("a record is a person, as one row of each is used")
+        elif unit == "record":
             parts.append(f"{epsilon_of(claim, persons)} for {persons} of one person")
         parts += [f"{bounded(cost)} for one {name}" for name, cost in larger.items()]
         deltas = [claim["delta"], *(one["delta"] for one in claim["composes_to"])]
