@@ -83,6 +83,7 @@ def by_class(answers: "Sequence[FloatArray]", labels: "IntArray") -> dict[str, f
     from sklearn.metrics import roc_auc_score  # slow to import, and only workers come here
 
     present = np.unique(labels)
+    answers = [np.nan_to_num(scores) for scores in answers]  # of networks that diverged
     recalls = [
         [(scores.argmax(axis=1)[labels == c] == c).mean() for c in present] for scores in answers
     ]

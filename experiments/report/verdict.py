@@ -138,26 +138,39 @@ class Comparison:
 
 def main_table(made: Comparison) -> Table:
     """One row a method: accuracy, epsilon of one record, and what each attacker learns."""
-    scores = _SCORES if made.shared.of_table else {}
-    names = ["row", "test: acc, %", *scores, "epsilon: record"]
+    further = _SCORES if made.shared.of_table else {}
+    names = ["row", "test: acc, %", *further, "epsilon: record"]
     names += [column.name for column in made.columns]
     table = replace(new_table("Accuracy, guarantee and leakage", names), grouped=True)
     for row, name in zip(made.rows, row_names(made), strict=True):
         epsilon = epsilon_of(row.claim["privacy"])
         leaks = (cell(made.leakage, row.key, column) for column in made.columns)
-        further = (f"{100 * row.mean(score):.1f}" for score in scores.values())
-        table.add_row(name, row.accuracy, *further, epsilon, *leaks)
+        more = (_percent(row, score) for score in further.values())
+        table.add_row(name, row.accuracy, *more, epsilon, *leaks)
     guess = []
     for column in made.columns:
         found = (best(made.leakage, row.key, column) for row in made.rows)
         known = [one.control for one in found if one]
         guess.append(number(median(known)) if known else MISSING)
-    table.add_row("guess / no access", MISSING, *[MISSING] * len(scores), MISSING, *guess)
+    table.add_row("guess / no access", MISSING, *[MISSING] * len(further), MISSING, *guess)
     return table
 
 
 _SCORES = {"test: bal, %": BALANCED, "test: AUC, %": AREA}
 """Further figures of the test set, where classes of a table are seldom equally many."""
+
+
+def scores(made: Comparison) -> Table:
+    """Further figures of the test set, for a page whose main table has no room for them."""
+    table = new_table("Balanced accuracy and AUC, mean over clients", ["row", *_SCORES])
+    for row, name in zip(made.rows, row_names(made), strict=True):
+        table.add_row(name, *(_percent(row, score) for score in _SCORES.values()))
+    return table
+
+
+def _percent(row: Row, score: str) -> str:
+    having = any(score in run.figures for run in row.runs)
+    return f"{100 * row.mean(score):.1f}" if having else MISSING
 
 
 def row_names(made: Comparison) -> list[str]:
