@@ -14,12 +14,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {
-    "secure_fd": 14_000,
-    "attacks": 4_490,
-    "experiments": 6_530,
+    "secure_fd": 14_450,
+    "attacks": 4_520,
+    "experiments": 6_660,
     "benchmarks": 570,
     "examples": 190,
-    "tests": 22_871,
+    "tests": 20_400,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
