@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {
-    "secure_fd": 14_450,
+    "secure_fd": 14_470,
     "attacks": 4_520,
     "experiments": 6_660,
     "benchmarks": 570,

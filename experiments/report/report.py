@@ -52,13 +52,10 @@ def page(made: Comparison, accuracy: "Figure", inverted: "Figure | None" = None)
     """The page. accuracy: against bytes. inverted: reconstructions, where there are any."""
     found = made.results
     spent = human_seconds(found.cpu_seconds)
-    scores = [] if made.shared.of_table else [verdict.scores(made)]
-    result = (
-        verdict.main_table(made),
-        verdict.legend(made),
-        *scores,
-        _against_bytes(made, accuracy),
-    )
+    result: list[Part] = [verdict.main_table(made), verdict.legend(made)]
+    if not made.shared.of_table:
+        result.append(verdict.scores(made))
+    result.append(_against_bytes(made, accuracy))
     attacks = {"Attacks": list(_attacks(made, inverted))} if made.leakage.attacks else {}
     return Page(
         "Accuracy, bytes and leakage",

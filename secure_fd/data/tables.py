@@ -105,6 +105,11 @@ def federate_table(table: Table, seed: int) -> FederatedData:
 
     Raises:
         ConfigurationError: a file or a cell cannot be read, or there are too few rows or sites.
+
+    >>> files = Path("rows.csv"), Path("columns.toml"), Path("public.csv")
+    >>> federate_table(Table(*files, "outcome", "site"), seed=0)
+    Traceback (most recent call last):
+    secure_fd.errors.ConfigurationError: columns: 'columns.toml' is not allowed; ...
     """
     form = Form.of(table)
     sites, count = form.read(table), len(form.label.categories)
