@@ -294,7 +294,11 @@ def _together(settings: Settings, *, client: bool) -> list[Rule]:
     private = settings.show_private and not brought
     voters = settings.min_voters > 1 and (proofs or settings.liars or client)
     size = 16 <= settings.image_size <= 256
+    lacking = settings.dp_eps is None
+    units = lacking and settings.dp_unit != _usual("dp_unit")
     return [
+        (lacking and settings.dp_delta is not None, "dp_delta", "add --dp-eps"),
+        (units, "dp_unit", "add --dp-eps"),
         (settings.split == "own", "split", "folders of clients need no --split"),
         (bool(settings.proxies and not images), "proxies", "it goes with --images"),
         (len(sources) > 1, "dataset", "use one of --images, --table and --federation"),

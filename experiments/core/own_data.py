@@ -14,9 +14,14 @@ from secure_fd.data.tables import federate_table
 from secure_fd.errors import ConfigurationError
 
 
-@lru_cache(maxsize=2)
 def own_federation(own: OwnData, split: Split, clients: int, seed: int) -> FederatedData:
     """The federation of one seed, read once a process. Raises ConfigurationError."""
+    return _read(own, (own.images, own.proxies), split, clients, seed)
+
+
+@lru_cache(maxsize=2)
+def _read(own: OwnData, _: object, split: Split, clients: int, seed: int) -> FederatedData:
+    """Read data. _: its folders, which equal `OwnData` may differ in."""
     if own.factory:
         return _made(own.factory, seed)
     if own.table is not None:

@@ -44,6 +44,11 @@ class ClientData:
     n_classes: int
 
     def __post_init__(self) -> None:
+        if self.n_classes < 1:
+            raise ConfigurationError("n_classes", self.n_classes, "use 1 or more")
+        shape, other = (part.pixels.shape[1:] for part in (self.train, self.validation))
+        if shape != other:
+            raise ConfigurationError("validation", tuple(other), f"use records of {tuple(shape)}")
         for part in (self.train, self.validation):
             # Checked before a run exists: a refusal during one would itself reveal the record.
             if not in_range(part.pixels):
@@ -166,11 +171,14 @@ def clients_of(
     >>> [len(client.validation) for client in clients_of([part, part])]
     [1, 1]
     """
-    count = n_classes or 1 + max(int(part.labels.max()) for part in parts if len(part))
-    made = []
+    if not parts:
+        raise ConfigurationError("parts", 0, "use the records of one client or more")
     for k, part in enumerate(parts):
         if len(part) < 2:
             raise ConfigurationError("parts", len(part), f"client {k} needs 2 records or more")
+    count = n_classes or 1 + max(int(part.labels.max()) for part in parts)
+    made = []
+    for k, part in enumerate(parts):
         order = torch.randperm(len(part), generator=torch.Generator().manual_seed(seed + k))
         held = max(1, round(_VALIDATION * len(part)))
         made.append(ClientData(part[order[held:]], part[order[:held]], count))

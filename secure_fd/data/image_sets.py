@@ -170,10 +170,11 @@ VARIABLE: Final = "SECURE_FD_DATA"
 """Environment variable that names the folder of the image sets, where no argument does."""
 
 
-def data_folder(data_dir: Path | None) -> Path | None:
+def data_folder(data_dir: Path | str | None) -> Path | None:
     """Return the folder of the image sets: `data_dir`, else that of SECURE_FD_DATA, else None."""
     named = os.environ.get(VARIABLE)
-    return Path(named) if data_dir is None and named else data_dir
+    chosen = named if data_dir is None else data_dir
+    return Path(chosen) if chosen else None
 
 
 def folder_of(name: str, data_dir: Path) -> Path:

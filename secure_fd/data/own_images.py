@@ -18,6 +18,7 @@ from secure_fd.data.vision import picture
 from secure_fd.errors import ConfigurationError
 
 _SUFFIXES: Final = frozenset({".png", ".jpg", ".jpeg", ".bmp"})
+_FORMATS: Final = "PNG, JPEG or BMP images"
 _MODES: Final = {1: "L", 3: "RGB"}
 _GREY: Final = ("1", "L", "I", "I;16", "F", "LA")
 _PROXIES, _TEST, _HELD_OUT = 0.2, 0.15, 0.1
@@ -39,12 +40,19 @@ def images_of(dataset: Iterable[Any]) -> Images:
     >>> images_of([(torch.zeros(3, 8, 8), 1), (torch.ones(3, 8, 8), 0)]).pixels.shape
     torch.Size([2, 3, 8, 8])
     """
-    pairs = [(_pixels(image), int(label)) for image, label in dataset]
+    pairs = [(_pixels(image), _label(label)) for image, label in dataset]
     shapes = sorted({tuple(image.shape) for image, _ in pairs})
     if len(shapes) != 1:
         raise ConfigurationError("images", shapes, "use one image or more, all of one shape")
     labels = torch.tensor([label for _, label in pairs], dtype=torch.int64)
     return Images(torch.stack([image for image, _ in pairs]), labels)
+
+
+def _label(label: Any) -> int:  # noqa: ANN401 - of any data set
+    try:
+        return int(label)
+    except (TypeError, ValueError):
+        raise ConfigurationError("images", label, "a label is a whole number") from None
 
 
 def _pixels(image: object) -> Tensor:
@@ -84,6 +92,10 @@ def images_in(
     root = Path(folder)
     if channels not in _MODES:
         raise ConfigurationError("channels", channels, "use 1 or 3")
+    if size < 1:
+        raise ConfigurationError("size", size, "use 1 pixel or more")
+    if not root.is_dir():
+        raise ConfigurationError("folder", str(root), "it must be an existing folder")
     names = [path.name for path in _folders(root)] if classes is None else list(classes)
     pairs = [
         (read_picture(path, channels, size, "folder"), label)
@@ -91,7 +103,9 @@ def images_in(
         for path in image_files(place)
     ]
     if not pairs:
-        raise ConfigurationError("folder", str(root), "it must hold a folder of images a class")
+        raise ConfigurationError(
+            "folder", str(root), f"it must hold a folder a class, of {_FORMATS}"
+        )
     return images_of(pairs), names
 
 
@@ -127,12 +141,14 @@ def client_folders(root: Path) -> tuple[Path, ...]:
     Raises:
         ConfigurationError: the folder holds neither.
     """
+    if not root.is_dir():
+        raise ConfigurationError("images", str(root), "it must be an existing folder")
     inside = _folders(root)
     if any(image_files(path) for path in inside):
         return ()
     clients = tuple(path for path in inside if any(map(image_files, _folders(path))))
     if len(clients) < 2:
-        allowed = "it must hold a folder a class, or two folders of clients with a folder a class"
+        allowed = f"it must hold a folder of {_FORMATS} a class, or one for each of two clients"
         raise ConfigurationError("images", str(root), allowed)
     return clients
 
@@ -224,4 +240,7 @@ def _public(
     else:
         found, _ = read(root, folders=[root, *_folders(root)])
         found = Images(found.pixels, torch.full_like(found.labels, -1))
-    return found[first_copies(found.pixels, seen)]
+    found = found[first_copies(found.pixels, seen)]
+    if not len(found):
+        raise ConfigurationError("proxies", str(root), "all its images are records of clients")
+    return found

@@ -65,6 +65,8 @@ def parse_split(text: str) -> Split:
 
 def check_clients(split: Split, n_clients: int, n_classes: int) -> None:
     """Raise ConfigurationError where the classes cannot be divided among that many clients."""
+    if not isinstance(n_clients, int | np.integer):
+        raise ConfigurationError("clients", n_clients, "use a whole number")
     least, most = 2, 1000
     if split.kind == "hospitals":
         least = most = n_classes + 1

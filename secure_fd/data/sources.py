@@ -27,7 +27,7 @@ _CIFAR_SIDE, _CHEST_SIDE = 32, 64
 _CHEST_CLASSES = ("normal", "pneumonia", "covid")
 
 
-def load(name: str, data_dir: Path | None = None) -> Source:
+def load(name: str, data_dir: Path | str | None = None) -> Source:
     """Load an image set by its name.
 
     Args:

@@ -56,6 +56,11 @@ def picture(path: Path, field: str) -> Iterator[Any]:
             yield opened
     except FileNotFoundError:
         raise ConfigurationError(field, str(path), "this file must exist") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        allowed = f"it is no image, or a damaged one ({error}): fetch it anew"
+    except Image.DecompressionBombError as error:
+        limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+        allowed = f"an image has at most {limit:,} pixels: scale it down"
+        raise ConfigurationError(field, str(path), allowed) from error
+    except (OSError, SyntaxError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        allowed = f"it is no image, or a damaged one ({why}): fetch it anew"
         raise ConfigurationError(field, str(path), allowed) from error

@@ -150,6 +150,8 @@ class SelectiveFD(VotingMethod):
         check_server_threshold(self.server_threshold)
         check_budget(self.budget)
         check_min_voters(self.min_voters)
+        if not isinstance(self.selector, ClientSelector):
+            raise ConfigurationError("selector", self.selector, "use a ClientSelector")
         if self.votes not in ("weighed", "counted"):
             raise ConfigurationError("votes", self.votes, "use weighed or counted")
         if not 1 <= self.bits <= _MOST_BITS:

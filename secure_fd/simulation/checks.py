@@ -5,6 +5,7 @@ Each mistake is one sentence about a setting. None of them quotes a record's pix
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -35,8 +36,7 @@ def check_parties(
         proxies: [P, ...] of that shape, or None for a method without proxies.
         seed: 0 or more.
     """
-    if seed < 0:
-        raise ConfigurationError("seed", seed, "use 0 or more")
+    check_seed(seed)
     if len(networks) != len(data):
         raise ConfigurationError("models", len(networks), f"use one a client: {len(data)}")
     if len(networks) < 2:
@@ -54,6 +54,15 @@ def check_parties(
     if proxies is not None:
         check_proxies(proxies, shapes.pop())
     check_networks(networks, data, counts.pop())
+
+
+def check_seed(seed: int) -> None:
+    """Raise ConfigurationError for a seed that the generators of numpy and torch do not take.
+
+    >>> check_seed(3)
+    """
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 1 << 63:
+        raise ConfigurationError("seed", seed, "use a whole number of 0 or more, below 2**63")
 
 
 def _check_kinds(networks: Sequence[object], data: Sequence[object]) -> None:

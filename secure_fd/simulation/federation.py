@@ -137,6 +137,10 @@ class Federation:
         facts = PublicFacts.of_clients(clients, proxies)
         self.recipe = named_recipe("ours", method, facts)
         """Rounds and schedule by default."""
+        if not isinstance(schedule, Schedule | None):
+            raise ConfigurationError("schedule", schedule, "use a Schedule")
+        if isinstance(aggregation, str):
+            raise ConfigurationError("aggregation", aggregation, "use a SecureSum, as MaskedSum is")
         steps = (schedule or self.recipe.schedule).fitted(facts.n_proxies)
         self.protection, self.aggregation = protection or NoProtection(), aggregation or PlainSum(n)
         if self.aggregation.n_clients != n:

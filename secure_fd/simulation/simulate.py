@@ -26,6 +26,7 @@ from secure_fd.simulation.build import (
     build_run,
     secure_sum,
 )
+from secure_fd.simulation.checks import check_seed
 from secure_fd.simulation.federation import Dropouts, Federation
 from secure_fd.training.recipes import Recipe
 from secure_fd.training.trainer import Steps
@@ -128,7 +129,7 @@ def simulate(
     drop: float = 0.0,
     min_voters: int = 1,
     seed: int = 0,
-    data_dir: Path | None = None,
+    data_dir: Path | str | None = None,
     trainer: Callable[[Sequence[Steps]], None] | None = None,
 ) -> Simulation:
     """Build a run of one method.
@@ -166,6 +167,9 @@ def simulate(
     chosen = RunConfig(method, labels, secure, unit, epsilon, delta, recipe, min_voters, seed)
     if trainer is not None and not callable(trainer):
         raise ConfigurationError("trainer", trainer, "use a callable that runs training steps")
+    check_seed(seed)
+    if not isinstance(data, str | FederatedData):
+        raise ConfigurationError("data", type(data).__name__, "use a name, or FederatedData")
     if isinstance(data, str):
         data = federate(load(data, data_dir), parse_split(split), clients, seed)
     elif data.name not in IMAGE_SETS and own_shape(data.name) is None:

@@ -87,7 +87,7 @@ def combination(folder: Path, split: str, units: str, *, secure: bool) -> list[C
         proxies_per_round=16,
         secure_agg=secure,
         dp_eps=4.0 if units else None,
-        dp_unit=units or "label",
+        dp_unit=units or "label,record",
         attacks=",".join(ATTACKS),
     )
     return [

@@ -1,5 +1,6 @@
 """Mistakes with the API: one sentence each that names the field, before anything trains."""
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -21,6 +22,7 @@ CLIENTS = 3
 BRIEF = fd.Schedule(warmup_steps=2, proxy_steps=2, proxies_per_round=20)
 PROXIES = toy(60, seed=9).pixels
 RECORDS = toy(40)
+LARGER = fd.Images(torch.rand(40, 1, 5, 5), RECORDS.labels)
 
 
 def client(pixels=RECORDS.pixels, labels=RECORDS.labels):
@@ -75,13 +77,23 @@ MISTAKES = (
     ("train", lambda: fd.ClientData(RECORDS[:0], RECORDS, 2)),
     ("parts", lambda: fd.clients_of([RECORDS[:1]])),
     ("n_classes", lambda: of_clients(replace(client(), n_classes=3))),
-    ("participants", lambda: of_clients(client(torch.rand(40, 1, 5, 5)))),
+    ("participants", lambda: of_clients(fd.ClientData(LARGER, LARGER, 2))),
     ("participants", lambda: of_clients(RECORDS)),
     ("participants", lambda: federation(networks=[network()], data=[client()])),
     ("test", lambda: federation().accuracies((0, 1))),
     ("dataset", lambda: fd.load("mnits")),
+    ("data_dir", lambda: fd.load("mnist", "nowhere")),
     ("split", lambda: fd.parse_split("strng")),
     ("folder", lambda: fd.images_in("nowhere", 32)),
+    ("folder", lambda: fd.images_in(__file__, 32)),
+    ("size", lambda: fd.images_in(".", 0)),
+    ("images", lambda: fd.images_of([(PROXIES[0], "cat")])),
+    ("parts", lambda: fd.clients_of([])),
+    ("n_classes", lambda: fd.ClientData(RECORDS, RECORDS[:0], 0)),
+    ("validation", lambda: fd.ClientData(RECORDS, LARGER, 2)),
+    ("pixels", lambda: client(RECORDS.pixels * float("nan"))),
+    ("labels", lambda: client(labels=RECORDS.labels - 1)),
+    ("data", lambda: fd.simulate(None)),
     # Proxies.
     ("proxies", lambda: federation(proxies=PROXIES * 255)),
     ("proxies", lambda: federation(proxies=PROXIES[..., :3, :3])),
@@ -108,6 +120,8 @@ MISTAKES = (
     ),
     ("labels", lambda: fd.SelectiveFD("Hard")),
     ("votes", lambda: fd.SelectiveFD(votes="loud")),
+    ("selector", lambda: fd.SelectiveFD(selector="kulsif")),
+    ("schedule", lambda: federation(schedule="ours")),
     ("server_threshold", lambda: fd.SelectiveFD(server_threshold=2.5)),
     ("bits", lambda: fd.SelectiveFD("hard", bits=13)),
     ("quantile", lambda: fd.ProxyRatioSelector(quantile=float("nan"))),
@@ -122,13 +136,17 @@ MISTAKES = (
     ("aggregation", lambda: federation(aggregation=fd.MaskedSum(n_clients=5))),
     ("rate", lambda: fd.Dropouts(1.5, seed=0)),
     ("rounds", lambda: federation().fit(1.5)),
-    ("clients", lambda: fd.simulate("digits", clients=40)),
-    ("seed", lambda: federation(seed=-1)),
+    ("aggregation", lambda: federation(aggregation="masks")),
+    *(("clients", partial(fd.simulate, "digits", clients=n)) for n in (0, 1, 2.5, 40, "3", 10**9)),
+    *(("seed", partial(federation, seed=seed)) for seed in (-1, 1.5, "x", 1 << 70)),
+    ("seed", lambda: fd.simulate("digits", clients=CLIENTS, seed=-1)),
+    ("rounds", lambda: federation().fit(-1)),
     ("attack", lambda: simulated().attack("member")),
     # Differential privacy.
     ("epsilon", lambda: fd.LabelUnit(float("nan"), 1e-5)),
+    *(("epsilon", partial(fd.LabelUnit, eps, 1e-5)) for eps in (0.0, -1.0, 1e9, float("inf"))),
     ("epsilon", lambda: simulated(epsilon=4.0)),
-    ("delta", lambda: fd.LabelUnit(4.0, 1.0)),
+    *(("delta", partial(fd.LabelUnit, 4.0, delta)) for delta in (0.0, 1.0, float("nan"))),
     ("unit", lambda: simulated(unit="person", epsilon=4.0)),
     ("unit", lambda: simulated(unit="record")),
     ("unit", lambda: simulated(unit="label", epsilon=4.0, method="fedavg")),
@@ -150,7 +168,7 @@ def test_a_mistake_gets_one_sentence_before_anything_trains(field, mistake):
     with refused(field) as caught:
         mistake()
     sentence = str(caught.value)
-    assert f"{field}: " in sentence
+    assert re.match(f"{field}: .+ is not allowed; .", sentence)
     assert len(sentence.splitlines()) == 1
     assert len(sentence) < 300
 
