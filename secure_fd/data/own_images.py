@@ -117,9 +117,18 @@ def read_picture(
     Raises ConfigurationError about `field` for a file that is missing, or no image.
     """
     with picture(path, field) as image:
-        colours = image.convert(_MODES[channels])
+        colours = _of_8_bits(image).convert(_MODES[channels])
         made = np.array(colours if size is None else colours.resize((size, size)), dtype=np.uint8)
     return torch.from_numpy(made).view(*made.shape[:2], channels).permute(2, 0, 1)
+
+
+def _of_8_bits(image: Any) -> Any:  # noqa: ANN401 - an image of Pillow
+    """Return an image with greys of 8 bits: Pillow would cut those of 16 bits off at 255."""
+    if not image.mode.startswith("I"):
+        return image
+    from PIL import Image  # slow to import
+
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
 
 
 def _inside(root: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from experiments.core.run_config import RowSpec, row_config
 from experiments.core.runs import run
 from experiments.privacy_compare import STUDY, Settings, cells, plan
 from secure_fd.data.federated import content_of
-from secure_fd.data.own_images import federation_in, images_in
+from secure_fd.data.own_images import federation_in, images_in, read_picture
 from secure_fd.data.partition import Split, parse_split
 from tests.refusals import refused
 
@@ -115,6 +115,12 @@ def test_an_image_that_unpacks_to_far_too_many_pixels_is_named(tmp_path, monkeyp
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # of twice as many, Pillow opens none
     with refused("folder"):
         images_in(tmp_path, 8)
+
+
+def test_an_image_of_16_bits_keeps_its_greys(tmp_path):
+    greys = 1040 * np.arange(63, dtype=np.uint16).reshape(7, 9)
+    Image.fromarray(greys).save(tmp_path / "0.png")
+    assert (read_picture(tmp_path / "0.png", 1)[0].numpy() == greys >> 8).all()
 
 
 def test_cells_name_the_data_and_no_folder(hospitals):
