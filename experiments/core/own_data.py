@@ -16,12 +16,12 @@ from secure_fd.errors import ConfigurationError
 
 def own_federation(own: OwnData, split: Split, clients: int, seed: int) -> FederatedData:
     """The federation of one seed, read once a process. Raises ConfigurationError."""
-    return _read(own, (own.images, own.proxies), split, clients, seed)
+    return _read(own, (own.images, own.proxies, own.table), split, clients, seed)
 
 
 @lru_cache(maxsize=2)
 def _read(own: OwnData, _: object, split: Split, clients: int, seed: int) -> FederatedData:
-    """Read data. _: its folders, which equal `OwnData` may differ in."""
+    """Read data. _: its files, which equal `OwnData` may differ in."""
     if own.factory:
         return _made(own.factory, seed)
     if own.table is not None:
