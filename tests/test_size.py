@@ -14,12 +14,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {
-    "secure_fd": 14_470,
+    "secure_fd": 14_520,
     "attacks": 4_520,
-    "experiments": 6_660,
+    "experiments": 6_670,
     "benchmarks": 570,
     "examples": 190,
-    "tests": 20_400,
+    "tests": 20_480,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
