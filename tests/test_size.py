@@ -17,7 +17,7 @@ LIMITS = {
     "secure_fd": 14_520,
     "attacks": 4_520,
     "experiments": 6_670,
-    "benchmarks": 570,
+    "benchmarks": 660,
     "examples": 190,
     "tests": 20_480,
 }
