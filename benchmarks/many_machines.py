@@ -27,7 +27,7 @@ from secure_fd import simulate
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
 from secure_fd.data.own_images import images_in
-from secure_fd.deployment.parties import proxies_in, records_in
+from secure_fd.deployment.parties import agreed_proxies, records_in
 from secure_fd.deployment.recovery import digest_of
 from secure_fd.deployment.roster import RosterFile, read
 from secure_fd.deployment.serve import lines_of
@@ -122,7 +122,7 @@ def _data_in(folder: Path, roster: RosterFile) -> FederatedData:
     sites = [folder / site.name / "records" for site in roster.sites]
     clients = tuple(records_in(place, roster, k) for k, place in enumerate(sites))
     size, channels = roster.shape[-1], roster.shape[0]
-    public = roster.check_proxies(proxies_in(folder / "proxies", size, channels))
+    public = agreed_proxies(folder / "proxies", roster)
     test, _ = images_in(folder / "test", size, channels=channels, classes=roster.classes)
     # No part of a run reads the labels of proxies.
     proxies = Images(public, torch.zeros(len(public), dtype=torch.int64))

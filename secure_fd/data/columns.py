@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from msgspec import convert, to_builtins
 from numpy.typing import NDArray
 
 from secure_fd.errors import ConfigurationError
@@ -56,6 +57,14 @@ _LEAST_SPREAD = 0.01
 class Table:
     """Files of a table, and the columns that are no input.
 
+    At a site of a federation a file such as table.toml names them, relative to its own folder.
+
+        rows = "patients.csv"
+        columns = "columns.toml"
+        public = "public.csv"
+        label = "outcome"
+        person = "patient"
+
     Attributes:
         path: of the private rows; CSV, or Parquet where pyarrow is installed.
         columns: the description, see `data.columns`.
@@ -74,6 +83,25 @@ class Table:
     label: str
     site: str = ""
     person: str = ""
+
+    @classmethod
+    def read(cls, path: Path, *, private: bool = True) -> "Table":
+        """Read the file of a table. Raises ConfigurationError for anything else.
+
+        private: whether rows must be named; without, they may be, and are not read.
+        """
+        found = _toml("table", path)
+        if unknown := sorted(found.keys() - {"rows", "columns", "public", "label", "person"}):
+            allowed = f"{path.name} may name rows, columns, public, label and person"
+            raise ConfigurationError("table", unknown[0], allowed)
+        for name in ("columns", "public", "label", *(("rows",) if private else ()), *found):
+            if not isinstance(found.get(name), str) or not found[name]:
+                allowed = f"{path.name} must name it as a text"
+                raise ConfigurationError(name, found.get(name), allowed)
+        rows, columns, public = (
+            path.resolve().parent / found.get(name, "") for name in ("rows", "columns", "public")
+        )
+        return cls(rows, columns, public, found["label"], person=found.get("person", ""))
 
     def __post_init__(self) -> None:
         named = [name for name in (self.label, self.site, self.person) if name]
@@ -211,6 +239,17 @@ class Encoder:
         spans = np.concatenate([[c.span] + [1.0] * (c.width - 1) for c in columns])
         return cls(tuple(columns), Scaling.of_public(_raw(columns, rows, 1), spans))
 
+    def stated(self) -> dict[str, Any]:
+        """Return the encoder as plain values, for `restored`."""
+        scaling = {name: getattr(self.scaling, name).tolist() for name in ("centre", "spread")}
+        return {"columns": to_builtins(self.columns), **scaling}
+
+    @classmethod
+    def restored(cls, stated: Mapping[str, Any]) -> "Encoder":
+        """Return the encoder that `stated` described; any error for other values."""
+        columns = convert(stated["columns"], tuple[Column, ...])
+        return cls(columns, Scaling(np.array(stated["centre"]), np.array(stated["spread"])))
+
     def encode(self, rows: Frame, first: int = 1) -> Float32Array:
         """Return the values [N, D] of rows.
 
@@ -228,14 +267,18 @@ def read_columns(path: Path) -> dict[str, Column]:
 
     Raises ConfigurationError, which names the column, for anything else than the module describes.
     """
-    try:
-        data = read_limited(path, _MOST_BYTES)
-    except OSError as error:
-        raise ConfigurationError("columns", str(path), f"use a file ({error.strerror})") from error
-    found = parse_toml("columns", str(path), data, _MOST_BYTES)
+    found = _toml("columns", path)
     if not 0 < len(found) <= _MOST_COLUMNS:
         raise ConfigurationError("columns", len(found), f"describe 1 to {_MOST_COLUMNS:,} columns")
     return {name: _column(name, stated) for name, stated in found.items()}
+
+
+def _toml(field: str, path: Path) -> dict[str, Any]:
+    try:
+        data = read_limited(path, _MOST_BYTES)
+    except OSError as error:
+        raise ConfigurationError(field, str(path), f"use a file ({error.strerror})") from error
+    return parse_toml(field, str(path), data, _MOST_BYTES)
 
 
 def _column(name: str, stated: object) -> Column:

@@ -4,6 +4,7 @@ A row becomes a record as `data.columns` describes it: values [D, 1, 1] in [0, 1
 compared with each other: two people may be alike in every column.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -71,6 +72,11 @@ class Form:
         if table.label in rows:
             labels = label.classes(rows[table.label], 1)
         return cls(label, encoder, _records(in_steps(encoder.encode(rows)), labels))
+
+    @property
+    def digest(self) -> bytes:
+        """Hash of the description: ranges and names that occur in no public row are in it too."""
+        return hashlib.sha256(repr((self.label, self.encoder.columns)).encode()).digest()
 
     def read(self, table: Table) -> dict[str, Images]:
         """Return the records of each site, by the site's name. Raises ConfigurationError."""
@@ -217,6 +223,14 @@ def _records(values: Float32Array, labels: IntArray) -> Images:
 def in_steps(values: Float32Array) -> Float32Array:
     """Round values in [0, 1] to the 256 steps in which proxies are sent."""
     return (values * 255).round() / np.float32(255)
+
+
+def encoded(encoder: Encoder, path: Path) -> Iterator[Float32Array]:
+    """Yield the values [n, D] of further rows in parts. Raises ConfigurationError."""
+    first = 1
+    for rows in _chunks("rows", path, [column.name for column in encoder.columns]):
+        yield encoder.encode(rows, first)
+        first += len(rows)
 
 
 # Reading.

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from secure_fd.data.columns import Table
 from secure_fd.data.federated import ClientData
+from secure_fd.deployment.parties import is_table
 from secure_fd.deployment.roster import RosterFile
 from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.privacy.guarantee import format_epsilon
@@ -20,13 +22,17 @@ _NEARLY = 0.8
 
 
 def default_ledger(data: Path) -> Path:
-    """Return the file of the ledger, beside the folder of the records."""
-    folder = data.resolve()
-    return folder.with_name(f"{folder.name}.ledger")
+    """Return the file of the ledger, beside the folder of the records, or the rows of a table."""
+    place = Table.read(data).path if is_table(data) else data.resolve()
+    return place.with_name(f"{place.name}.ledger")
 
 
 def bytes_of(records: ClientData) -> Iterator[bytes]:
-    """Yield the pixels of every record."""
+    """Yield the pixels of every record, or the values of a row.
+
+    Rows of two people may be equal. This recognises records and counts nothing: what is spent is
+    booked for all of them together. Rows that other columns describe are not recognised.
+    """
     for part in (records.train, records.validation):
         for pixels in part.pixels:
             yield pixels.numpy().tobytes()

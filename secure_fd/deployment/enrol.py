@@ -17,6 +17,7 @@ from rich.text import Text
 
 from secure_fd.crypto.public_draws import proxy_commitment
 from secure_fd.data.image_sets import own_name
+from secure_fd.data.tables import Form
 from secure_fd.deployment import keys
 from secure_fd.deployment.parties import (
     CPU,
@@ -24,6 +25,8 @@ from secure_fd.deployment.parties import (
     LEAST_RECORDS,
     Pixels,
     card_of,
+    form_in,
+    is_table,
     parts_of,
     proxies_in,
 )
@@ -60,7 +63,7 @@ class InitCommand:
     """Make a site's keys, and its card for the roster: NAME.toml in the home, without secrets."""
 
     data: Path
-    """The records: one folder of images a class."""
+    """The records: one folder of images a class, or the TOML file of a table."""
     name: str
     """Name of this site, for the other parties."""
     home: Path | None = None
@@ -68,7 +71,7 @@ class InitCommand:
     classes: tuple[str, ...] = ()
     """The federation's classes, for a card that does not show which of them this site holds."""
     public_counts: bool = False
-    """Put the number of images of each class on the card."""
+    """Put the number of records of each class on the card."""
     share_accuracy: bool = False
     """Allow that this site's accuracy enters the mean over sites, which no epsilon covers."""
 
@@ -112,7 +115,8 @@ class RosterCommand:
     previous: Path | None = None
     """The earlier roster, if sites are added, replaced or removed, or terms change."""
     proxies: Path | None = None
-    """A folder of public images, the same for all, by default the folder proxies beside OUT."""
+    """A folder of public images, the same for all, by default the folder proxies beside OUT; or the
+    TOML file of a table, which names the public rows."""
     address: str = ""
     """HOST:PORT at which sites reach the server."""
     classes: tuple[str, ...] = ()
@@ -156,7 +160,8 @@ class RosterCommand:
             old = read(self.previous)
             keys.check_home(self.home, old)
             before = asdict(old) | asdict(old.terms)
-            before |= {"channels": old.shape[0], "size": old.shape[-1]}
+            if not old.columns:
+                before |= {"channels": old.shape[0], "size": old.shape[-1]}
         missing = [name for name in _AS_BEFORE if getattr(self, name) in (None, "", ())]
         filled = {name: before[name] for name in missing if name in before}
         return dataclasses.replace(self, **filled)._make(old)
@@ -166,16 +171,20 @@ class RosterCommand:
         named = {name: getattr(self, name) for name in Terms.__struct_fields__}
         cards = tuple(map(read_card, self.cards))
         _check_sites(cards, named["unit"], share_accuracy=self.share_accuracy)
-        classes, size = _agreed_classes(cards, self.classes), _agreed_size(cards, self.size)
-        shape = (_agreed_channels(cards, self.channels), size, size)
+        classes = _agreed_classes(cards, self.classes)
+        place = proxies_of(self.proxies, self.out.resolve())
+        form = form_in(place) if is_table(place) else None
+        shape = self._image_shape(cards) if form is None else self._row_shape(cards, form, classes)
         checked("shape", shape, Shape)
         checked("terms", named, Terms)
-        pixels = proxies_in(proxies_of(self.proxies, self.out.resolve()), size, shape[0])
-        named["image_set"] = self.image_set or own_name(shape, len(classes), len(pixels))
+        pixels = proxies_in(place, shape)
+        own = own_name(shape, len(classes), len(pixels), table=form is not None)
+        named["image_set"] = self.image_set or own
         agreed: dict[str, Any] = {
             "address": self.address,
             "classes": classes,
             "shape": shape,
+            "columns": b"" if form is None else form.digest,
             "proxies": proxy_commitment(pixels),
             "nonce": os.urandom(32),
             "terms": Terms(**named),
@@ -200,10 +209,32 @@ class RosterCommand:
         print(f"{self.out}: Next: {sent}, and compare the digest by telephone")
         return 0
 
+    def _image_shape(self, cards: Sequence[SiteCard]) -> tuple[int, int, int]:
+        size = _agreed_size(cards, self.size)
+        return _agreed_channels(cards, self.channels), size, size
+
+    def _row_shape(
+        self, cards: Sequence[SiteCard], form: Form, classes: tuple[str, ...]
+    ) -> tuple[int, int, int]:
+        """Return the shape of a table's record; ConfigurationError where a card has another."""
+        for name in ("size", "channels"):
+            if getattr(self, name) is not None:
+                allowed = "this is for images, and the proxies are of a table: leave it out"
+                raise ConfigurationError(name, getattr(self, name), allowed)
+        if classes != form.label.categories:
+            allowed = f"the columns of the table name {', '.join(form.label.categories)}"
+            raise ConfigurationError("classes", ", ".join(classes), allowed)
+        values = form.proxies.pixels.shape[1]
+        for card in cards:
+            if (card.channels, card.side) != (values, 1):
+                allowed = f"{card.name} has other records than the table, of {values} values a row"
+                raise ConfigurationError("cards", card.channels, allowed)
+        return values, 1, 1
+
 
 def _check_unchanged(old: RosterFile, agreed: Mapping[str, Any]) -> None:
     """Raise ConfigurationError where networks or proxy samples would not fit any more."""
-    for name in ("address", "classes", "shape", "proxies"):
+    for name in ("address", "classes", "shape", "columns", "proxies"):
         if getattr(old, name) != agreed[name]:
             allowed = "use that of the previous roster, or make a new federation"
             raise ConfigurationError(name, "another one", allowed)
@@ -260,6 +291,7 @@ def _agreed_channels(cards: Sequence[SiteCard], given: int | None) -> int:
 def _print_terms(roster: RosterFile, parts: RunParts, cards: Sequence[SiteCard]) -> None:
     """Print a table of what the parties agree on with this roster."""
     terms, (channels, size, _) = roster.terms, roster.shape
+    records = f"images of {size} x {size} pixels, {'grey' if channels == 1 else 'colour'}"
     noise = f", epsilon {terms.epsilon:g}, delta {default_delta(roster.records):.1g}"
     needed = max(roster.session.least_members, parts.protection.noise_terms.survivors)
     rows = {
@@ -268,7 +300,7 @@ def _print_terms(roster: RosterFile, parts: RunParts, cards: Sequence[SiteCard])
         "rounds": str(terms.rounds or parts.recipe.rounds),
         "sites": "\n".join(map(_site_line, cards)),
         "classes": ", ".join(roster.classes),
-        "images": f"{size} x {size} pixels, {'grey' if channels == 1 else 'colour'}",
+        "records": f"rows of {channels} values" if roster.columns else records,
         "deadline": f"{terms.deadline:g} s a stage",
         "sites that may be missing": str(max(0, len(roster.sites) - needed) or "none"),
         "mean accuracy": "shown, outside of epsilon" if terms.share_accuracy else "not shared",
@@ -286,7 +318,8 @@ def _print_terms(roster: RosterFile, parts: RunParts, cards: Sequence[SiteCard])
 def _site_line(card: SiteCard) -> str:
     counts = zip(card.classes, card.counts, strict=False)
     shown = "".join(f", {number} {name}" for name, number in counts)
-    return f"{card.name}: {card.records} records of {card.side} pixels{shown}"
+    pixels = f" of {card.side} pixels" if card.side > 1 else ""
+    return f"{card.name}: {card.records} records{pixels}{shown}"
 
 
 def _parts_that_run(made: RosterFile, pixels: Pixels) -> RunParts:

@@ -35,7 +35,7 @@ from secure_fd.deployment.envelope import (
     set_up_name,
 )
 from secure_fd.deployment.members import binding, move
-from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in
+from secure_fd.deployment.parties import CPU, agreed_proxies, kept_seed, parts_of
 from secure_fd.deployment.recovery import Recovery, StoredSums, digest_of
 from secure_fd.deployment.roster import RosterFile, read
 from secure_fd.deployment.shared_accuracy import AccuracyServer
@@ -399,8 +399,7 @@ def serve_rounds(
 
     note("begun", pid=os.getpid())
     try:
-        pixels = proxies_in(proxies, agreed.shape[-1], agreed.shape[0])
-        parts = parts_of(agreed, agreed.check_proxies(pixels))
+        parts = parts_of(agreed, agreed_proxies(proxies, agreed))
         with closing(keys.open_state(home)) as file:
             move(file, agreed)
             count = agreed.terms.rounds or parts.recipe.rounds

@@ -15,6 +15,7 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.files import write_atomically
 from secure_fd.methods.pooled_heads import PREDICTORS, HeadClient, PublicHead
 from secure_fd.protocol.messages import ClientRole
+from secure_fd.selection.density_ratio import Whitening
 from secure_fd.simulation import saved
 from secure_fd.simulation.saved import damaged
 from secure_fd.training import models
@@ -24,28 +25,32 @@ PROGRAM: Final = "model.pt2"
 CARD: Final = "card.json"
 CARD_SCHEMA: Final = "secure-fd/model/1"
 _PRETRAINED: Final = "-pretrained"
-_OF_PATCHES: Final = ("mean", "filters", "centre", "axes")
-"""Tensors of a map of patches."""
+_OF_MAP: Final = {PatchMap: ("mean", "filters", "centre", "axes"), Whitening: ("mean", "basis")}
+"""Tensors or arrays of a public map."""
+_OF_ROWS: Final = [1, 1]
+"""Height and width of a record that is a row of a table."""
 _MOST_PIXELS: Final = 1 << 14
 """Pixels of an image's side, at most."""
 
 
 class Head(nn.Module):
-    """A linear head on public features: images [N, channels, H, W] -> probabilities [N, C]."""
+    """A linear head on public features: images [N, channels, H, W] -> probabilities [N, C].
+
+    Rows of a table are [N, D, 1, 1].
+    """
 
     def __init__(self, head: PublicHead) -> None:
         super().__init__()
-        if not isinstance(head.map, PatchMap):
-            raise damaged("its head is not on images")
-        self._map = head.map
-        parts = {name: getattr(head.map, name) for name in _OF_PATCHES} | {
+        if type(head.map) not in _OF_MAP:
+            raise damaged("its head has no public map")
+        self._map, self._names = head.map, _OF_MAP[type(head.map)]
+        parts = {name: torch.as_tensor(getattr(head.map, name)) for name in self._names} | {
             "frequencies": torch.from_numpy(head.fourier.frequencies).float(),
             "coefficients": torch.from_numpy(head.coefficients).float(),
         }
         for name, tensor in parts.items():
-            self.register_buffer(
-                name, tensor.clone()
-            )  # a view of a larger one is not exported well
+            # A view of a larger one, or one by columns, is not exported well.
+            self.register_buffer(name, tensor.clone(memory_format=torch.contiguous_format))
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Features of the images times the head; negative scores count as 0."""
@@ -57,7 +62,10 @@ class Head(nn.Module):
         return torch.where(total > 0, scores / total.clamp_min(1e-300), even).float()
 
     def _whitened(self, pixels: Tensor) -> Tensor:
-        tensors: dict[str, Any] = {name: self.get_buffer(name) for name in _OF_PATCHES}
+        tensors: dict[str, Any] = {name: self.get_buffer(name) for name in self._names}
+        if isinstance(self._map, Whitening):
+            flat = pixels.flatten(1).double()
+            return torch.matmul(flat - tensors["mean"], tensors["basis"])
         return replace(self._map, **tensors).whitened(pixels)
 
 
@@ -92,8 +100,9 @@ class SiteModel(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Probabilities [N, C] of each class."""
         size = list(self.shape[1:])
-        scaled = functional.interpolate(images, size, mode="bicubic", antialias=True)
-        images = scaled.clamp(0, 1)
+        if size != _OF_ROWS:
+            scaled = functional.interpolate(images, size, mode="bicubic", antialias=True)
+            images = scaled.clamp(0, 1)
         if self.head is None:
             return torch.softmax(self.network(images), dim=1)
         by_head: Tensor = self.head(images)
@@ -146,17 +155,18 @@ def load(path: Path) -> SiteModel:
 def export(made: SiteModel, folder: Path, about: dict[str, object]) -> None:
     """Write the program model.pt2 and its card into a folder, for their owner alone.
 
-    The program takes float32 images [N, channels, H, W] in [0, 1] of any size and gives
-    probabilities [N, C]; `torch.export.load(path).module()` loads it where this package is not
-    installed. about: further lines of the card.
+    The program takes float32 images [N, channels, H, W] in [0, 1] of any size, or encoded rows
+    [N, D, 1, 1], and gives probabilities [N, C]; `torch.export.load(path).module()` loads it where
+    this package is not installed. about: further lines of the card.
     """
     from torch.export import Dim  # slow to import
 
     folder.mkdir(mode=0o700, exist_ok=True)
-    sides = {2: Dim("height", max=_MOST_PIXELS), 3: Dim("width", max=_MOST_PIXELS)}
-    sizes = {0: Dim("images"), **sides}
     channels, height, width = made.shape
-    example = torch.zeros(2, channels, height + 1, width + 2)
+    sizes, example = {0: Dim("records")}, torch.zeros(2, channels, height, width)
+    if [height, width] != _OF_ROWS:
+        sizes |= {2: Dim("height", max=_MOST_PIXELS), 3: Dim("width", max=_MOST_PIXELS)}
+        example = torch.zeros(2, channels, height + 1, width + 2)
     program = torch.export.export(made, (example,), dynamic_shapes=(sizes,))
     write_atomically(folder / PROGRAM, lambda file: torch.export.save(program, file), mode=0o600)
     card = {

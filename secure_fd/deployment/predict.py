@@ -1,44 +1,63 @@
-"""`secure-fd predict`: the predictions of a site's model for images."""
+"""`secure-fd predict`: the predictions of a site's model for images, or for rows of a table."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import tyro
+from torch import Tensor
 
 from secure_fd.cli import exit_status
+from secure_fd.data.columns import Encoder
 from secure_fd.data.own_images import image_files, read_picture
+from secure_fd.data.tables import encoded
 from secure_fd.deployment.model import CARD, CARD_SCHEMA, PROGRAM
 from secure_fd.errors import ConfigurationError
 
-_MOST_BYTES = 1 << 20
+_MOST_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class PredictCommand:
-    """Print the class and its probability for each image."""
+    """Print the class and its probability for each image, or each row."""
 
     model: tyro.conf.Positional[Path]
     """The folder model that a site ended with; loading it may run code, so trust its source."""
     images: tyro.conf.Positional[tuple[Path, ...]]
-    """PNG, JPEG or BMP images of any size, or folders of them."""
+    """PNG, JPEG or BMP images of any size, or folders of them; CSV or Parquet files of rows for the
+    model of a table."""
 
     def __call__(self) -> int:
-        """Print a line an image, and return the exit status.
+        """Print a line a record, and return the exit status.
 
-        Raises ConfigurationError for a folder without a model, and for a file that is no image.
+        Raises ConfigurationError for a folder without a model, and for a file that is no image, or
+        no table with the model's columns.
         """
-        card, files = card_of(self.model), files_of(self.images)
-        program = program_of(self.model)
-        for path in files:
-            image = read_picture(path, card["channels"])
-            probabilities = program(image[None].float() / 255)[0]
+        card = card_of(self.model)
+        records = _rows if "encoder" in card else _images
+        found, program = records(card, self.images), program_of(self.model)
+        for name, record in found:
+            probabilities = program(record)[0]
             best = int(probabilities.argmax())
-            print(f"{path}\t{card['classes'][best]}\t{float(probabilities[best]):.3f}")
+            print(f"{name}\t{card['classes'][best]}\t{float(probabilities[best]):.3f}")
         return 0
+
+
+def _images(card: Mapping[str, Any], paths: Sequence[Path]) -> Iterator[tuple[str, Tensor]]:
+    for path in files_of(paths):
+        yield str(path), read_picture(path, card["channels"])[None].float() / 255
+
+
+def _rows(card: Mapping[str, Any], paths: Sequence[Path]) -> Iterator[tuple[str, Tensor]]:
+    """Yield rows by the file's name and their number in it, from 1 on."""
+    encoder = Encoder.restored(card["encoder"])
+    for path in paths:
+        rows = (row for part in encoded(encoder, path) for row in torch.from_numpy(part))
+        for number, row in enumerate(rows, 1):
+            yield f"{path}:{number}", row[None, :, None, None]
 
 
 def card_of(model: Path) -> dict[str, Any]:

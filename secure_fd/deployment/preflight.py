@@ -30,7 +30,7 @@ from secure_fd.deployment import keys
 from secure_fd.deployment.enrol import card_name, read_card
 from secure_fd.deployment.envelope import Answer, Push, other_roster, roster_hint
 from secure_fd.deployment.members import follows
-from secure_fd.deployment.parties import check_folders, proxies_in, records_in
+from secure_fd.deployment.parties import agreed_proxies, check_records, is_table, records_in
 from secure_fd.deployment.roster import RosterFile, proxies_of, read
 from secure_fd.errors import SecureFDError
 from secure_fd.optional import extra
@@ -60,18 +60,19 @@ class UnreachableError(PreflightError):
 
 
 def site_checks(agreed: RosterFile, data: Path, home: Path) -> Iterator[str]:
-    """Check what a site needs without a connection, but for the pixels of its images."""
+    """Check what a site needs without a connection, but for the values of its records."""
     number = _number_of(agreed, home)
     yield "identity"
     _check_disk(home)
     yield "disk"
-    check_folders(data, agreed.classes)
+    check_records(data, agreed)
     yield "classes"
     card = home / card_name(agreed.sites[number].name)
-    if card.is_file() and read_card(card).channels != colour_and_side(data)[0]:
-        wrong = "of the images here and those of this site's card, one has colour and one has not"
-        raise PreflightError("colour", wrong, "use the images of the card, or enrol anew")
-    yield "colour"
+    if not is_table(data):
+        if card.is_file() and read_card(card).channels != colour_and_side(data)[0]:
+            wrong = "of the images here and those of this site's card, one has colour and one not"
+            raise PreflightError("colour", wrong, "use the images of the card, or enrol anew")
+        yield "colour"
     _check_validity(agreed.certificate)
     yield "clock"
 
@@ -80,7 +81,7 @@ def check_server(agreed: RosterFile, home: Path, proxies: Path) -> None:
     """Check what the server needs before it starts Flower."""
     _check_disk(home)
     _check_validity(agreed.certificate)
-    agreed.check_proxies(proxies_in(proxies, agreed.shape[-1], agreed.shape[0]))
+    agreed_proxies(proxies, agreed)
 
 
 def connection_checks(agreed: RosterFile) -> Iterator[str]:
@@ -111,13 +112,18 @@ class SiteFiles:
     """Folders and files of a site."""
 
     data: Path
-    """The records: one folder of images a class. They stay here."""
+    """The records: one folder of images a class, or the TOML file of a table. They stay here."""
     roster: Path
     """The roster, the same file at all parties."""
     home: Path | None = None
     """This site's folder, which `secure-fd site init` made; by default home beside the records."""
     proxies: Path | None = None
-    """The public images, by default the folder proxies beside the roster."""
+    """The public images, by default the folder proxies beside the roster; of a table its own."""
+
+    def public(self) -> Path:
+        """Return the place of the proxy samples."""
+        given = self.proxies or (self.data if is_table(self.data) else None)
+        return proxies_of(given, self.roster.resolve())
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +147,8 @@ class CheckCommand(SiteFiles):
         yield "roster"
         yield from site_checks(agreed, self.data, home)
         records_in(self.data, agreed, number := _number_of(agreed, home))
-        yield "images"
-        proxies = proxies_of(self.proxies, roster)
-        agreed.check_proxies(proxies_in(proxies, agreed.shape[-1], agreed.shape[0]))
+        yield "records"
+        agreed_proxies(self.public(), agreed)
         yield "proxies"
         yield from connection_checks(agreed)
         yield _compare_digests(agreed, agreed.sites[number].identity, home)

@@ -40,15 +40,18 @@ Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=rf"^
 _FOLDER: Final = rf"^(?!\.{{1,2}}\Z)[^/\\{_CONTROL}]+\Z"
 Folder: TypeAlias = Annotated[str, Meta(max_length=200, pattern=_FOLDER)]
 Key: TypeAlias = Annotated[bytes, Meta(min_length=32, max_length=32)]
-Side: TypeAlias = Annotated[int, Meta(ge=2, le=1024)]
 Address: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[!-~]+:[0-9]{1,5}\Z")]
-Shape: TypeAlias = tuple[Annotated[int, Meta(ge=1, le=16)], Side, Side]
+Values: TypeAlias = Annotated[int, Meta(ge=1, le=10**6)]
+"""Channels of an image, or numbers of a row of a table."""
+Side: TypeAlias = Annotated[int, Meta(ge=1, le=1024)]
+Shape: TypeAlias = tuple[Values, Side, Side]
+_MOST_CHANNELS: Final = 16
 _ALLOWED: Final[Mapping[str, str]] = {
     "address": "use HOST:PORT",
     "certificate": "use a PEM certificate",
     "classes": "use names of folders, two or more, without a path",
     "name": "use 1 to 200 printable characters",
-    "shape": "use channels (1 to 16), height and width (2 to 1024 each)",
+    "shape": "use channels (1 to 16), height and width (2 to 1024 each), or values, 1 and 1",
     "unit": "use none or record",
 }
 """Sentences for fields where `msgspec` would print a pattern or a type."""
@@ -70,16 +73,22 @@ class SiteEntry(Struct, frozen=True, forbid_unknown_fields=True):
 class SiteCard(SiteEntry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A site's card for the coordinator. The roster takes from it what a `SiteEntry` has.
 
-    classes: names of its folders, or the federation's list. channels: 3 if an image has colour.
-    side: median side of its images in pixels. counts: images by class, if the site agrees.
-    share_accuracy: whether its accuracy may enter the mean that all sites see.
+    classes: names of its folders, or the federation's list. channels: 3 if an image has colour,
+    else 1; of a table the values of a row. side: median side of its images in pixels; 1 of a table.
+    counts: records by class, if the site agrees. share_accuracy: whether its accuracy may enter
+    the mean that all sites see.
     """
 
     classes: Annotated[tuple[Folder, ...], Meta(min_length=1, max_length=10_000)]
-    channels: Literal[1, 3]
+    channels: Values
     side: Annotated[int, Meta(ge=1, le=10**6)]
     counts: tuple[Annotated[int, Meta(ge=0, le=10**9)], ...] = ()
     share_accuracy: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.side > 1 and self.channels not in (1, 3):
+            raise ConfigurationError("channels", self.channels, "images have 1 or 3")
 
     @property
     def entry(self) -> SiteEntry:
@@ -127,8 +136,9 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     """Content of the roster file.
 
     address: host and port of the server. certificate: the server's, in PEM. classes: their names,
-    in the order of labels. shape: channels, height, width of an image. proxies: commitment to the
-    proxy samples. identity: Ed25519 public key that signs broadcasts. agreement: X25519 public key
+    in the order of labels. shape: channels, height, width of an image; values, 1 and 1 of a table.
+    columns: hash of the description of a table, empty for images. proxies: commitment to the proxy
+    samples. identity: Ed25519 public key that signs broadcasts. agreement: X25519 public key
     to which inputs are authenticated. previous: digests of the rosters that it takes the place of,
     the newest first. signature: of the identity, on the rest of the file, where there are such.
     digest: SHA-256 of the file, which is not in the file.
@@ -140,6 +150,7 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     certificate: Annotated[str, Meta(pattern=r"^-----BEGIN CERTIFICATE-----\n")]
     classes: Annotated[tuple[Folder, ...], Meta(min_length=2, max_length=10_000)]
     shape: Shape
+    columns: Annotated[bytes, Meta(max_length=32)] = b""
     proxies: Key
     nonce: Key
     hybrid: bool
@@ -164,6 +175,10 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
             _check_printable("classes", name)
         _refuse_repeated("classes", self.classes)
         _refuse_repeated("sites", [site.name for site in self.sites])
+        values, *sides = self.shape
+        fits = values <= _MOST_CHANNELS and min(sides) > 1
+        if not (sides == [1, 1] if self.columns else fits):
+            raise ConfigurationError("shape", self.shape, _ALLOWED["shape"])
         name = self.terms.image_set
         if name not in IMAGE_SETS and own_shape(name) != self.shape:
             allowed = f"use a set of the package, of images of shape {list(self.shape)}"
@@ -194,7 +209,7 @@ class RosterFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, 
     def check_proxies(self, pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> "Tensor":
         """Return the proxy samples [P, ...] as floats; ConfigurationError for other samples."""
         if proxy_commitment(pixels) != self.proxies:
-            allowed = "these are not the images of the roster: ask the coordinator for them"
+            allowed = "these are not the samples of the roster: ask the coordinator for them"
             raise ConfigurationError("proxies", len(pixels), allowed)
         import torch  # not needed to read a roster
 
@@ -210,7 +225,7 @@ def read(path: Path | str) -> RosterFile:
 
 
 def proxies_of(proxies: Path | None, roster: Path) -> Path:
-    """Return the folder of the proxy samples, by default beside the roster."""
+    """Return the place of the proxy samples, by default proxies beside the roster."""
     return proxies.resolve() if proxies else roster.parent / "proxies"
 
 
@@ -291,8 +306,9 @@ def render(roster: RosterFile, sign: Callable[[bytes], bytes] | None = None) -> 
     """
     top = msgspec.to_builtins(roster)
     sites, terms, *_ = (top.pop(name) for name in ("sites", "terms", "digest", "signature"))
-    if not roster.previous:
-        del top["previous"]
+    for name in ("previous", "columns"):
+        if not top[name]:
+            del top[name]
     tables = [_lines(top), "[terms]\n" + _lines(terms)]
     text = "\n".join(tables + ["[[sites]]\n" + _lines(site) for site in sites])
     if sign is not None:

@@ -58,7 +58,8 @@ class ServeCommand:
     home: Path | None = None
     """The server's folder; by default server beside the roster."""
     proxies: Path | None = None
-    """The public images, by default the folder proxies beside the roster."""
+    """The public images, by default the folder proxies beside the roster; of a table its TOML
+    file."""
     listen: str | None = None
     """Address to listen at; by default 127.0.0.1 if the roster's address is local, else 0.0.0.0,
     which accepts sites from other machines."""

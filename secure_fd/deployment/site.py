@@ -9,7 +9,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,14 +33,21 @@ from secure_fd.deployment.envelope import (
     set_up_name,
 )
 from secure_fd.deployment.members import binding, follows, move
-from secure_fd.deployment.parties import CPU, kept_seed, parts_of, proxies_in, records_in
+from secure_fd.deployment.parties import (
+    CPU,
+    agreed_proxies,
+    encoder_in,
+    kept_seed,
+    parts_of,
+    records_in,
+)
 from secure_fd.deployment.preflight import (
     SiteFiles,
     UnreachableError,
     connection_checks,
     site_checks,
 )
-from secure_fd.deployment.roster import RosterFile, proxies_of, read
+from secure_fd.deployment.roster import RosterFile, read
 from secure_fd.deployment.shared_accuracy import AccuracyClient
 from secure_fd.errors import LocalError, PeerError, SecureFDError
 from secure_fd.optional import extra
@@ -114,7 +121,7 @@ class Site:
             right = "none" if (found := self.accuracy) is None else f"{found:.1%}"
             log.info(
                 f"round {push.round} of {push.rounds}: {step} after {taken:.1f} s; accuracy on "
-                f"own validation images: {right}{self._shown_mean()}"
+                f"own validation records: {right}{self._shown_mean()}"
             )
         return Answer(refused, self.position, taken, tuple(sent)).encode()
 
@@ -270,8 +277,11 @@ class Site:
         name, shape = self._architecture, self._roster.shape
         model.write(self._network_file, self.role, name, self._roster.classes, shape)
 
-    def export(self) -> None:
-        """Write the trained network as a program for plain PyTorch, with its card, into model/."""
+    def export(self, more: Mapping[str, object]) -> None:
+        """Write the trained network as a program for plain PyTorch, with its card, into model/.
+
+        more: further lines of the card.
+        """
         roster, claim = self._roster, self._party().role.guarantee()
         noise = "No differential privacy: no noise is added." if claim is None else claim.sentence()
         about: dict[str, object] = {
@@ -282,8 +292,9 @@ class Site:
             "broadcasts": self.digest.hex()[:16],
             "records": len(self._data.train),
             "fingerprint of the records": self._fingerprint(),
-            "accuracy on own validation images": self.accuracy,
+            "accuracy on own validation records": self.accuracy,
             "guarantee": f"{masked_guarantee(self._sums.group, None)} {noise}",
+            **more,
         }
         model.export(model.load(self._network_file), self._network_file.parent / "model", about)
 
@@ -360,9 +371,9 @@ class JoinCommand(SiteFiles):
             list(check())
         with closing(keys.open_state(home)) as file:
             chosen = Budget(self.ledger or default_ledger(self.data), self.budget)
-            proxies = proxies_of(self.proxies, roster)
             shown = screen.OwnScreen()
-            site = site_of(home, self.data, agreed, proxies, file, chosen, shown.note)
+            site = site_of(home, self.data, agreed, self.public(), file, chosen, shown.note)
+            encoder = encoder_in(self.data)
             certificate = keys.certificate_of(agreed, home)
             done, patience = lambda: site.done, self.patience
             try:
@@ -370,7 +381,7 @@ class JoinCommand(SiteFiles):
                     attend(agreed.address, certificate, site.answer, done, patience, check)
             finally:
                 if site.has_begun and site.has_network:
-                    site.export()
+                    site.export(encoder)
         if not site.has_network:
             raise LocalError(
                 "the run is over and this site has no network: no round gave it a result to train"
@@ -392,7 +403,7 @@ def site_of(
     """Make the site from its files."""
     identity = keys.identity_in(file)
     number = agreed.number_of(identity.public.raw)
-    public = agreed.check_proxies(proxies_in(proxies, agreed.shape[-1], agreed.shape[0]))
+    public = agreed_proxies(proxies, agreed)
     records = records_in(data, agreed, number)
     ledger = budget.ledger(agreed, number, records, file)
     parts = parts_of(agreed, public, None if ledger is None else {number: ledger})

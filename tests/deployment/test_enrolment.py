@@ -43,7 +43,7 @@ def roster(sites):
 
 
 def test_a_roster_has_what_its_cards_and_folders_say(sites, roster, capsys):
-    assert roster.proxies == proxy_commitment(proxies_in(sites.folder / "proxies", 16, 1))
+    assert roster.proxies == proxy_commitment(proxies_in(sites.folder / "proxies", (1, 16, 16)))
     for number, site in enumerate("abc"):
         with closing(keys.open_state(sites.home(site))) as file:
             assert roster.number_of(keys.identity_in(file).public.raw) == number

@@ -50,7 +50,7 @@ class Enrolled:
     """Sites and a server below a folder, enrolled by the commands. kept: a folder to copy."""
 
     def __init__(self, folder: Path, sites: str = "abc", kept: Path | None = None) -> None:
-        self.folder = folder
+        self.folder, self.proxies = folder, folder / "proxies"
         if kept is not None:
             shutil.copytree(kept, folder)
             return
@@ -72,7 +72,7 @@ class Enrolled:
         given |= {
             "home": self.home("server"),
             "cards": self.cards(sites),
-            "proxies": self.folder / "proxies",
+            "proxies": self.proxies,
             "out": self.folder / f"{name}.toml",
             "previous": self.folder / f"{previous}.toml" if previous else None,
         }
@@ -89,9 +89,9 @@ class Enrolled:
 
     def site(self, roster: RosterFile, site: str, file: Store, **budget) -> Site:
         """A process of a site, over its home."""
-        home, records, proxies = self.home(site), self.records(site), self.folder / "proxies"
+        home, records = self.home(site), self.records(site)
         chosen = Budget(**{"path": default_ledger(records), **budget})
-        return site_of(home, records, roster, proxies, file, chosen)
+        return site_of(home, records, roster, self.proxies, file, chosen)
 
     def join(self, roster: RosterFile, site: str, **budget) -> None:
         """Start a site's process, which ends before its first message."""

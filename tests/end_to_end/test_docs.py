@@ -143,6 +143,7 @@ BLOCKS = {
         Block("secure-fd site init", fill=(("RECORDS", "NORTH/records"),)),
         Block("secure-fd site roster", fill=FILLED),
         Block("secure-fd site check", never=MACHINES),
+        Block("secure-fd join", never=MACHINES),
         Block("secure-fd site roster", fill=FILLED[:1]),
         Block("flwr run", never=MACHINES),
     ],
