@@ -30,7 +30,6 @@ from attacks.inversion.updates import (
     readable_updates,
     search,
 )
-from secure_fd.data.columns import SPREAD
 from secure_fd.data.federated import FederatedData
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.training import models
@@ -162,13 +161,14 @@ def without_access(
 def by_column(public: Public, result: AttackResult) -> AttackResult:
     """Return the error of a column in the place of dB, where records are rows of a table.
 
-    It is in public deviations of the column: the root of the mean square over columns, and the
+    It is in public deviations of the columns: the root of the mean square over columns, and the
     geometric mean over records.
     """
     if public.proxies.ndim == 4:
         return result
-    low, high = result.interval
-    figure, control, high, low = (_error(end) for end in (result.figure, result.control, low, high))
+    deviation = float(public.proxies.var(dim=0).mean().sqrt())
+    ends = (result.figure, result.control, *result.interval)
+    figure, control, high, low = (10 ** (-end / 20) / deviation for end in ends)
     return replace(
         result,
         figure=figure,
@@ -178,10 +178,6 @@ def by_column(public: Public, result: AttackResult) -> AttackResult:
         control=control,
         control_name=result.control_name.replace("image", "row").replace("black", "zeros"),
     )
-
-
-def _error(decibel: float) -> float:
-    return float(10 ** (-decibel / 20) / SPREAD)
 
 
 def require_updates(run: Run) -> None:

@@ -195,7 +195,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scaling:
+class ColumnScaling:
     """Raw numbers -> values in [0, 1], by public rows alone; a missing number is their mean.
 
     Attributes:
@@ -207,10 +207,10 @@ class Scaling:
     spread: FloatArray = field(repr=False)
 
     @classmethod
-    def of_public(cls, raw: FloatArray, spans: FloatArray) -> "Scaling":
+    def of_public(cls, raw: FloatArray, spans: FloatArray) -> "ColumnScaling":
         """Return the scaling of public rows [P, D]; spans: [D] largest distance of two numbers.
 
-        >>> made = Scaling.of_public(np.array([[1.0], [3.0]]), np.array([10.0]))
+        >>> made = ColumnScaling.of_public(np.array([[1.0], [3.0]]), np.array([10.0]))
         >>> made.values(np.array([[2.0], [3.0], [9.0], [np.nan]]))[:, 0].tolist()
         [0.5, 0.625, 1.0, 0.5]
         """
@@ -231,13 +231,13 @@ class Encoder:
     """Rows of texts -> values in [0, 1]. columns: that are used, in the order of the values."""
 
     columns: tuple[Column, ...]
-    scaling: Scaling
+    scaling: ColumnScaling
 
     @classmethod
     def of_public(cls, columns: Sequence[Column], rows: Frame) -> "Encoder":
         """Return the encoder that these public rows give."""
         spans = np.concatenate([[c.span] + [1.0] * (c.width - 1) for c in columns])
-        return cls(tuple(columns), Scaling.of_public(_raw(columns, rows, 1), spans))
+        return cls(tuple(columns), ColumnScaling.of_public(_raw(columns, rows, 1), spans))
 
     def stated(self) -> dict[str, Any]:
         """Return the encoder as plain values, for `restored`."""
@@ -248,7 +248,7 @@ class Encoder:
     def restored(cls, stated: Mapping[str, Any]) -> "Encoder":
         """Return the encoder that `stated` described; any error for other values."""
         columns = convert(stated["columns"], tuple[Column, ...])
-        return cls(columns, Scaling(np.array(stated["centre"]), np.array(stated["spread"])))
+        return cls(columns, ColumnScaling(np.array(stated["centre"]), np.array(stated["spread"])))
 
     def encode(self, rows: Frame, first: int = 1) -> Float32Array:
         """Return the values [N, D] of rows.

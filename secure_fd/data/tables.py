@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike
 
 from secure_fd.data.columns import (
     Column,
+    ColumnScaling,
     Encoder,
     Float32Array,
     Frame,
-    Scaling,
     Table,
     read_columns,
 )
@@ -163,7 +163,7 @@ def federate_features(
         raise ConfigurationError("bounds", "some", "use finite numbers, and low below high")
     if len(public) < _LEAST_PUBLIC:
         raise ConfigurationError("proxies", len(public), f"use {_LEAST_PUBLIC} rows or more")
-    scaling = Scaling.of_public(public.clip(low, high), high - low)
+    scaling = ColumnScaling.of_public(public.clip(low, high), high - low)
     made, shown = (scaling.values(part.clip(low, high)) for part in (rows, public))
     records = _records(made, classes.astype(np.int64))
     parts = {str(name): records[np.flatnonzero(place == name)] for name in np.unique(place)}

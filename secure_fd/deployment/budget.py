@@ -7,7 +7,7 @@ from pathlib import Path
 
 from secure_fd.data.columns import Table
 from secure_fd.data.federated import ClientData
-from secure_fd.deployment.parties import is_table
+from secure_fd.deployment.parties import is_table_file
 from secure_fd.deployment.roster import RosterFile
 from secure_fd.errors import BudgetError, ConfigurationError
 from secure_fd.privacy.guarantee import format_epsilon
@@ -23,7 +23,7 @@ _NEARLY = 0.8
 
 def default_ledger(data: Path) -> Path:
     """Return the file of the ledger, beside the folder of the records, or the rows of a table."""
-    place = Table.read(data).path if is_table(data) else data.resolve()
+    place = Table.read(data).path if is_table_file(data) else data.resolve()
     return place.with_name(f"{place.name}.ledger")
 
 

@@ -26,7 +26,7 @@ from secure_fd.deployment.parties import (
     Pixels,
     card_of,
     form_in,
-    is_table,
+    is_table_file,
     parts_of,
     proxies_in,
 )
@@ -173,7 +173,7 @@ class RosterCommand:
         _check_sites(cards, named["unit"], share_accuracy=self.share_accuracy)
         classes = _agreed_classes(cards, self.classes)
         place = proxies_of(self.proxies, self.out.resolve())
-        form = form_in(place) if is_table(place) else None
+        form = form_in(place) if is_table_file(place) else None
         shape = self._image_shape(cards) if form is None else self._row_shape(cards, form, classes)
         checked("shape", shape, Shape)
         checked("terms", named, Terms)

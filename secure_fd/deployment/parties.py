@@ -35,7 +35,7 @@ LEAST_NOISY_RECORDS: Final = 100
 """The same under a record epsilon, whose noise outweighs the answers of fewer records."""
 
 
-def is_table(data: Path) -> bool:
+def is_table_file(data: Path) -> bool:
     """Return whether records or proxy samples are rows of a table."""
     return data.suffix == ".toml"
 
@@ -47,7 +47,7 @@ def form_in(data: Path) -> Form:
 
 def encoder_in(data: Path) -> dict[str, object]:
     """Return the line of a model's card that says how a table's rows are encoded; else none."""
-    return {"encoder": form_in(data).encoder.stated()} if is_table(data) else {}
+    return {"encoder": form_in(data).encoder.stated()} if is_table_file(data) else {}
 
 
 def records_in(data: Path, roster: RosterFile, number: int) -> ClientData:
@@ -71,7 +71,7 @@ def _read(
     data: Path, shape: tuple[int, int, int], classes: Sequence[str] | None
 ) -> tuple[Images, Sequence[str]]:
     """Return records and the names of their classes; images scaled to a shape."""
-    if not is_table(data):
+    if not is_table_file(data):
         return images_in(data, shape[-1], channels=shape[0], classes=classes)
     table = Table.read(data)
     form = Form.of(table)
@@ -85,7 +85,7 @@ def check_records(data: Path, roster: RosterFile) -> None:
     where the proxies are read from another place.
     """
     _check_kind("data", data, roster)
-    if not is_table(data):
+    if not is_table_file(data):
         check_folders(data, roster.classes)
         return
     form = form_in(data)
@@ -104,7 +104,7 @@ def check_folders(folder: Path, classes: Sequence[str]) -> None:
 
 
 def _check_kind(field: str, place: Path, roster: RosterFile) -> None:
-    if is_table(place) is not bool(roster.columns):
+    if is_table_file(place) is not bool(roster.columns):
         kind = "the TOML file of a table" if roster.columns else "a folder of images"
         raise ConfigurationError(field, str(place), f"use {kind}, which the roster is for")
 
@@ -117,7 +117,7 @@ def card_of(
     Raises ConfigurationError for fewer records than a site needs, for folders that are none of the
     classes, where these are given, and for classes beside those of a table.
     """
-    if classes and is_table(data):
+    if classes and is_table_file(data):
         raise ConfigurationError("classes", classes[0], "the columns of a table name its classes")
     if classes:
         check_folders(data, classes)
@@ -126,7 +126,7 @@ def card_of(
         raise ConfigurationError("data", len(records), f"use {LEAST_IMAGES} records or more")
     [made] = clients_of([records], len(names))
     # The encoder's values stand for channels, as in the shape of a row.
-    channels, side = (records.pixels.shape[1], 1) if is_table(data) else colour_and_side(data)
+    channels, side = (records.pixels.shape[1], 1) if is_table_file(data) else colour_and_side(data)
     counts = np.bincount(records.labels, minlength=len(names)).tolist() if public_counts else ()
     return SiteCard(
         name,
@@ -141,7 +141,7 @@ def card_of(
 
 def proxies_in(place: Path, shape: tuple[int, int, int]) -> Pixels:
     """Proxy samples [P, *shape]: rows, or images in the order of their files' names."""
-    if is_table(place):
+    if is_table_file(place):
         return proxy_pixels(form_in(place).proxies.pixels)
     images, _ = images_in(place, shape[-1], channels=shape[0], folders=[place])
     return proxy_pixels(images.pixels)

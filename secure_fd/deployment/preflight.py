@@ -30,7 +30,7 @@ from secure_fd.deployment import keys
 from secure_fd.deployment.enrol import card_name, read_card
 from secure_fd.deployment.envelope import Answer, Push, other_roster, roster_hint
 from secure_fd.deployment.members import follows
-from secure_fd.deployment.parties import agreed_proxies, check_records, is_table, records_in
+from secure_fd.deployment.parties import agreed_proxies, check_records, is_table_file, records_in
 from secure_fd.deployment.roster import RosterFile, proxies_of, read
 from secure_fd.errors import SecureFDError
 from secure_fd.optional import extra
@@ -68,7 +68,7 @@ def site_checks(agreed: RosterFile, data: Path, home: Path) -> Iterator[str]:
     check_records(data, agreed)
     yield "classes"
     card = home / card_name(agreed.sites[number].name)
-    if not is_table(data):
+    if not is_table_file(data):
         if card.is_file() and read_card(card).channels != colour_and_side(data)[0]:
             wrong = "of the images here and those of this site's card, one has colour and one not"
             raise PreflightError("colour", wrong, "use the images of the card, or enrol anew")
@@ -122,7 +122,7 @@ class SiteFiles:
 
     def public(self) -> Path:
         """Return the place of the proxy samples."""
-        given = self.proxies or (self.data if is_table(self.data) else None)
+        given = self.proxies or (self.data if is_table_file(self.data) else None)
         return proxies_of(given, self.roster.resolve())
 
 

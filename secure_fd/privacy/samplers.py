@@ -78,7 +78,7 @@ DIGITS: Final = 60
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class Thresholds:
     """Probabilities of 0 .. n - 1, as n - 1 thresholds of 128 bits in ascending order.
 
     leading, trailing: [n - 1] the upper and the lower 64 bits of each.
@@ -88,7 +88,7 @@ class Table:
     trailing: WordArray = field(repr=False)
 
     @classmethod
-    def of(cls, weights: Sequence[Decimal]) -> "Table":
+    def of(cls, weights: Sequence[Decimal]) -> "Thresholds":
         """Make the table of probabilities in proportion to `weights` [n], one or more above 0."""
         with localcontext() as context:
             context.prec = DIGITS
@@ -157,7 +157,7 @@ class _Proposal:
 
     shift: int
     twice_variance: Decimal
-    table: Table
+    table: Thresholds
 
 
 def discrete_gaussian(sigma: float, size: int, random: Random) -> IntArray:
@@ -226,7 +226,7 @@ def _reach(sigma: float) -> int:
 
 
 @lru_cache(maxsize=64)
-def _whole(sigma: float) -> Table:
+def _whole(sigma: float) -> Thresholds:
     """Return the table of all of -reach .. reach."""
     return _table(range(-_reach(sigma), _reach(sigma) + 1), _twice_variance(sigma))
 
@@ -246,10 +246,10 @@ def _twice_variance(sigma: float) -> Decimal:
         return 2 * Decimal(sigma) ** 2
 
 
-def _table(support: Iterable[int], twice_variance: Decimal) -> Table:
+def _table(support: Iterable[int], twice_variance: Decimal) -> Thresholds:
     with localcontext() as context:
         context.prec = DIGITS
-        return Table.of([(-Decimal(x * x) / twice_variance).exp() for x in support])
+        return Thresholds.of([(-Decimal(x * x) / twice_variance).exp() for x in support])
 
 
 # Gaussian noise in floating point, from a keystream: for libraries that cannot take integers.

@@ -170,7 +170,8 @@ def test_data_that_is_no_picture_has_attacks_that_need_none(tmp_path, monkeypatc
     [cell] = cells(settings)
     found = measured(None, cell, {part: prepared(None, part) for part in needs(cell)}).attacks
     figures = {name for name, one in found.items() if isinstance(one, AttackResult)}
-    assert figures == {"label-distribution", "server-members", "label-only"}
+    of_updates = {"update-inversion", "update-inversion-8", "update-of-run"}
+    assert figures == {"label-distribution", "server-members", "label-only", *of_updates}
     pictures = {*RUN_ATTACKS} - figures - {"tracing"}
     assert all(str(found[name]).startswith("not applicable: ") for name in pictures)
 

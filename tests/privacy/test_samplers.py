@@ -16,7 +16,7 @@ from secure_fd.privacy.samplers import (
     TOTAL_VARIATION,
     Random,
     SeededRandom,
-    Table,
+    Thresholds,
     _accepted,
     _below_exp,
     _proposal,
@@ -29,13 +29,13 @@ from secure_fd.votes.codec import FloatArray, IntArray
 from tests.refusals import refused
 
 
-def edges_of(table: Table) -> list[int]:
+def edges_of(table: Thresholds) -> list[int]:
     """First and last values of a table's entries, in units of 2^-128."""
     upper, lower = table.leading.tolist(), table.trailing.tolist()
     return [0, *(high << 64 | low for high, low in zip(upper, lower, strict=True)), 1 << 128]
 
 
-def law_of(table: Table) -> FloatArray:
+def law_of(table: Thresholds) -> FloatArray:
     """[n] the probabilities that a table gives its entries."""
     return np.array([(b - a) / 2**128 for a, b in pairwise(edges_of(table))])
 

@@ -238,9 +238,9 @@ class Surveying(PooledHeads):
         return True
 
 
-def any_share(values: UnitArray, bound: int) -> SumInput:
+def any_share(values: UnitArray, bound: int, **named: str) -> SumInput:
     """Accept sums without noise, which are refused where there is room for noise."""
-    return SumInput(values.astype(np.int64), bound)
+    return SumInput(values.astype(np.int64), bound, **named)
 
 
 def test_a_pooled_unit_beside_a_survey_is_caught(mixed):
