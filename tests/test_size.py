@@ -14,12 +14,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {
-    "secure_fd": 14_520,
+    "secure_fd": 14_680,
     "attacks": 4_520,
     "experiments": 6_670,
     "benchmarks": 660,
     "examples": 190,
-    "tests": 20_480,
+    "tests": 20_620,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
