@@ -294,6 +294,14 @@ def test_a_process_that_is_killed_with_noise_in_memory_has_paid(tmp_path):
             again.batch()
 
 
+def test_seeded_noise_is_refused_where_the_data_are_real(tmp_path):
+    with BudgetLedger.create(tmp_path / "ledger", DATA, epsilon=4.0, delta=DELTA) as ledger:
+        budget = PrivateBudget(WHOLE, 30, SeededRandom(1), ledger)
+        with refused("random"):
+            budget.batch()
+        assert not ledger.bookings
+
+
 @pytest.mark.parametrize("mutation", [PaysAfter, PaysNothing])
 def test_mutations_that_pay_late_or_never_are_caught(tmp_path, mutation):
     assert drew_unpaid(tmp_path / "ledger", mutation)

@@ -9,7 +9,7 @@ import pytest
 from secure_fd.errors import ConfigurationError, GarbledSumError, LocalError
 from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.dp_sgd import TrainingPlan
-from secure_fd.privacy.guarantee import Guarantee, PrivacyUnit, format_epsilon
+from secure_fd.privacy.guarantee import Guarantee, Part, PrivacyUnit, format_epsilon
 from secure_fd.privacy.label import RandomizedResponse
 from secure_fd.privacy.record import PooledPlan
 from secure_fd.votes.codec import Contribution, KnowledgeCodec, Released
@@ -19,9 +19,9 @@ from tests.refusals import refused
 DELTA = 1e-5
 
 
-def record(epsilon: float = 4.0, *, entries: int = 2000) -> Guarantee:
-    """Guarantee of class sums on which each client's own noise is enough."""
-    plan = PooledPlan(clients=10, honest=1, entries=entries)
+def record(epsilon: float = 4.0, *, entries: int = 2000, sums: int = 1) -> Guarantee:
+    """Guarantee of class sums on which each client's own noise is enough, one of them released."""
+    plan = PooledPlan(clients=10, honest=1, entries=entries, sums=sums)
     plan = plan.with_noise(calibrate(epsilon, DELTA, plan))
     return plan.guarantee(DELTA, (5400,) * 10, released=1)
 
@@ -30,9 +30,9 @@ def label() -> Guarantee:
     return RandomizedResponse(4.0, 11).guarantee(releases=6000, delta=DELTA)
 
 
-def dp_sgd() -> Guarantee:
+def dp_sgd(epsilon: float = 3.83) -> Guarantee:
     plan = TrainingPlan(5400, batch=64, steps=500, noise=0.72)
-    return plan.guarantee(epsilon=3.83, delta=DELTA)
+    return plan.guarantee(epsilon=epsilon, delta=DELTA)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_a_claim_that_breaks_its_own_rules_is_refused():
     def claim(epsilon: float, delta: float, **named: object) -> Guarantee:
         return Guarantee(PrivacyUnit.RECORD, "x", epsilon, delta, (), (), (), "s", "a", **named)
 
-    for unmet in (("why",), ()):
+    for wrong in ({"unmet": ("why",), "parts": (Part("x", 1, 1.0),)}, {}):
         with pytest.raises(LocalError):
-            claim(1.0, 0.0, unmet=unmet)
+            claim(1.0, 0.0, **wrong)
     for epsilon, delta in ((-1.0, 0.0), (math.nan, 0.0), (1.0, 1.0)):
         with pytest.raises(ConfigurationError):
             claim(epsilon, delta)
@@ -73,6 +73,8 @@ def test_json_is_plain_and_complete():
     assert {"neighbours", "covers", "not_covered", "sampler", "accountant"} <= set(plain)
     [part] = record().to_json()["parts"]
     assert (part["times"], part["epsilon"]) == (1, pytest.approx(4))
+    planned = record(sums=2)
+    assert planned.parts[0].epsilon < 3 < planned.epsilon  # one sum of two was released
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,7 @@ def test_what_the_sampler_lacks_is_in_delta_or_there_is_no_epsilon():
     assert covered.holds
     assert DELTA < covered.delta < 1.001 * DELTA
     assert not record(55.0, entries=20_000).holds
+    assert not dp_sgd(35.0).holds  # the end of a floating-point tail costs two deltas there
 
 
 # The masked sum.

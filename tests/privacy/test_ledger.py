@@ -87,6 +87,13 @@ def test_small_releases_add_up_to_the_total_and_no_further(path):
         assert ledger.spent <= 2.0 < accountant_for(one_more).epsilon(one_more, DELTA)
 
 
+def test_a_release_may_cost_exactly_what_is_left():
+    event = Gaussian(2.0)
+    exact = Ledger(accountant_for(event).epsilon(event, DELTA), DELTA)
+    exact.book("all", event)
+    assert exact.spent == exact.total.epsilon
+
+
 def test_releases_whose_noise_is_worth_nothing_are_refused(path):
     """Draws that delta does not cover, seeded noise and no noise; simulations may seed theirs."""
     ledger = Ledger(epsilon=100.0, delta=1e-30)
