@@ -26,7 +26,7 @@ from secure_fd.data.columns import (
     Table,
     read_columns,
 )
-from secure_fd.data.federated import FederatedData, clients_of, shares_of
+from secure_fd.data.federated import FederatedData, clients_of, content_of, shares_of
 from secure_fd.data.image_sets import own_name
 from secure_fd.data.images import Images, concatenate
 from secure_fd.errors import ConfigurationError
@@ -212,8 +212,14 @@ def _divided(
         tuple(clients_of(own, n_classes, seed=seed)),
         proxies[np.random.default_rng(seed).permutation(len(proxies))],
         concatenate(test),
-        concatenate(held_out),
+        _not_among(concatenate(held_out), concatenate(own)),
     )
+
+
+def _not_among(held_out: Images, own: Images) -> Images:
+    """Leave out held-out rows that equal a record: an attack could not tell them from members."""
+    known = set(map(content_of, own.pixels))
+    return held_out[np.flatnonzero([content_of(row) not in known for row in held_out.pixels])]
 
 
 def _records(values: Float32Array, labels: IntArray) -> Images:

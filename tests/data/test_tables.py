@@ -114,7 +114,9 @@ def test_a_person_has_one_row_and_equal_rows_stay(tmp_path):
     assert len(values(replace(found, person="patient"))) == len(values(found)) / 2 + 0.5
 
     alike = {"mean area": 500, "mean texture": 20, "ward": "a", "outcome": "benign"}
-    assert len(values(table(tmp_path, lambda rows: rows.assign(**alike)))) == len(values(found))
+    equal = table(tmp_path, lambda rows: rows.assign(**alike))
+    assert len(values(equal)) == len(values(found))
+    assert len(federate_table(equal, 20).held_out) == 0  # no attack could tell it from members
 
 
 def test_parts_are_disjoint_and_the_test_set_is_that_of_every_seed(tmp_path):
