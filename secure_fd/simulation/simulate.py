@@ -140,7 +140,8 @@ def simulate(
     rounds of the recipe. Other methods, and class sums under "he" and "prio3", have no record unit.
 
     Args:
-        data: a named image set, or data that is divided already, whose name is free.
+        data: a named image set, or data that is divided already, as by `federate_table` and
+            `federate_features`; its name is free.
         split: "strong", "weak", "iid" or "dirichlet:0.3", of a named set.
         clients: of a named set.
         method: a name of `methods.registry`, package.module:Name, or an instance.

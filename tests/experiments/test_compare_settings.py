@@ -1,6 +1,7 @@
 """Options of a command line or a TOML file, and the rows, cells and saved commands of a run."""
 
 import math
+import sys
 from dataclasses import replace
 
 import hypothesis
@@ -16,6 +17,7 @@ from experiments.core.provenance import code
 from experiments.core.study import claim_folder, key_of
 from experiments.privacy_compare import Plan, Settings, cells, main, plan, row_specs
 from secure_fd.cli import USAGE_ERROR, expanded
+from secure_fd.errors import MissingCapabilityError
 from tests.refusals import refused
 
 OTHERS = ["fedmd-soft", "selective-fd-soft"]
@@ -37,6 +39,13 @@ def settings(*arguments: str) -> Settings:
 
 def planned(*arguments: str) -> Plan:
     return plan(settings(*arguments), None)
+
+
+@pytest.mark.parametrize(("kind", "library"), [("he", "tenseal"), ("prio3", "Crypto")])
+def test_a_sum_whose_library_is_missing_is_refused_before_any_work(monkeypatch, kind, library):
+    monkeypatch.setitem(sys.modules, library, None)  # as if it were not installed
+    with pytest.raises(MissingCapabilityError, match=rf"secure-fd\[{kind}\]"):
+        planned("--secure-agg", "--aggregation", kind)
 
 
 def keys(*arguments: str) -> list[str]:
