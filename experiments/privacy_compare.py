@@ -101,8 +101,8 @@ class Settings:
     public: Path | None = None
     """With --table: public rows of the same columns, CSV or Parquet: the proxies."""
     person: str = ""
-    """With --table: the column that names the person of a row. One row of each person is used, so
-    that a record is a person."""
+    """With --table: the column that names the person of a row. The first row of each person is
+    used, so that a record is a person."""
     federation: str = ""
     """Use your own data instead, package.module:name of a function: seed -> FederatedData."""
     show_private: bool = False

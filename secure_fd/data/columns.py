@@ -71,7 +71,8 @@ class Table:
         public: rows of the same columns that are public: the proxies.
         label: column of the classes.
         site: column that names the site of a row; "" where all rows are of one site.
-        person: column that names the person of a row: one row of each is used; "" uses all rows.
+        person: column that names the person of a row: the first row of each is used, so that the
+            choice depends on nobody else; "" uses all rows.
 
     >>> Table(Path("rows.csv"), Path("columns.toml"), Path("public.csv"), "outcome", "site").person
     ''

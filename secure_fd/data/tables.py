@@ -88,17 +88,17 @@ class Form:
         for rows in _chunks("table", table.path, wanted):
             values.append(self.encoder.encode(rows, first))
             labels.append(self.label.classes(rows[table.label], first))
-            sites.append(_cells(rows, table.site))
-            persons.append(_cells(rows, table.person))
+            sites.append(_cells(rows, table.site, first))
+            persons.append(_cells(rows, table.person, first))
             first += len(rows)
         if first == 1:
             raise ConfigurationError("table", str(table.path), "it has no rows")
         made = _records(np.concatenate(values), np.concatenate(labels))
         del values
-        order = np.random.default_rng(0).permutation(len(made))
-        if table.person:
-            _, kept = np.unique(np.concatenate(persons)[order], return_index=True)
-            order = order[np.sort(kept)]
+        kept = np.arange(len(made))
+        if table.person:  # the first row: a choice that depends on nobody else's rows
+            _, kept = np.unique(np.concatenate(persons), return_index=True)
+        order = np.random.default_rng(0).permutation(np.sort(kept))
         place = np.concatenate(sites)[order]
         return {str(name): made[order[place == name]] for name in np.unique(place)}
 
@@ -305,8 +305,14 @@ def _readable(field: str, path: Path) -> Iterator[None]:
         raise ConfigurationError(field, str(path), allowed) from None
 
 
-def _cells(rows: Frame, name: str) -> Any:  # noqa: ANN401 - an array of texts
-    return rows[name].to_numpy(dtype=str) if name else np.full(len(rows), "")
+def _cells(rows: Frame, name: str, first: int) -> Any:  # noqa: ANN401 - an array of texts
+    """Names in a column; ConfigurationError for an empty cell. first: number of the first row."""
+    if not name:
+        return np.full(len(rows), "")
+    found = rows[name].to_numpy(dtype=str)
+    if len(empty := np.flatnonzero(found == "")):
+        raise ConfigurationError(name, f"row {first + empty[0]}", "it must not be empty")
+    return found
 
 
 def _check_memory(path: Path, values: int) -> None:
