@@ -72,7 +72,7 @@ class Table:
         label: column of the classes.
         site: column that names the site of a row; "" where all rows are of one site.
         person: column that names the person of a row: the first row of each is used, so that the
-            choice depends on nobody else; "" uses all rows.
+            choice depends on no other person; "" uses all rows.
 
     >>> Table(Path("rows.csv"), Path("columns.toml"), Path("public.csv"), "outcome", "site").person
     ''

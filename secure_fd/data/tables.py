@@ -96,7 +96,7 @@ class Form:
         made = _records(np.concatenate(values), np.concatenate(labels))
         del values
         kept = np.arange(len(made))
-        if table.person:  # the first row: a choice that depends on nobody else's rows
+        if table.person:  # the first row: a choice that depends on no other person
             _, kept = np.unique(np.concatenate(persons), return_index=True)
         order = np.random.default_rng(0).permutation(np.sort(kept))
         place = np.concatenate(sites)[order]
