@@ -28,7 +28,7 @@ from secure_fd.data.columns import (
 )
 from secure_fd.data.federated import FederatedData, clients_of, content_of, shares_of
 from secure_fd.data.image_sets import own_name
-from secure_fd.data.images import Images, concatenate
+from secure_fd.data.images import Images, concatenate, proxy_pixels
 from secure_fd.errors import ConfigurationError
 from secure_fd.votes.codec import FloatArray, IntArray
 
@@ -228,7 +228,7 @@ def _records(values: Float32Array, labels: IntArray) -> Images:
 
 def in_steps(values: Float32Array) -> Float32Array:
     """Round values in [0, 1] to the 256 steps in which proxies are sent."""
-    return (values * 255).round() / np.float32(255)
+    return proxy_pixels(torch.from_numpy(values)).astype(np.float32) / np.float32(255)
 
 
 def encoded(encoder: Encoder, path: Path) -> Iterator[Float32Array]:
