@@ -15,6 +15,7 @@ _PATHS = {
     "--table": "TABLE",
     "--columns": "COLUMNS",
     "--public": "PUBLIC",
+    "--scheduler": "ADDRESS",
 }
 
 

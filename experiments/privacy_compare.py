@@ -164,6 +164,9 @@ class Settings:
     """Folder of the results; by default runs/DATASET-SPLIT-TIME."""
     workers: int | None = None
     """Processes that share the work; by default one a core."""
+    scheduler: str | None = None
+    """Use the workers of a running Dask cluster instead: the address of its scheduler,
+    tcp://HOST:8786."""
     quick: bool = False
     """A first look in one to two minutes: five rows, few rounds, small attacks; --rows adds others.
     Figures are not comparable with a full run."""
@@ -312,6 +315,7 @@ def _together(settings: Settings, *, client: bool) -> list[Rule]:
         ),
         (brought and not own, "dataset", "leave it out"),
         (own and not brought, "dataset", "use --images, --table or --federation with it"),
+        (brought and bool(settings.scheduler), "scheduler", "your own data stays on this machine"),
         (private, "show_private", "use it with your own data: other sets are public"),
         (other and not masks, "aggregation", "use it together with --secure-agg"),
         (settings.vote_budget is not None and not proofs, "vote_budget", "add --aggregation prio3"),

@@ -1,4 +1,4 @@
-"""Tasks over worker processes, with their progress; workers end when their parent does."""
+"""Tasks over an executor, with their progress; own workers end when their parent does."""
 
 import multiprocessing
 import os
@@ -6,9 +6,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from dataclasses import dataclass
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from typing import Any, TypeAlias
 
@@ -23,58 +23,76 @@ Call: TypeAlias = tuple[Any, Callable[..., Any], tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Tasks in worker processes; a bar in a terminal, and a line for each finished task."""
+    """Tasks of an executor; a bar in a terminal, and a line for each finished task."""
 
     pool: Executor
     shown: Progress
+    pending: dict["Future[Any]", Any] = field(default_factory=dict)
 
-    def each(self, calls: Iterable[Call]) -> Iterator[tuple[Any, Any]]:
-        """Yield every item with what its function returned in a worker, as they finish."""
+    def each(self, calls: Iterable[Call]) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield every item as it finishes: the item, what its function returned, and a reference.
+
+        The reference may stand for what was returned in later calls.
+        """
         with undisturbed():  # a task may start a worker
-            pending = {self.pool.submit(_timed, call, *given): item for item, call, given in calls}
-        bar, start = self.shown.tasks[0], time.monotonic()
-        last = bar.completed + len(pending) == bar.total  # how long others take is not known yet
-        for done, future in enumerate(as_completed(pending), 1):
-            item, (seconds, found) = pending[future], future.result()
-            left = last * (time.monotonic() - start) * (len(pending) / done - 1)
-            self._finish(str(getattr(item, "label", item)), seconds, found, left)
-            yield item, found
+            for item, call, given in calls:
+                self.pending[self.pool.submit(call, *given)] = item
+        bar, start, count = self.shown.tasks[0], time.monotonic(), len(self.pending)
+        last = bar.completed + count == bar.total  # how long others take is not known yet
+        for done, future in enumerate(as_completed(self.pending), 1):
+            # A result that a cluster holds for longer would be made again if its worker ended.
+            item, found = self.pending.pop(future), future.result()
+            left = last * (time.monotonic() - start) * (count / done - 1)
+            self._finish(str(getattr(item, "label", item)), found, left)
+            yield item, found, getattr(future, "reference", found)
+            del future, found
 
-    def _finish(self, label: str, seconds: float, found: object, left: float) -> None:
-        """Print a line about a finished task: its accuracy, and the time left at the same pace."""
+    def cancel(self) -> None:
+        """Cancel every task that has not begun, or whose result a cluster can drop."""
+        for future in self.pending:
+            future.cancel()
+
+    def _finish(self, label: str, found: object, left: float) -> None:
+        """Print a line about a finished task: its figures, and the time left at the same pace."""
         self.shown.advance(self.shown.task_ids[0])
         bar = self.shown.tasks[0]
         accuracy = getattr(found, "figures", {}).get("accuracy")
-        score = "" if accuracy is None else f"{100 * accuracy:.1f} %, "
-        line = f"{bar.completed:.0f}/{bar.total:.0f} {label}: {score}{human_seconds(seconds)}"
+        parts = [label] if accuracy is None else [f"{label}: {100 * accuracy:.1f} %"]
+        if hasattr(found, "seconds"):
+            parts.append(f"{human_seconds(found.seconds)} of CPU")
+        line = f"{bar.completed:.0f}/{bar.total:.0f} {', '.join(parts)}"
         line += f"; about {human_seconds(left)} left" if left else ""
         self.shown.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _timed(call: Callable[..., Any], *given: Any) -> tuple[float, Any]:  # noqa: ANN401 - of the function
-    """Seconds of a call, and what it returned."""
-    start = time.monotonic()
-    found = call(*given)
-    return time.monotonic() - start, found
-
-
 @contextmanager
-def working(workers: int | None, total: int, console: Console | None = None) -> Iterator[Tasks]:
-    """Start worker processes, one a core by default, and show progress.
+def working(
+    workers: int | None,
+    total: int,
+    executor: Executor | None = None,
+    console: Console | None = None,
+) -> Iterator[Tasks]:
+    """Run tasks on an executor, and show progress; by default on worker processes, one a core.
 
-    workers: number of processes. total: number of tasks. An early end of the block ends the
-    workers at once.
+    workers: number of processes. total: number of tasks. An early end of the block ends own workers
+    at once, and cancels the tasks of another executor, which stays open.
     """
     count, console = workers or os.cpu_count() or 1, console or Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     shown.add_task("", total=total)
     context = multiprocessing.get_context("spawn")
-    with shown, ProcessPoolExecutor(count, context, _start_worker) as pool:
+    opened: AbstractContextManager[Executor] = (
+        nullcontext(executor) if executor else ProcessPoolExecutor(count, context, _start_worker)
+    )
+    with shown, opened as pool:
+        tasks = Tasks(pool, shown)
         try:
-            yield Tasks(pool, shown)
+            yield tasks
         except BaseException:
-            _stop(pool)
+            tasks.cancel()
+            if isinstance(opened, ProcessPoolExecutor):
+                _stop(opened)
             raise
 
 
@@ -122,11 +140,14 @@ def _masked() -> Iterator[None]:
 def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where there is no mask to inherit
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def use_one_thread() -> None:
+    """Limit the libraries to the calling thread: tasks that run side by side would only wait."""
     import scipy.linalg  # noqa: F401 - its own BLAS must be loaded before it can be limited
     import torch
     from threadpoolctl import threadpool_limits
 
-    # Tasks run side by side: more threads a worker would only wait for each other.
     torch.set_num_threads(1)
     threadpool_limits(1)
 

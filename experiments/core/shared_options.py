@@ -23,6 +23,9 @@ class SharedOptions:
     """Folder of the results and finished cells; by default below runs/, by the study's name."""
     workers: int = 2
     """Processes that share the work."""
+    scheduler: str | None = None
+    """Use the workers of a running Dask cluster instead: the address of its scheduler,
+    tcp://HOST:8786."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,15 @@ import json
 import os
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
 from hashlib import sha256
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 from zipfile import BadZipFile
 
@@ -43,6 +46,7 @@ from experiments.report.tables import Table, rendered, terminal_width
 from secure_fd.cli import exit_status, expanded, flag
 from secure_fd.errors import ConfigurationError
 from secure_fd.files import write_atomically
+from secure_fd.optional import extra
 
 SCHEMA = "secure-fd/study/1"
 CELL_SCHEMA = "secure-fd/cell/2"
@@ -51,7 +55,7 @@ CELLS = "cells.jsonl"
 CODE = "code.json"
 """The file of the code version that measured a folder's cells."""
 KEPT = "finished cells are kept; run the same again, into the same --out, to go on"
-_PLACES = ("data_dir", "out", "workers")
+_PLACES = ("data_dir", "out", "workers", "scheduler")
 _OWN = (*_PLACES, "tuned", "images", "proxies", "table", "columns", "public")
 """Settings that no figure depends on, or whose choices the cells have in full."""
 Key = TypeVar("Key")
@@ -154,8 +158,8 @@ class Study:
     """One table or figure.
 
     name: of its files. folder: of its module. about: for --help.
-    settings: a dataclass of the command line, with `out`, `workers` and, for image sets,
-    `data_dir`. cell: a hashable dataclass with a `label`.
+    settings: a dataclass of the command line, with `out`, `workers`, `scheduler` and, for image
+    sets, `data_dir`. cell: a hashable dataclass with a `label`.
     cells: of settings; raises ConfigurationError for a value that is not allowed. measure: one
     cell, in a worker; given what it needs. needs: of a cell, what it shares with others, by
     hashable parts; prepare: makes a part, once a run, in a worker. cost: of a cell, a rank of its
@@ -371,16 +375,27 @@ def write_results(results: Results, path: Path) -> None:
 # Running.
 
 
+_TASK = Lock()
+"""Held while a task runs: the generator of torch, its threads and caches are the process's."""
+
+
 def in_worker(
     module: str, code: provenance.Code, data_dir: Path | None, step: str, *given: Any
 ) -> Any:
     """Call `prepare` or `measure` of a study. code: of the process that started the run.
 
-    Raises ConfigurationError if the code was edited in the meantime.
+    Raises ConfigurationError for a worker of other code, or if it was edited in the meantime.
     """
-    if provenance.code() != code:
-        raise ConfigurationError("code", "changed", "it was edited during the run: run again")
-    return getattr(load(module), step)(data_dir, *given)
+    found = provenance.code()
+    if found != code:
+        raise ConfigurationError("code", str(found), f"the run began with {code}: run again")
+    from experiments.core.pool import use_one_thread
+
+    if data_dir is not None and not data_dir.is_dir():  # on another machine
+        data_dir = data_folder(None, os.environ.get("SECURE_FD_DATA"))
+    with _TASK:
+        use_one_thread()
+        return getattr(load(module), step)(data_dir, *given)
 
 
 def run_missing(
@@ -390,10 +405,11 @@ def run_missing(
     data_dir: Path | None,
     workers: int | None,
     claim: Callable[[], object] = lambda: None,
+    executor: Executor | None = None,
 ) -> None:
     """Measure the cells that the store lacks. An interrupt loses those that are running.
 
-    claim: called when all was checked, before any work.
+    claim: called when all was checked, before any work. executor: by default that many workers.
     """
     waiting = [cell for cell in cells if store.find(cell) is None]
     _check_data(study, waiting, data_dir)
@@ -412,13 +428,13 @@ def run_missing(
             if free == (not of):
                 yield cell, ask, ("measure", cell, {part: made[part] for part in of})
 
-    with working(workers, len(parts) + len(waiting)) as tasks:
+    with working(workers, len(parts) + len(waiting), executor) as tasks:
         first: list[Call] = [*((part, ask, ("prepare", part)) for part in parts), *calls(free=True)]
-        for item, found in chain(tasks.each(first), tasks.each(calls(free=False))):
+        for item, found, reference in chain(tasks.each(first), tasks.each(calls(free=False))):
             if isinstance(found, Result):
                 store.save(found)
             else:
-                made[item] = found
+                made[item] = reference
 
 
 def _check_data(study: Study, cells: Sequence[Any], data_dir: Path | None) -> None:
@@ -453,10 +469,11 @@ def main(module: str, arguments: Sequence[str] | None = None, prog: str = "") ->
     return exit_status(work, interrupted=KEPT, options=names)
 
 
-def run(study: Study, settings: Any, given: Sequence[str]) -> int:
+def run(study: Study, settings: Any, given: Sequence[str], executor: Executor | None = None) -> int:
     """Run a study; returns the exit status. Raises ConfigurationError before any work starts.
 
-    given: the command line.
+    given: the command line. executor: runs the cells, by default the cluster or the worker
+    processes of the settings.
     """
     at_least(1, workers=settings.workers)
     cells = study.cells(settings)
@@ -468,7 +485,8 @@ def run(study: Study, settings: Any, given: Sequence[str]) -> int:
     store = Store(out, study)
     print(f"{len(cells)} cells, into {out}", file=sys.stderr)
     claim = partial(claim_folder, out, own, code)
-    run_missing(study, cells, store, data_dir, settings.workers, claim)
+    with _cluster(settings.scheduler) if executor is None else nullcontext(executor) as chosen:
+        run_missing(study, cells, store, data_dir, settings.workers, claim, chosen)
     found = [result for cell in cells if (result := store.find(cell)) is not None]
     results = gathered(study, found, settings, given)
     path = out / f"{study.name}.json"
@@ -481,6 +499,15 @@ def run(study: Study, settings: Any, given: Sequence[str]) -> int:
     print(rendered(parts, terminal_width(), colour=sys.stdout.isatty()))
     print(f"results: {path}")
     return study.status(results)
+
+
+def _cluster(address: str | None) -> AbstractContextManager[Executor | None]:
+    """The cluster at an address, None without one."""
+    if address is None:
+        return nullcontext()
+    with extra("cluster"):
+        from experiments.core.cluster import connected
+    return connected(address)
 
 
 def check_out(out: Path) -> None:
@@ -522,7 +549,8 @@ def _data_dir(settings: Any) -> Path | None:
     """The folder of image sets, for a study that has any."""
     if not hasattr(settings, "data_dir"):
         return None
-    return data_folder(settings.data_dir, os.environ.get("SECURE_FD_DATA"))
+    found = data_folder(settings.data_dir, os.environ.get("SECURE_FD_DATA"))
+    return found and found.absolute()  # workers of a cluster have other working folders
 
 
 def gathered(

@@ -55,6 +55,9 @@ class Settings:
     """Folder of the results, and of the cells that are done."""
     workers: int = 2
     """Processes that share the work."""
+    scheduler: str | None = None
+    """Use the workers of a running Dask cluster instead: the address of its scheduler,
+    tcp://HOST:8786."""
 
 
 def cells(settings: Settings) -> list[Cell]:

@@ -42,6 +42,9 @@ class Settings:
     """Folder of the results; by default runs/audit-TIME."""
     workers: int | None = None
     """Processes that share the work; by default one a core."""
+    scheduler: str | None = None
+    """Use the workers of a running Dask cluster instead: the address of its scheduler,
+    tcp://HOST:8786."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ class Here:
     def each(self, calls):
         for item, call, given in calls:
             self.begun.append(getattr(item, "label", item))
-            yield item, call(*given)
+            yield item, (found := call(*given)), found
 
 
 def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(tmp_path, monkeypatch):
