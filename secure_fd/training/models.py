@@ -105,7 +105,8 @@ def _network(
         *_dense((20 * side * side, hidden), n_classes),
     )
     # On a CPU a step takes half the time with channels last.
-    return layers.to(memory_format=torch.channels_last)
+    layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch lacks it
+    return layers
 
 
 def _dense(widths: Sequence[int], n_classes: int) -> list[nn.Module]:
