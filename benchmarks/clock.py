@@ -1,13 +1,16 @@
 """CPU seconds, the cost of a round, and the report of a benchmark."""
 
-import argparse
 import json
+import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 
-from experiments.core.provenance import versions
+from experiments.core.provenance import code, created_now, machine, versions
 
 
 class Stopwatch:
@@ -33,8 +36,8 @@ def seconds(work: Callable[[], object], times: int = 1) -> float:
 
 
 def medians(turns: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return medians by name over turns, of which the first is a warm-up."""
-    return {name: statistics.median(turn[name] for turn in turns[1:]) for name in turns[0]}
+    """Return medians by name over turns."""
+    return {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,22 @@ class Cost:
     up_bytes: float
 
 
-def options(about: str | None) -> argparse.ArgumentParser:
-    """Return the command line of a benchmark, whose option `--repeats` is common to all."""
-    parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=5, choices=range(1, 100), metavar="COUNT")
-    return parser
+def report(
+    config: Mapping[str, object], libraries: Iterable[str], **rows: Sequence[Mapping[str, object]]
+) -> None:
+    """Print rows as JSON, with the code, versions, machine and time that they were measured with.
 
-
-def report(repeats: int, rows: Iterable[Mapping[str, object]]) -> None:
-    """Print rows as JSON, with the versions that they were measured with."""
-    print(json.dumps({"versions": versions(), "repeats": repeats, "rows": [*rows]}, indent=2))
+    config: settings of the command line. libraries: beside those of every results file.
+    """
+    measured = code()
+    about = {
+        "commit": measured.commit,
+        "dirty": measured.dirty,
+        "command": ["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]],
+        "config": config,
+        "versions": versions() | {name: version(name) for name in libraries},
+        "machine": machine() | {"load": round(os.getloadavg()[1], 1)},
+        "created": created_now(),
+        "cpu_seconds": round(sum(os.times()[:4])),
+    }
+    print(json.dumps(about | rows, indent=1))

@@ -12,7 +12,6 @@ FOLDER must exist, and be empty. Needs the extra: pip install "secure-fd[flower]
 """
 
 import argparse
-import json
 import os
 import signal
 import socket
@@ -23,6 +22,7 @@ from typing import Any, Final
 
 import torch
 
+from clock import report
 from secure_fd import simulate
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images
@@ -136,8 +136,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="exists, and is empty")
     known = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes are ended
-    rows = [_row(known.folder, title) for title in RUNS]
-    print(json.dumps({"processors": os.cpu_count(), "rows": rows}, indent=2))
+    report({}, ["flwr"], rows=[_row(known.folder, title) for title in RUNS])
 
 
 if __name__ == "__main__":

@@ -1,26 +1,26 @@
 """Client-rounds per CPU second, beside the plain loop.
 
-python benchmarks/rounds.py > rounds.json
-
 A client-round is 512 predictions, one step on 64 private records and ten steps on the proxies, of
-128 records or of all 512. Ten clients take it
+128 records or of all 512. One client of each kind of network takes it
 
-  plain     one after another: Conv-ReLU-MaxPool, torch's own layers, loop and torch.optim.SGD
-  trainer   one after another with secure_fd's Trainer
+  plain          one after another: Conv-ReLU-MaxPool, torch's own layers, layout, loop and SGD
+  channels_last  the same loop, with the weights of convolutions in that layout
+  trainer        one after another with secure_fd's Trainer, which has this layout, and pools before
+                 ReLU
 
-on random pixels, on one thread. The two take turns, so that a machine that slows down slows all;
+on random pixels, on one thread. The three take turns, so that a machine that slows down slows all;
 medians are reported.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from clock import medians, options, report, seconds
-from secure_fd.data.image_sets import HETEROGENEOUS
+from clock import medians, seconds
+from secure_fd.data.image_sets import TABLE_3
 from secure_fd.data.images import Images
 from secure_fd.training.models import SHARED, build
 from secure_fd.training.recipes import SGD
@@ -31,10 +31,7 @@ PROXIES = 512
 RECORDS = 3_000
 PROXY_STEPS = 10
 LOCAL_BATCH = 64
-FEDERATIONS: Mapping[str, tuple[str, ...]] = {
-    f"ten {SHARED}": (SHARED,) * 10,
-    "Table 3": HETEROGENEOUS,
-}
+NETWORKS: Mapping[str, tuple[str, ...]] = {SHARED: (SHARED,), "all five of Table 3": TABLE_3}
 Round = Callable[[], None]
 
 
@@ -45,36 +42,31 @@ class Public(NamedTuple):
     targets: Tensor
 
 
+def rows(repeats: int) -> list[dict[str, object]]:
+    """Return client-rounds per CPU second of each way, by networks and size of a batch."""
+    return [measure(name, batch, repeats) for name in NETWORKS for batch in (128, PROXIES)]
+
+
 def measure(title: str, batch: int, repeats: int) -> dict[str, object]:
-    """Return one row: client-rounds per CPU second of each way."""
+    """Return one row, after a warm-up."""
     torch.set_num_threads(1)
-    names, settings = FEDERATIONS[title], SGD(0.1, LOCAL_BATCH, batch)
+    names, settings = NETWORKS[title], SGD(0.1, LOCAL_BATCH, batch)
     chance = torch.Generator().manual_seed(0)
     records = [_records(chance) for _ in names]
     proxies = torch.rand(PROXIES, 1, 28, 28, generator=chance)
     public = Public(proxies, torch.rand(PROXIES, 10, generator=chance).softmax(dim=1))
     ways = {
-        way.__name__: _together(
-            [way(build(name, 10, k), records[k], public, settings) for k, name in enumerate(names)]
-        )
-        for way in (plain, trainer)
+        way.__name__: [
+            way(build(name, 10, k), records[k], public, settings) for k, name in enumerate(names)
+        ]
+        for way in (plain, channels_last, trainer)
     }
-    turns = [{name: seconds(run) for name, run in ways.items()} for _ in range(repeats + 1)]
-    per_second = {name: len(names) / spent for name, spent in medians(turns).items()}
-    return {
-        "federation": title,
-        "batch": batch,
-        "client_rounds_per_s": per_second,
-        "trainer_to_plain": per_second["trainer"] / per_second["plain"],
-    }
-
-
-def _together(clients: Sequence[Round]) -> Round:
-    def run() -> None:
-        for client in clients:
-            client()
-
-    return run
+    turns = [
+        {name: sum(map(seconds, clients)) for name, clients in ways.items()}
+        for _ in range(repeats + 1)
+    ]
+    per_second = {name: len(names) / spent for name, spent in medians(turns[1:]).items()}
+    return {"networks": title, "batch": batch, "client_rounds_per_s": per_second}
 
 
 def _records(chance: torch.Generator) -> Images:
@@ -84,7 +76,17 @@ def _records(chance: torch.Generator) -> Images:
 
 def plain(model: nn.Module, records: Images, public: Public, settings: SGD) -> Round:
     """The loop that comes first to mind."""
-    network = as_written(model)
+    # The package's networks come with channels last.
+    network = as_written(model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    return _loop(network, records, public, settings)
+
+
+def channels_last(model: nn.Module, records: Images, public: Public, settings: SGD) -> Round:
+    """The same loop with the package's layout."""
+    return _loop(as_written(model), records, public, settings)
+
+
+def _loop(network: nn.Module, records: Images, public: Public, settings: SGD) -> Round:
     optimiser = torch.optim.SGD(network.parameters(), lr=settings.learning_rate)
 
     def step(pixels: Tensor, targets: Tensor, size: int) -> None:
@@ -124,14 +126,3 @@ def trainer(model: nn.Module, records: Images, public: Public, settings: SGD) ->
         client.take_steps(PROXY_STEPS, *public)
 
     return run
-
-
-def main() -> None:
-    """Measure all federations and batches, and print them as JSON."""
-    repeats = options(__doc__).parse_args().repeats
-    sizes = [(title, batch) for title in FEDERATIONS for batch in (128, PROXIES)]
-    report(repeats, [measure(*size, repeats) for size in sizes])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,17 +1,14 @@
-"""Cost of secure sums as one table: masks, proofs, encryption, and Flower's SecAgg+ beside them.
+"""Cost of secure sums: masks, proofs, encryption, and Flower's SecAgg+ beside them.
 
-python benchmarks/sums.py > sums.json
-
-A row is a sum, n clients and m values, and has the CPU seconds of a client and of the server, the
-floor of both (floors.py), their ratio, bytes up a client, the most memory that the server takes
-within a round, and the cost of a set-up where there is one. All parties run in this process. Times
-are medians after a warm-up round; every total is checked. Rows of masks are measured with all
-clients, and with one client in ten that drops out. The server gets the messages of a stage once
-all clients have made theirs: it has a machine of its own, and the clients' work between two
-messages would evict its code and data from the caches. Progress goes to standard error.
+A row is a sum, n clients and m values, and has the CPU seconds of a client and of the server, of
+masks the floor of both (floors.py), bytes up a client, the most memory that the server takes within
+a round of all clients, and the cost of a set-up where there is one. All parties run in this
+process; every total is checked. Rows of masks are measured with all clients, and with one client in
+ten that drops out. The server gets the messages of a stage once all clients have made theirs: it
+has a machine of its own, and the clients' work between two messages would evict its code and data
+from the caches.
 """
 
-import sys
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass
@@ -19,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clock import Cost, Stopwatch, medians, options, report
+from clock import Cost, Stopwatch, medians
 from floors import floor
 from secure_fd import MaskedSum
 from secure_fd.secagg.session import RoundTerms
@@ -85,11 +82,13 @@ class Cell:
 
 
 CELLS: Final = (
-    *(Cell(name, n, 5_120) for n in (10, 100) for name in SUMS),
-    *(Cell(name, 10, 100_000) for name in SUMS),
-    *(Cell("masks", n, 6_000, wide=True) for n in (10, 100, 300, 1_000)),
-    Cell(FLOWER, 10, 6_000, wide=True),
+    *(Cell("masks", n, 5_120) for n in (10, 30, 100, 300, 1_000)),
+    *(Cell(name, n, 5_120) for n in (10, 100) for name in ("prio3", "he")),
+    *(Cell(name, 10, 6_000, wide=True) for name in ("masks", FLOWER)),
 )
+"""In order of the page: masks by clients, other sums of the same votes, and SecAgg+."""
+_FEW: Final = 100
+"""Clients beyond which one round is enough: a client's time is a mean over more than a hundred."""
 
 
 class Memory(Stopwatch):
@@ -174,55 +173,39 @@ class Parties:
 
 
 def rows_of(cell: Cell, repeats: int) -> Iterator[dict[str, object]]:
-    """Yield the rows of a cell, one for each set of clients that drop out."""
+    """Yield the rows of a cell, one for each set of clients that drop out.
+
+    repeats: rounds of which a row has the medians, in cells of at most a hundred clients.
+    """
+    times = repeats if cell.clients <= _FEW else 1
     if cell.sum == FLOWER:
-        yield from _flower_rows(cell, repeats)
+        yield from _flower_rows(cell, times)
         return
-    parties = Parties(cell)
+    parties, memory = Parties(cell), Memory()
     set_up = parties.set_up()
+    tracemalloc.start()
+    parties.round(frozenset(), memory)  # the warm-up, too
+    tracemalloc.stop()
     for dropped in cell.drops():
-        turns = [asdict(parties.round(dropped, Stopwatch())) for _ in range(repeats + 1)]
-        cost, memory = medians(turns), Memory()
-        tracemalloc.start()
-        parties.round(dropped, memory)
-        tracemalloc.stop()
-        least = floor(parties.sums, cell.terms(0), len(dropped))
+        turns = [asdict(parties.round(dropped, Stopwatch())) for _ in range(times)]
+        masks = cell.sum == "masks"
+        least = floor(cell.clients, cell.terms(0), len(dropped))._asdict() if masks else None
         yield {
             **_size(cell, dropped),
-            **cost,
+            **medians(turns),
             "server_memory_bytes": memory.peak,
-            "floor_client_s": least.client,
-            "floor_server_s": least.server,
-            "client_ratio": cost["client_s"] / least.client,
-            "server_ratio": cost["server_s"] / least.server,
+            "floor": least,
             "set_up": None if set_up is None else asdict(set_up),
         }
 
 
-def _flower_rows(cell: Cell, repeats: int) -> Iterator[dict[str, object]]:
+def _flower_rows(cell: Cell, times: int) -> Iterator[dict[str, object]]:
     from flower_peer import flower_round
 
     for dropped in cell.drops():
-        runs = [flower_round(cell.clients, cell.values, dropped) for _ in range(repeats + 1)]
-        yield {**_size(cell, dropped), **medians([asdict(cost) for cost in runs])}
+        runs = [flower_round(cell.clients, cell.values, dropped) for _ in range(times + 1)]
+        yield {**_size(cell, dropped), **medians([asdict(cost) for cost in runs[1:]])}
 
 
 def _size(cell: Cell, dropped: Set[int]) -> dict[str, object]:
     return {**asdict(cell), "bound": cell.bound, "dropped": len(dropped)}
-
-
-def main() -> None:
-    """Measure the cells that the command line names, and print their rows as JSON."""
-    parser, names = options(__doc__), [*SUMS, FLOWER]
-    parser.add_argument("--sums", choices=names, nargs="+", default=names)
-    parser.add_argument("--clients", type=int, default=1_000, help="leave out rows of more")
-    asked, rows = parser.parse_args(), list[dict[str, object]]()
-    for cell in CELLS:
-        if cell.sum in asked.sums and cell.clients <= asked.clients:
-            print(f"{cell.sum}: {cell.clients} clients, {cell.values} values", file=sys.stderr)
-            rows += rows_of(cell, asked.repeats)
-    report(asked.repeats, rows)
-
-
-if __name__ == "__main__":
-    main()
