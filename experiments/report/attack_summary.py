@@ -14,13 +14,10 @@ from experiments.compare.leakage import (
     Measured,
     Pictures,
 )
-from experiments.report.page import Pairs
 from experiments.report.plots import Strip
 from experiments.report.tables import Table, Toned, counted, new_table, number
 
 _POSITIVE = "positive_control"
-LOW_FPR = "tpr_at_0.01_fpr"
-"""The detail of a result that holds the members found at 1 % false positives."""
 ATTACK, ORIGINALS = "attack", ("originals", "record")
 """Names of an attack's pictures and of what they show; every other name is a control's."""
 
@@ -31,13 +28,6 @@ precise = partial(number, fine=True)
 def brackets(interval: Interval | None, show: Callable[[float], str] = precise) -> str:
     """The interval in brackets, or nothing."""
     return "" if interval is None else "[{}, {}]".format(*map(show, interval))
-
-
-def difference(found: Measured) -> str:
-    """Figure minus control with its sign, and the interval over seeds where there is one."""
-    gap = found.difference
-    sign = "+" if gap.value >= 0.0005 else ""
-    return f"{sign}{precise(gap.value)} {brackets(gap.interval)}".strip()
 
 
 def caveats(leakage: Leakage) -> dict[str, str]:
@@ -62,38 +52,24 @@ def samples(found: Measured) -> str:
     return "; ".join([*parts, *([f"{queries:,.0f} queries"] if queries else [])])
 
 
-def every_figure(leakage: Leakage, seeds: int) -> Table:
-    """One row for each attack and protocol: figure, control and difference, or why there is none.
+def matrix(
+    leakage: Leakage,
+    names: Sequence[str],
+    title: str = "Each attack's figure and its 95 % interval",
+    show: Callable[[Measured], str] | None = None,
+) -> Table:
+    """A row's figures under each attack, and the range of the controls.
 
-    seeds: of the whole run.
+    Args:
+        leakage: the figures.
+        names: of the rows.
+        title: of the table.
+        show: text of a figure; by default the figure above its interval.
     """
-    title = "Figure, 95 % interval and control without access; * where the figure tells more"
-    table = new_table(title, ["attack", "protocol", "figure", "control", "difference", "notes"], 2)
-    for attack in leakage.attacks:
-        for row, label in leakage.rows.items():
-            found = leakage.cell(row, attack)
-            if isinstance(found, str):
-                table.add_row(attack, label, "", "", "", found)
-                continue
-            figure = f"{precise(found.figure)}{'*' * found.leaks} {brackets(found.interval)}"
-            count = len(found.every)
-            few = f"{count} of {seeds} seeds" if count < seeds else ""
-            rate = found.details.get(LOW_FPR)
-            low = "" if rate is None else f"{100 * rate:.1f} % of members at 1 % false positives"
-            notes = "; ".join(filter(None, [few, samples(found), low]))
-            table.add_row(attack, label, figure, precise(found.control), difference(found), notes)
-    return table
-
-
-def matrix(leakage: Leakage, names: Sequence[str]) -> Table:
-    """A row's figure above its interval under each attack, and the range of the controls.
-
-    names: of the rows.
-    """
-    table = new_table("Each attack's figure and its 95 % interval", ["row", *leakage.attacks])
+    table = new_table(title, ["row", *leakage.attacks])
     for row, name in zip(leakage.rows, names, strict=True):
         found = (leakage.figure(row, attack) for attack in leakage.attacks)
-        table.add_row(name, *("-" if one is None else _stacked(one) for one in found))
+        table.add_row(name, *("-" if one is None else (show or _stacked)(one) for one in found))
     controls = []
     for attack in leakage.attacks:
         known = [one.control for one in leakage.measured(attack).values()]
@@ -108,15 +84,17 @@ def _stacked(found: Measured) -> str:
     return Toned(text, "leak" if found.leaks else "quiet")
 
 
-def further_figures(leakage: Leakage) -> Pairs:
-    """The details of all figures, folded, by attack and row."""
-    known = {
-        f"{attack}, {leakage.rows[row]}": {k: precise(v) for k, v in found.details.items()}
-        for attack in leakage.attacks
-        for row, found in leakage.measured(attack).items()
-        if found.details
-    }
-    return Pairs("Further figures", known, folded=True)
+def details(leakage: Leakage, name: str, title: str) -> Table | None:
+    """A further figure by row and attack; None where no attack has it."""
+    known = {at: one.details for at, one in leakage.cells.items() if isinstance(one, Measured)}
+    shown = {at: precise(values[name]) for at, values in known.items() if name in values}
+    attacks = [attack for attack in leakage.attacks if any(a == attack for _, a in shown)]
+    table = new_table(title, ["row", *attacks])
+    for row, label in leakage.rows.items():
+        cells = [shown.get((row, attack), "-") for attack in attacks]
+        if set(cells) != {"-"}:
+            table.add_row(label, *cells)
+    return table if attacks else None
 
 
 def picture_strips(leakage: Leakage, pictures: Mapping[str, Pictures], attack: str) -> list[Strip]:
@@ -148,11 +126,12 @@ def picture_strips(leakage: Leakage, pictures: Mapping[str, Pictures], attack: s
 def attack_notes(leakage: Leakage, elsewhere: Mapping[str, str]) -> Iterator[str]:
     """Yield each attack's figure and controls, and why rows have none.
 
-    elsewhere: by attack, what it was measured on, where that is not the run.
+    elsewhere: by attack, what it was measured on, where that is not the run; "" is not shown.
     """
     for attack, title in leakage.attacks.items():
         found = list(leakage.measured(attack).values())
-        parts = [title, f"measured on {elsewhere.get(attack, 'this run')}"]
+        place = elsewhere.get(attack, "this run")
+        parts = [title, f"measured on {place}" if place else ""]
         if found:
             firsts = [one.first for one in found]
             figures = (f"{first.figure_name}, {first.unit}".removesuffix(", ") for first in firsts)

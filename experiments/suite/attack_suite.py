@@ -9,18 +9,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from attacks import load as load_attack
+from attacks.core.result import AttackResult
 from experiments.cli import in_range, one_of
 from experiments.compare.leakage import stored, tried
 from experiments.core.grid import later
-from experiments.core.run_config import working_folder
 from experiments.core.shared_options import SharedOptions
 from experiments.core.study import Result, Study, at_least, main
-from experiments.suite.scenes import OWN, SCENES, Cell, load
+from experiments.suite.scenes import SCENES, Cell, load
 from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
 
 DATASETS = ("mnist5k", "mnist", "fashion_mnist")
+DETAILS = {
+    "tpr_at_0.01_fpr": "True positives at 1 % false positives",
+    "tpr_at_0.001_fpr": "True positives at 0.1 % false positives",
+    "auc_bound_of_the_noise": "Largest AUC that the noise allows",
+    "composed_epsilon": "Epsilon of all answers of a client together",
+    "share_exact": "Share of the records read without an error",
+    "accuracy": "Test accuracy of the row",
+}
+"""Further figures that the page shows, with their titles."""
+_TESTED = "delta_p_value"
+"""Detail that decides about a figure of one seed."""
 _SEEDS = 3
 
 
@@ -36,8 +46,6 @@ class Settings(SharedOptions):
     """Image set: mnist5k is bundled; mnist and fashion_mnist come from --data-dir."""
     scenes: str = "all"
     """Scenes to run: all, or names with commas."""
-    attacks: str = ""
-    """User-supplied attacks, package.module:Name with commas, on the rows of dropouts."""
     dp_eps: float = 4.0
     """Epsilon of the rows under differential privacy, from 0.01 to 50."""
     dp_delta: float = 1e-5
@@ -61,26 +69,14 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     in_range("dp_eps", settings.dp_eps, LEAST_EPSILON, MOST_EPSILON)
     if not 0 < settings.dp_delta < 1:
         raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
-    own = _own(settings.attacks)
     count = settings.seeds or (1 if settings.quick else _SEEDS)
     budget = settings.dp_eps, settings.dp_delta
     every = [
-        Cell(name, "", seed, settings.dataset, *budget, settings.quick, own if name == OWN else ())
+        Cell(name, "", seed, settings.dataset, *budget, settings.quick)
         for seed in range(settings.first_seed, settings.first_seed + count)
         for name in _scenes(settings.scenes)
     ]
     return tuple(replace(cell, row=row) for cell in every for row in load(cell.scene).rows(cell))
-
-
-def _own(text: str) -> tuple[str, ...]:
-    """User-supplied attacks, each loaded once to check that it exists."""
-    named = tuple(part.strip() for part in text.split(",") if part.strip())
-    for name in named:
-        if ":" not in name:
-            raise ConfigurationError("attacks", name, "use package.module:Name")
-        working_folder()
-        load_attack(name)
-    return named
 
 
 def _scenes(text: str) -> tuple[str, ...]:
@@ -101,13 +97,19 @@ def prepare(data_dir: Path | None, part: Cell) -> Any:  # noqa: ANN401 - the sce
 
 
 def measure(_: Path | None, cell: Cell, parts: Mapping[Cell, Any]) -> Result:
-    """Train a row and attack it. Of a ROC curve, the points at which seeds are averaged stay."""
+    """Train a row and attack it; the page has no room for more than the details named above."""
     start = time.process_time()
     (made,) = parts.values()
-    found = tried(load(cell.scene).attempts(cell, made))
-    figures, pictures = stored(found)
+    found, pictures = stored(tried(load(cell.scene).attempts(cell, made)))
+    figures = {name: one if isinstance(one, str) else shown(one) for name, one in found.items()}
     seconds = time.process_time() - start
     return Result(cell, {}, seconds, attacks=figures, pictures=pictures)
+
+
+def shown(found: AttackResult) -> AttackResult:
+    """Return a result with what its page shows: the scene states its limits once for all."""
+    kept = {name: found.details[name] for name in (*DETAILS, _TESTED) if name in found.details}
+    return replace(found, details=kept, caveats=())
 
 
 STUDY = Study(

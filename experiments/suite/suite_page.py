@@ -4,19 +4,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from experiments.compare.leakage import Leakage, Pictures
+from experiments.compare.leakage import Leakage, Measured, Pictures
 from experiments.core.study import Result, Results, grouped
 from experiments.report import plots
 from experiments.report.attack_summary import (
     attack_notes,
-    caveats,
-    every_figure,
-    further_figures,
+    brackets,
+    details,
+    matrix,
     picture_strips,
+    precise,
 )
 from experiments.report.page import KEYS, SEEDED, Page, Pairs, Part, Picture
-from experiments.report.tables import Table, human_seconds
-from experiments.suite.scenes import SCENES, load
+from experiments.report.tables import Table, counted, human_seconds
+from experiments.suite.attack_suite import DETAILS
+from experiments.suite.scenes import SCENES, Scene, load
 
 LIMITS = (
     "A figure at its control says that this attack, with this effort, found nothing. It does not "
@@ -28,12 +30,11 @@ LIMITS = (
 )
 """Limits of the figures of the suite."""
 READING = (
-    "Every figure stands beside its control: the same attack without access to the run. Only the "
-    "distance between the two speaks of leakage: above the control for most figures, below it for "
-    "an attacker's error (TV error). An asterisk marks figures that tell more than their control, "
-    "each tested alone at 95 %: by the interval of the difference, paired by seed (Student's), or "
-    "with one seed by Student's p-value. An attack that needs what its attacker does not have is "
-    "not applicable, and the missing capability is named."
+    "The control is the same attack without access to the run. Only the distance between figure "
+    "and control shows leakage: above the control for most figures, below it for an attacker's "
+    "error (TV error). An asterisk marks figures that show more than their control, each tested "
+    "alone at 95 %: by the paired difference over seeds (Student's), or with one seed by "
+    "Student's p-value over records. A hyphen: no figure, for the reason stated below the table."
 )
 
 
@@ -42,18 +43,38 @@ class Seen:
     """A scene and its results. pictures: by row key, those of its lowest seed."""
 
     name: str
-    title: str
-    about: str
+    scene: Scene
     leakage: Leakage
     pictures: Mapping[str, Pictures] = field(repr=False)
 
     @property
     def summary(self) -> str:
-        """Count of the figures that show more than their control."""
-        leaks = self.leakage
-        every = [found for name in leaks.attacks for found in leaks.measured(name).values()]
-        above = sum(found.leaks for found in every)
-        return f"{self.title}: {above} of {len(every)} figures tell more than their control."
+        """Count of the figures that show more than their control, and which do not."""
+        leaks, count, hidden = self.leakage, 0, dict[str, list[str]]()
+        for attack in leaks.attacks:
+            found = leaks.measured(attack)
+            count += len(found)
+            hidden[attack] = [leaks.rows[row] for row, one in found.items() if not one.leaks]
+        above = count - sum(map(len, hidden.values()))
+        text = f"{above} of {counted(count, 'figure')} show more than the control"
+        at = [f"{attack} ({', '.join(rows)})" for attack, rows in hidden.items() if rows]
+        return f"{text}; not: {'; '.join(at)}." if at else f"{text}."
+
+    def parts(self) -> Iterator[Table | str | list[str]]:
+        """Set-up, figures, summary, further figures, and a list of notes."""
+        leaks, labels = self.leakage, [*self.leakage.rows.values()]
+        yield self.scene.about
+        title = "Figure and 95 % interval; * shows more than its control"
+        yield matrix(leaks, labels, title, _in_line)
+        yield self.summary
+        for name, heading in DETAILS.items():
+            if table := details(leaks, name, heading):
+                yield table
+        yield [*attack_notes(leaks, dict.fromkeys(leaks.attacks, "")), *self.scene.limits]
+
+
+def _in_line(found: Measured) -> str:
+    return f"{precise(found.figure)}{'*' * found.leaks} {brackets(found.interval)}"
 
 
 def seen(results: Results) -> list[Seen]:
@@ -68,23 +89,15 @@ def _seen(name: str, found: list[Result]) -> Seen:
     rows = {row: labels.get(row, row) for row in by_row}
     given = {row: [(r.cell.seed, r.attacks) for r in of] for row, of in by_row.items()}
     first = {row: min(of, key=lambda r: r.cell.seed).pictures for row, of in by_row.items()}
-    return Seen(name, scene.title, scene.about, Leakage.of(rows, given), first)
+    return Seen(name, scene, Leakage.of(rows, given), first)
 
 
-def _texts(scene: Seen, seeds: int) -> tuple[str, Table, list[str]]:
-    """Return the texts of a scene for page and terminal: set-up, every figure, and notes."""
-    runs = dict.fromkeys(scene.leakage.attacks, "the runs of this scene")
-    known = [f"{caveat} ({where})" for caveat, where in caveats(scene.leakage).items()]
-    notes = [*attack_notes(scene.leakage, runs), *known]
-    return scene.about, every_figure(scene.leakage, seeds), notes
-
-
-def _parts(scene: Seen, seeds: int) -> Iterator[Part]:
+def _section(scene: Seen) -> Iterator[Part]:
     """The section of a scene."""
-    yield from _texts(scene, seeds)
-    yield further_figures(scene.leakage)
-    for attack, title in scene.leakage.attacks.items():
-        if lines := picture_strips(scene.leakage, scene.pictures, attack):
+    yield from scene.parts()
+    leaks = scene.leakage
+    for attack, title in leaks.attacks.items():
+        if lines := picture_strips(leaks, scene.pictures, attack):
             drawn = plots.strips(lines, f"{title}: images")
             caption = "One seed. A plausible image is no leak where the controls look the same."
             alt = f"Lines of images: {'; '.join(line.label for line in lines)}."
@@ -100,16 +113,16 @@ def write_report(results: Results, folder: Path) -> Path:
 
 def page(results: Results) -> Page:
     """Return the page of a run."""
-    scenes, seeds = seen(results), len(results.seeds)
+    scenes = seen(results)
     seconds = human_seconds(sum(found.seconds for found in results.cells))
     settings = [Pairs("Run", results.settings), Pairs("Machine", results.machine)]
     return Page(
         "Leakage by attack",
         f"{results.schema} · {results.created} · {seconds} of CPU time in all rows",
-        [scene.summary for scene in scenes],
+        [f"{one.scene.title}: {one.summary}" for one in scenes],
         {
             "How to read": [READING],
-            **{scene.title: list(_parts(scene, seeds)) for scene in scenes},
+            **{one.scene.title: list(_section(one)) for one in scenes},
             "Limits": [LIMITS],
             "Settings": [*settings, Pairs("Versions", results.versions)],
         },
@@ -120,9 +133,11 @@ def page(results: Results) -> Page:
 
 def tables(results: Results) -> list[Table | str]:
     """Return what a terminal shows: each scene in short, then the summary."""
-    shown: list[Table | str] = []
-    scenes = seen(results)
-    for scene in scenes:
-        about, table, notes = _texts(scene, len(results.seeds))
-        shown += [f"\n{scene.title}", about, table, *(f"· {note}" for note in notes)]
-    return [*shown, "\nIn short", *(f"· {scene.summary}" for scene in scenes)]
+    shown: list[Table | str] = [READING]
+    for one in seen(results):
+        shown.append(f"## {one.scene.title}")
+        for part in one.parts():
+            shown.append(
+                "\n".join(f"- {line}" for line in part) if isinstance(part, list) else part
+            )
+    return [*shown, "## Limits", *LIMITS]

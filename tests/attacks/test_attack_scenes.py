@@ -46,13 +46,8 @@ def attacked(scene: str, row: str) -> AttackResult:
 @pytest.mark.parametrize(
     ("scene", "row", "least", "most"),
     [
-        ("updates", "mlp-b1", 60, 120),
-        ("updates", "mlp-b1-dp-sgd", -5, 1),
-        ("updates", "mlp-b8-masks", 15, 120),  # read off the mean that masks leave
-        ("updates", "cnn-b1", 2, 120),
         ("updates", "imprint", 30, 120),
         ("updates", "imprint-dp-sgd", -5, 3),
-        ("selector", "kulsif", 0.45, 0.5),
         ("selector", "kulsif-masks", 0.45, 0.5),
         ("selector", "proxy-ratio", -0.2, 0.1),
     ],
@@ -70,15 +65,15 @@ def test_every_shadow_attack_finds_members_of_an_overfitted_federation(row):
     """Scores, labels alone, and what the server read, against six runs."""
     made = load("membership").attempts(cell("membership", row), prepared("membership"))
     found = [attempt() for attempt in made.values()]
-    assert len(found) == 5
+    assert len(found) == 4
     assert all(one.figure > 0.6 and one.interval[0] > 0.55 for one in found)
     assert all(one.queries for one in found if one.name == "label-only-shadows")
 
 
 def test_an_honest_model_shows_no_image_where_an_imprint_shows_many():
-    found = attacked("updates", "imprint")
-    assert found.details["share_exact"] > 0.3
-    assert found.details["honest_model_psnr"] < found.control + 5
+    honest, found = (attacked("updates", row) for row in ("masks", "imprint"))
+    assert found.details["share_exact"] > 0.3 > honest.details["share_exact"]
+    assert honest.figure < found.control + 5
 
 
 def test_noise_holds_tracing_to_its_bound_and_without_it_a_block_shows_its_records():

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from experiments.compare.leakage import Attempt
-from experiments.core.files import UNLESS_EMPTY
 from secure_fd.errors import ConfigurationError
 
 
@@ -22,7 +21,6 @@ class Cell:
     Attributes:
         epsilon, delta: budget of the rows under differential privacy.
         quick: small attacks, for a first look.
-        own: user-supplied attacks, which run on the rows of `dropouts`.
     """
 
     scene: str
@@ -32,7 +30,6 @@ class Cell:
     epsilon: float = 4.0
     delta: float = 1e-5
     quick: bool = False
-    own: tuple[str, ...] = field(default=(), metadata=UNLESS_EMPTY)
 
     @property
     def label(self) -> str:
@@ -48,12 +45,13 @@ class Scene:
     """One set-up and its measurements.
 
     Attributes:
-        about: two sentences for the report.
+        about: set-up and question, in a few sentences.
         rows: key -> label of every protocol row, in the order of the table. The row of the cell
             that it receives is empty.
         prepare: makes what all rows of a seed share. The path holds image sets that are not
             bundled.
         attempts: trains the row of a cell; returns the attacks on it by name.
+        limits: of all figures of the scene, a sentence each.
     """
 
     title: str
@@ -61,12 +59,11 @@ class Scene:
     rows: Callable[[Cell], Mapping[str, str]] = field(repr=False)
     prepare: Callable[[Cell, Path | None], Any] = field(repr=False)
     attempts: Callable[[Cell, Any], Mapping[str, Attempt]] = field(repr=False)
+    limits: tuple[str, ...]
 
 
-SCENES = ("figure8", "membership", "extraction", "dropouts", "updates", "selector", "pooled")
+SCENES = ("figure8", "membership", "dropouts", "updates", "selector", "pooled")
 """Names of scenes, which are those of their modules."""
-OWN = "dropouts"
-"""The scene whose rows user-supplied attacks run on."""
 
 
 def load(name: str) -> Scene:

@@ -4,17 +4,16 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from attacks.core.base import AttackResult
 from attacks.core.run import labelled
-from attacks.membership.label_shadows import QUICK, ProbeSettings, ShadowedLabels
-from attacks.membership.shadows import RMIA, IndirectMembership, LiRA, LossThreshold, UploadLiRA
+from attacks.membership.label_shadows import QUICK, ShadowedLabels
+from attacks.membership.shadows import RMIA, IndirectMembership, LiRA, UploadLiRA
 from experiments.compare import games
 from experiments.compare.comparison import CONTROLS
 from experiments.compare.games import Prepare
-from experiments.compare.leakage import Attempt
+from experiments.compare.leakage import NOT_RUN, Attempt
 from experiments.core.run_config import RowSpec, row_config
 from experiments.suite.scenes import Cell, Scene
-from experiments.suite.scenes.shared import base, federated, noise, noted
+from experiments.suite.scenes.shared import base, federated, noise
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.images import concatenate
 
@@ -29,17 +28,11 @@ _SPECS = (
 _ROWS = {spec.key: spec for spec in _SPECS}
 _CONTROLS = {name: CONTROLS[name] for name in ("overfitted fedavg", "overfitted votes")}
 """Unprotected federations of the same data, in which every attack has to find members."""
-_DEPLOYED = (
-    "asks the networks that clients deploy, each trained on its client's few records: the protocol "
-    "needs no such query and protects against none"
-)
-_ONE_ANSWER = "the label unit's ε is of one answer of hundreds: it bounds no membership"
-
-
-_PROBABILITIES: Mapping[str, Prepare] = {
+_SAME = f"{NOT_RUN}masks change what the server reads, and not the networks that clients deploy"
+_ASKED: Mapping[str, Prepare] = {
     LiRA.name: lambda _, own, k: LiRA(own, k),
     RMIA.name: lambda _, own, k: RMIA(own, k),
-    LossThreshold.name: lambda _, own, k: LossThreshold(own, k),
+    ShadowedLabels.name: partial(ShadowedLabels.prepare, settings=QUICK),
 }
 
 
@@ -71,19 +64,10 @@ def _attempts(cell: Cell, made: games.Drawn) -> Mapping[str, Attempt]:
     row, records = games.small(config), made
     if cell.row in _CONTROLS:
         row, records = games.overfitted(config, made)
-    labels = partial(ShadowedLabels.prepare, settings=QUICK if cell.quick else ProbeSettings())
-    asked: Mapping[str, Prepare] = {**_PROBABILITIES, ShadowedLabels.name: labels}
-    attacks = games.attempts(row, records, cell.seed, asked, 6 if cell.quick else 16)
-    distils = spec.kind != "fedavg"
-    notes = (_ONE_ANSWER,) * (spec.unit == "label")
-
-    def found(name: str, *caveats: str) -> AttackResult:
-        return noted(attacks[name](), caveats=(*caveats, *notes))
-
-    deployed = (_DEPLOYED,) * distils
-    read = IndirectMembership if distils else UploadLiRA
-    outside = {name: partial(found, name, *deployed) for name in asked}
-    return {**outside, read.name: partial(found, games.SERVER)}
+    attacks = games.attempts(row, records, cell.seed, _ASKED, 6 if cell.quick else 16)
+    read = UploadLiRA if spec.kind == "fedavg" else IndirectMembership
+    outside = {name: (lambda: _SAME) if spec.secure else attacks[name] for name in _ASKED}
+    return {**outside, read.name: attacks[games.SERVER]}
 
 
 SCENE = Scene(
@@ -95,4 +79,9 @@ SCENE = Scene(
     rows=_rows,
     prepare=_prepare,
     attempts=_attempts,
+    limits=(
+        "The first three attacks ask the networks that clients deploy, each trained on its "
+        "client's few records: distillation needs no such query and protects against none.",
+        "Epsilon of the label unit is that of one answer of hundreds: it bounds no membership.",
+    ),
 )

@@ -63,4 +63,5 @@ SCENE = Scene(
     rows=_rows,
     prepare=_prepare,
     attempts=_attempts,
+    limits=("Each block of the sum has one holder: masks hide nothing there.",),
 )

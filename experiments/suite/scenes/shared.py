@@ -1,13 +1,9 @@
 """Set-ups and steps that several scenes share."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from attacks.core.base import AttackResult
 from experiments.core import runs
@@ -18,10 +14,7 @@ from secure_fd.data.federated import FederatedData, federate
 from secure_fd.data.image_sets import Sizes
 from secure_fd.data.partition import Split
 from secure_fd.data.sources import load
-from secure_fd.methods.selective_fd import SelectiveFD
-from secure_fd.selection.selectors import FittedSelector
 from secure_fd.simulation.federation import Federation
-from secure_fd.votes.codec import Contribution, FloatArray, KnowledgeCodec, Released
 
 
 def federated(
@@ -87,24 +80,6 @@ class Compared:
         return runs.run(config, self.data_dir, self.ready, attacked=True, on_round=on_round)
 
 
-def contribution(
-    method: SelectiveFD, fitted: FittedSelector, images: Tensor, predictions: FloatArray
-) -> Contribution:
-    """Return the votes on images [N, ...] that a client's selector allows; predictions: [N, C]."""
-    opinion = method.policy_of(fitted.predict(images), predictions.shape[1])
-    return opinion.contribution(np.arange(len(images)), predictions, method.labels, trust=1.0)
-
-
-def as_sent(answers: Sequence[Released], n_classes: int, levels: int) -> Tensor:
-    """[N, K, C] votes of K clients about N images, in the units that the codec sends."""
-    codec = KnowledgeCodec(n_classes, levels)
-    sent = [codec.encode(one).reshape(-1, n_classes) for one in answers]
-    return torch.from_numpy(np.stack(sent, axis=1).astype(np.float64) / codec.levels)
-
-
-def noted(
-    result: AttackResult, details: Mapping[str, float] | None = None, caveats: Sequence[str] = ()
-) -> AttackResult:
-    """Return a result with further figures and caveats."""
-    known = {**result.details, **(details or {})}
-    return replace(result, details=known, caveats=(*result.caveats, *caveats))
+def noted(result: AttackResult, details: Mapping[str, float]) -> AttackResult:
+    """Return a result with further figures."""
+    return replace(result, details={**result.details, **details})
