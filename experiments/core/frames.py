@@ -64,12 +64,15 @@ def ordered(runs: Frame, rank: Callable[[Any], int]) -> Frame:
 
 def percent(shares: Values) -> str:
     """Return mean and deviation over seeds, in percent without the sign."""
-    return tables.percent(shares.to_list())
+    return tables.percent(shares.dropna().to_list())
 
 
 def mean(values: Values, show: str = "{:.3f}") -> str:
-    """Return the mean over the seeds that have a figure."""
-    return show.format(values.mean()) if values.notna().any() else NONE
+    """Return mean and deviation over the seeds that have a figure."""
+    if not values.count():
+        return NONE
+    spread = f" ± {show.format(values.std())}" if values.count() > 1 else ""
+    return show.format(values.mean()) + spread
 
 
 def seeds_of(seeds: Iterable[int]) -> str:

@@ -10,6 +10,7 @@ the simplex to the class's corner, and so lies in [0, 1].
 """
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,16 @@ from typing import Any
 import numpy as np
 
 from experiments.core import study
-from experiments.core.frames import frame, mean, seeds_of, summary
+from experiments.core.frames import Frame, frame, mean, summary, with_seeds
+from experiments.paper.statements import Statement, beside
 from experiments.report.tables import Table
 from secure_fd.votes.codec import FloatArray, IntArray
 
 CLIENTS, DELTA = 4, 0.05
 STEPS, FRESH = 5000, 20_000
+_FINITE = "discriminators learn from finite records in finite steps"
+_CLOSE = 0.05
+"""Mean distance below which discriminators have come to f*."""
 AWAY, VIOLATED, BOUND = "distance to f*", "violations of (19) at f*", "bound"
 """Mean of |f_k(x) - f*_k(x)| over clients and x of p; share of all x and k; Theorem 2's right."""
 LOSSES = ("loss at f*", "loss, trained", "loss, uniform")
@@ -182,14 +187,25 @@ def classes(x: FloatArray) -> IntArray:
 
 
 def tables(results: study.Results) -> list[Table | str]:
-    """Return both theorems and equation 19, by number of records."""
+    """Both theorems and equation 19, by number of records."""
     runs = frame(results).rename(columns={"records": "records of a client"})
     columns = {name: (name, mean) for name in (AWAY, VIOLATED, *LOSSES, BOUND)}
     title = f"DaFKD's theorems, delta {DELTA:g}"
     return [
         summary(title, runs, ["records of a client"], columns),
-        f"Densities of seeds {seeds_of(results.seeds)}.",
+        *beside("What the theorems predict", _stated(runs)),
     ]
+
+
+def _stated(runs: Frame) -> Iterator[Statement]:
+    violated, share = runs[VIOLATED].max(), (runs[LOSSES[0]] / runs[BOUND]).max()
+    yield Statement("equation 19 at f*", f"violated by {violated:.1%} of weights", violated == 0)
+    yield Statement("Theorem 2 at f*", f"loss at most {share:.0%} of the bound", share <= 1)
+    away = runs.groupby("records of a client")[AWAY].mean()
+    here = f"mean distance {away.iloc[-1]:.3f} with {away.index[-1]} records"
+    yield Statement("discriminators come to f* (Theorem 1)", here, away.iloc[-1] < _CLOSE, _FINITE)
+    best, _, uniform = (runs[name].mean() for name in LOSSES)
+    yield Statement("f* beats uniform weights", f"loss {best:.3f}, {uniform:.3f}", best < uniform)
 
 
 STUDY = study.Study(
@@ -199,7 +215,7 @@ STUDY = study.Study(
     cell=Cell,
     cells=cells,
     measure=measure,
-    shown=tables,
+    shown=with_seeds(tables),
 )
 
 if __name__ == "__main__":
