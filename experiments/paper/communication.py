@@ -38,6 +38,10 @@ def vary(cell: RunConfig) -> Iterator[RunConfig]:
     yield replace(base, method="fedavg", secure="", model=PAPER_MODEL)
 
 
+def _runs(results: Results) -> Frame:
+    return frame(results, method=lambda cell: cell.title)
+
+
 def _costs(result: Result) -> dict[str, float]:
     """Bytes of a client a round, and in all.
 
@@ -72,7 +76,7 @@ def _texts(runs: Frame, means: Frame) -> Frame:
 
 def tables(results: Results) -> list[Table | str]:
     """One table an image set, and the paper's statements."""
-    by_images = frame(results, method=lambda cell: cell.title).groupby("images", sort=False)
+    by_images = _runs(results).groupby("images", sort=False)
     means = {images: _by_method(runs) for images, runs in by_images}
     return [
         *(
@@ -81,13 +85,14 @@ def tables(results: Results) -> list[Table | str]:
         ),
         _NOTE,
         *beside(
-            "Fig. 7, which prints no numbers, and its text",
-            _stated(means, few_rounds(frame(results))),
+            "Fig. 7 and its text",
+            _stated(means, results),
         ),
     ]
 
 
-def _stated(means: Mapping[str, Frame], few: str) -> Iterator[Statement]:
+def _stated(means: Mapping[str, Frame], results: Results) -> Iterator[Statement]:
+    few = few_rounds(frame(results))
     ours = {images: of.drop("FedAvg") for images, of in means.items()}
     for images, of in ours.items():
         gaps = 100 * (of[ACCURACY] - means[images][ACCURACY]["FedAvg"])
@@ -105,9 +110,7 @@ def _stated(means: Mapping[str, Frame], few: str) -> Iterator[Statement]:
 def panels(results: Results) -> list[Lines]:
     """A row an image set: accuracy left, cumulative bytes right."""
     made = []
-    for images, runs in points(frame(results, method=lambda cell: cell.title)).groupby(
-        "images", sort=False
-    ):
+    for images, runs in points(_runs(results)).groupby("images", sort=False):
         title, y, scales = f"{images}, strong", "bytes of a client, both ways", ("linear", "log")
         accuracy, moved = (lines(runs, "method", "round", value) for value in (ACCURACY, "moved"))
         made.append(Lines(title, "round", "test accuracy", accuracy))

@@ -21,7 +21,6 @@ CLIENT = (0.05, 0.25, 0.5, 0.95)
 SERVER = (0.1, 0.5, 1.0, 2.0)
 _DEFAULTS = {"tau_client": 0.25, "tau_server": 2.0}
 """Values that the paper holds fixed while it varies the other one."""
-SELECTOR = "ratio"
 
 
 def vary(cell: RunConfig) -> Iterator[RunConfig]:
@@ -32,21 +31,20 @@ def vary(cell: RunConfig) -> Iterator[RunConfig]:
     have nothing to decide. Networks that speak of all classes need a warm-up.
     """
     steps = cell.schedule.warmup_steps or WARMUP
-    for client, server in (
-        *((value, _DEFAULTS["tau_server"]) for value in CLIENT),
-        *((_DEFAULTS["tau_client"], value) for value in SERVER),
-    ):
-        yield replace(
-            cell,
-            method="selective-fd",
-            labels="soft",
-            selector=SELECTOR,
-            variant="counted votes of all classes",
-            schedule=replace(cell.schedule, warmup_steps=steps),
-            quantile=client,
-            server_threshold=server,
-            every=cell.rounds,
-        )
+    base = replace(
+        cell,
+        method="selective-fd",
+        labels="soft",
+        selector="ratio",
+        variant="counted votes of all classes",
+        schedule=replace(cell.schedule, warmup_steps=steps),
+        every=cell.rounds,
+    )
+    usual_client, usual_server = _DEFAULTS.values()
+    for client in CLIENT:
+        yield replace(base, quantile=client, server_threshold=usual_server)
+    for server in SERVER:
+        yield replace(base, quantile=usual_client, server_threshold=server)
 
 
 def _known(cell: RunConfig) -> published.Published | None:
@@ -61,14 +59,10 @@ def sweeps(results: Results) -> Iterator[tuple[str, str, str, Frame]]:
 
     The cell at both defaults is in the two sweeps of its image set.
     """
-    every = published.beside(
-        results,
-        _known,
-        tau_client=lambda cell: cell.quantile,
-        tau_server=lambda cell: cell.server_threshold,
-    )
+    every = published.beside(results, _known)
+    every = every.rename(columns={"quantile": "tau_client", "server_threshold": "tau_server"})
     for images, runs in every.groupby("images", sort=False):
-        for name, other in (("tau_client", "tau_server"), ("tau_server", "tau_client")):
+        for name, other in zip(_DEFAULTS, [*_DEFAULTS][::-1], strict=True):
             held = _DEFAULTS[other]
             if len(of := runs[runs[other] == held].sort_values(name)):
                 yield images, f"{other} = {held:g}", name, of
