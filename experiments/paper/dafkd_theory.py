@@ -24,7 +24,7 @@ from experiments.report.tables import Table
 from secure_fd.votes.codec import FloatArray, IntArray
 
 CLIENTS, DELTA = 4, 0.05
-STEPS, FRESH = 5000, 20_000
+STEPS, FRESH = 2000, 20_000
 RECORDS = (200, 1000, 5000)
 """Of each client."""
 _FINITE = "discriminators learn from finite records in finite steps"
