@@ -21,17 +21,17 @@ from scipy.sparse.linalg import svds
 from scipy.special import softmax
 
 from experiments.core.grid import HOSPITALS
-from experiments.core.measures import ACCURACY, DISTILLED_PROXIES, RIGHT_ONCE
+from experiments.core.measures import ACCURACY, NETWORK
 from experiments.core.runs import federated_data
 from experiments.core.study import Result
 from experiments.privacy import private_rivals as rivals
-from experiments.privacy.private_rivals import DELTA, ROWS, Cell, Row
+from experiments.privacy.private_rivals import DELTA, Cell
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import parse_split
 from secure_fd.errors import LocalError
 from secure_fd.methods.pooled_heads import HeadClient
-from secure_fd.privacy.calibration import calibrate, epsilon
+from secure_fd.privacy.calibration import calibrate
 from secure_fd.privacy.record import (
     FEATURE_UNITS,
     RESIDUAL_UNITS,
@@ -45,6 +45,7 @@ from secure_fd.secagg.graph import corrupt_of, threshold
 from secure_fd.selection.density_ratio import FourierFeatures, ReferenceSettings, SingleArray
 from secure_fd.simulation.build import (
     PublicFacts,
+    architectures,
     fresh_networks,
     pooled_heads,
     pooled_unit,
@@ -52,6 +53,7 @@ from secure_fd.simulation.build import (
 )
 from secure_fd.simulation.federation import Federation
 from secure_fd.training.recipes import distil_once
+from secure_fd.training.trainer import run_each
 from secure_fd.votes.codec import FloatArray, IntArray, one_hot
 
 ShortArray = NDArray[np.int16]
@@ -216,51 +218,52 @@ def measure(data_dir: Path | None, cell: Cell, *_: object) -> Result:
     """Run a row at its epsilon; accuracy on the test set."""
     clients, split = 4 if cell.split == HOSPITALS else 10, parse_split(cell.split)
     data = federated_data(cell.image_set, data_dir, split, clients, cell.seed)
-    start, row = time.process_time(), ROWS[cell.row]
-    figures = descent(cell, data) if row.method == "gd" else pooled(cell, row, data)
+    start = time.process_time()
+    figures = descent(cell, data) if cell.row == "gd" else pooled(cell, data)
     return Result(cell, figures, time.process_time() - start)
 
 
 def _spent(plan: PooledPlan) -> dict[str, float]:
-    """Return what a plan releases and costs."""
-    return {
-        rivals.NUMBERS: float(plan.sums * plan.entries),
-        rivals.RELEASES: float(plan.sums),
-        rivals.SPENT: epsilon(plan, DELTA),
-        rivals.HONEST: float(plan.honest),
-    }
+    """Return what a plan releases and relies on."""
+    return {rivals.RELEASES: float(plan.sums), rivals.HONEST: float(plan.honest)}
 
 
-def pooled(cell: Cell, row: Row, data: FederatedData) -> dict[str, float]:
-    """Pooled heads through the federation and its masks; networks train if the row has them."""
-    budget, local = float(cell.epsilon), row.local
-    method = pooled_heads(budget, local=local)
+def pooled(cell: Cell, data: FederatedData) -> dict[str, float]:
+    """Pooled heads through the federation and its sums; networks train if the row has them."""
+    budget, local = float(cell.epsilon), cell.row == "local"
     noise = SeededRandom(cell.seed)
     unit = pooled_unit(PublicFacts.of(data), budget, DELTA, local=local, random=noise)
     schedule = distil_once(len(data.proxies), image_set=cell.image_set).schedule
-    learns = row.method == "networks"
+    learns = cell.row == "networks"
     run = Federation(
         fresh_networks(data, cell.seed),
         data.clients,
         data.proxies.pixels,
-        method,
+        pooled_heads(budget, local=local),
         aggregation=secure_sum(None if local else "masks", data, cell.seed),
         protection=unit,
         schedule=schedule if learns else replace(schedule, proxy_steps=0),
         seed=cell.seed,
     )
-    run.fit(unit.plan.sums)
     roles = [client.role for client in run.clients if isinstance(client.role, HeadClient)]
-    found = [role.accuracies(data.test) for role in (roles if learns else roles[:1])]
-    _, targets = roles[0].lesson()
-    right = targets.argmax(dim=1).cpu() == data.proxies.labels[roles[0].known]
-    return {
-        ACCURACY: float(np.mean([one["network" if learns else "head"] for one in found])),
-        RIGHT_ONCE: float(right.double().mean()),
-        DISTILLED_PROXIES: len(targets) / len(data.proxies),
-        rivals.KILOBYTES: float(np.mean(run.transcript.up)) / 1000,
-        **_spent(unit.plan),
-    }
+    names = architectures(data.name, len(roles))
+    roles = [roles[names.index(name)] for name in dict.fromkeys(names)]
+    trained = [role.learner.trainer for role in roles]
+    run.trainer = lambda due: run_each([steps for steps in due if steps.trainer in trained])
+    run.fit(unit.plan.sums)
+    pixels, labels = data.test.pixels, data.test.labels.numpy()
+
+    def right(answers: FloatArray) -> float:
+        return float((answers.argmax(axis=1) == labels).mean())
+
+    head = roles[0].answers(pixels, "head")
+    figures = {rivals.HEAD: right(head)}
+    if learns:
+        own = [role.answers(pixels, "network") for role in roles]
+        figures[NETWORK] = float(np.mean([right(answers) for answers in own]))
+        figures[ACCURACY] = float(np.mean([right(answers + head) for answers in own]))
+    sent = float(np.mean(run.transcript.up)) / 1000
+    return figures | {rivals.KILOBYTES: sent} | _spent(unit.plan)
 
 
 def descent(cell: Cell, data: FederatedData) -> dict[str, float]:
@@ -279,4 +282,4 @@ def descent(cell: Cell, data: FederatedData) -> dict[str, float]:
 
     plan = steps_of(of, len(train))
     head = descend(seen(train), plan, centred.rate, SeededRandom(cell.seed))
-    return {ACCURACY: seen(data.test).accuracy(head)} | _spent(plan)
+    return {rivals.HEAD: seen(data.test).accuracy(head)} | _spent(plan)

@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from experiments.privacy.private_rivals import DELTA
+from experiments.core.measures import ACCURACY, NETWORK
+from experiments.core.study import Result, gathered
+from experiments.privacy import dp_utility, fleet, private_rivals, rival_heads
+from experiments.privacy.fleet import ABSTAIN, released_sums
+from experiments.privacy.fleet import planned as planned_fleet
+from experiments.privacy.private_rivals import DELTA, HEAD, HONEST
 from experiments.privacy.rival_heads import (
     CentredFeatures,
     Records,
@@ -17,8 +22,6 @@ from experiments.privacy.rival_heads import (
     noise_of,
     planned,
 )
-from experiments.rivals.fleet import ABSTAIN, released_sums
-from experiments.rivals.fleet import planned as planned_fleet
 from secure_fd.privacy.base import IN_CLEAR
 from secure_fd.privacy.calibration import epsilon
 from secure_fd.privacy.client import ClientPlan, ClientUnit
@@ -81,10 +84,48 @@ def test_all_clients_add_their_share():
     assert not low <= spread(7) <= high
 
 
+# Rows of the tables.
+
+
+def test_one_client_of_each_architecture_trains_on_the_labels_of_the_heads(monkeypatch):
+    """Five of ten; the head is the same where no network is trained."""
+    brief = rival_heads.distil_once(400, image_set="digits")
+    brief = replace(brief, schedule=replace(brief.schedule, proxy_steps=1))
+    monkeypatch.setattr(rival_heads, "distil_once", lambda *_, **__: brief)
+    trained: list[object] = []
+    monkeypatch.setattr(rival_heads, "run_each", trained.extend)
+    made = {
+        row: rival_heads.measure(None, private_rivals.Cell("digits", "strong", row, "1", 0)).figures
+        for row in ("networks", "heads", "local")
+    }
+    assert len(trained) == 5
+    assert {NETWORK, ACCURACY} <= made["networks"].keys()
+    assert made["networks"][HEAD] == made["heads"][HEAD]
+    assert (made["heads"][HONEST], made["local"][HONEST]) == (4, 1)
+
+
+def test_the_sentence_about_the_loss_follows_from_the_accuracies():
+    made = [
+        Result(cell, dict.fromkeys((HEAD, NETWORK, ACCURACY), x) | spent, 0.0)
+        for epsilon, x in (("0.25", 0.5), ("inf", 0.75))
+        for cell in [private_rivals.Cell("mnist", "strong", "networks", epsilon, 20)]
+        for spent in [dict.fromkeys((HONEST, "noisy sums"), 4.0)]
+    ]
+    shown = private_rivals.shown(gathered(private_rivals.STUDY, made))
+    assert "MNIST, strong, networks 25.0" in str(shown[1])
+
+
 # The fleet.
 
 
-def fleet(corrupt: int, proxies: int) -> ClientPlan:
+def test_a_fleet_is_measured_and_can_be_repeated(monkeypatch):
+    monkeypatch.setattr(fleet, "_SIZES", {True: (1, 256)})
+    cell = dp_utility.Cell("client", "mnist5k", "iid", 300, "1", 0, quick=True)
+    one, other = (dp_utility.measure(None, cell, {}) for _ in range(2))
+    assert one.figures == other.figures
+
+
+def fleet_of(corrupt: int, proxies: int) -> ClientPlan:
     """400 clients, four classes, and as many proxies as are asked about."""
     bare = ClientPlan(clients=400, proxies=1, rounds=1, classes=4, absent=40, corrupt=corrupt)
     return replace(planned_fleet(bare, 1.0, 4.0, DELTA, proxies), proxies=proxies)
@@ -106,7 +147,7 @@ def test_every_present_client_adds_its_share_and_no_other_does(absent):
 
     The same test must reject the variance of 40 shares more or fewer.
     """
-    unit = ClientUnit(4.0, DELTA, fleet(corrupt=40, proxies=4000), random=SeededRandom(absent))
+    unit = ClientUnit(4.0, DELTA, fleet_of(corrupt=40, proxies=4000), random=SeededRandom(absent))
     present = 400 - absent
     share = unit.plan.share_variance / unit.plan.scale**2
     found = released(unit, present).var()
@@ -119,6 +160,6 @@ def test_every_present_client_adds_its_share_and_no_other_does(absent):
 def test_a_sum_of_too_few_ends_the_guarantee():
     """A simulation adds up in clear, and says so."""
     for present, why in ((360, IN_CLEAR), (359, "a sum of 359 inputs was opened")):
-        unit = ClientUnit(4.0, DELTA, fleet(corrupt=0, proxies=40))
+        unit = ClientUnit(4.0, DELTA, fleet_of(corrupt=0, proxies=40))
         released(unit, present)
         assert any(why in reason for reason in unit.guarantee().unmet)

@@ -16,18 +16,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from experiments.core.measures import ACCURACY, KEPT_ONCE, RIGHT_ONCE
-from experiments.core.run_config import Privacy, RunConfig
+from experiments.core.measures import ACCURACY
 from experiments.core.runs import federated_data
 from experiments.core.study import Result
+from experiments.privacy.dp_utility import Cell
 from secure_fd.data.federated import FederatedData
 from secure_fd.data.images import Images, concatenate
 from secure_fd.data.partition import Split
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.base import NoProtection, PrivacyMechanism
 from secure_fd.privacy.calibration import calibrate
-from secure_fd.privacy.calibration import epsilon as price
 from secure_fd.privacy.client import ClientPlan, ClientUnit
+from secure_fd.privacy.samplers import SeededRandom
 from secure_fd.selection.density_ratio import (
     ProxyReference,
     RatioSolver,
@@ -43,8 +43,11 @@ Labels = NDArray[np.int8]
 ABSTAIN = -1
 ACCEPTED = 0.75
 """A client with k of C classes answers about this share, times k / C, of the proxies."""
-CORRUPT = 0.1
-"""Share of the clients that give no noise of their own."""
+ABSENT, CORRUPT = 0.1, 0.1
+"""Share of the clients that are away, and of those that give no noise of their own."""
+DELTA = 1e-5
+_SIZES = {False: (1500, 2048), True: (100, 256)}
+"""Quick -> steps of the network, and most proxies that are asked about."""
 LEAST_A_CLASS = 10
 """Proxies of a class below which no network can be trained, however right the labels are."""
 _MARGINS = 4
@@ -159,72 +162,59 @@ def released_sums(
 # A cell of the study.
 
 
-def measure(data_dir: Path | None, cell: RunConfig, _: object = None) -> Result:
+def measure(data_dir: Path | None, cell: Cell) -> Result:
     """Release one noisy sum, train the paper's shared network on it, test it."""
-    if cell.privacy is None:
-        raise LocalError("a fleet needs a client unit")
     start = time.process_time()
     data = _data(data_dir, cell)
-    votes, indices = _votes(data_dir, replace(cell, privacy=Privacy("client", None)))
-    plan, unit = _protected(cell, cell.privacy, data, len(indices))
+    votes, indices = _votes(data_dir, replace(cell, epsilon="inf"))
+    plan, unit = _protected(cell, data, len(indices))
     order = np.random.default_rng([cell.seed, cell.clients, 1]).permutation(cell.clients)
     present = np.sort(order[plan.absent :])  # as many are missing as the noise provides for
     labels, kept = released_sums(votes, plan, unit, present)
     asked, student = indices[: plan.proxies], models.build(models.SHARED, data.n_classes, cell.seed)
-    figures = {KEPT_ONCE: float(kept.mean())}
     if kept.any():
         lesson = Images(data.proxies.pixels[asked[kept]], torch.from_numpy(labels[kept]))
         trainer = Trainer(student, lesson, SGD(), cell.seed, default_device())
-        trainer.take_steps(cell.schedule.proxy_steps)
-        truth = data.proxies.labels.numpy()[asked[kept]]
-        figures[RIGHT_ONCE] = float((labels[kept] == truth).mean())
-    figures[ACCURACY] = accuracy(student, data.test)
-    if not unit.is_identity:  # sums are simulated in clear, where no claim holds
-        figures["epsilon under masks"] = price(plan, cell.privacy.delta)
-    claim = unit.guarantee()
-    notes: dict[str, object] = {
-        "guarantee": claim.sentence() if claim else "No differential privacy: no noise is added.",
-        "privacy": claim.to_json() if claim else None,
-    }
-    seconds = time.process_time() - start
-    return Result(cell, figures, seconds, (figures[ACCURACY],), notes=notes)
+        trainer.take_steps(_SIZES[cell.quick][0])
+    figures = {ACCURACY: accuracy(student, data.test)}
+    return Result(cell, figures, time.process_time() - start)
 
 
-def _protected(
-    cell: RunConfig, privacy: Privacy, data: FederatedData, most: int
-) -> tuple[ClientPlan, PrivacyMechanism]:
+def _protected(cell: Cell, data: FederatedData, most: int) -> tuple[ClientPlan, PrivacyMechanism]:
     """Return the plan of a fleet's sum, and its unit; none at an infinite epsilon."""
+    epsilon = float(cell.epsilon)
     fleet = ClientPlan(
         clients=cell.clients,
         proxies=1,
         rounds=1,
         classes=data.n_classes,
-        absent=math.floor(cell.drop * cell.clients),
+        absent=math.floor(ABSENT * cell.clients),
         corrupt=math.floor(CORRUPT * cell.clients),
     )
     # An iid client of n records is expected to hold this many of C balanced classes.
     records = len(_records(data)) / cell.clients
-    held = data.n_classes * (1 - (1 - 1 / data.n_classes) ** records)
-    held = 1.0 if cell.split == "strong" else held
-    plan = planned(fleet, held, privacy.epsilon or math.inf, privacy.delta, most)
-    if privacy.epsilon is None:
+    mixed = data.n_classes * (1 - (1 - 1 / data.n_classes) ** records)
+    held = 1.0 if cell.split == "strong" else mixed
+    plan = planned(fleet, held, epsilon, DELTA, most)
+    if math.isinf(epsilon):
         return plan, NoProtection()
-    unit = ClientUnit(privacy.epsilon, privacy.delta, plan, small_fleet=privacy.small_fleet)
+    noise = SeededRandom(cell.seed)
+    unit = ClientUnit(epsilon, DELTA, plan, small_fleet=True, random=noise)
     return unit.plan, unit
 
 
 @lru_cache(maxsize=1)
-def _votes(data_dir: Path | None, cell: RunConfig) -> tuple[Labels, IntArray]:
+def _votes(data_dir: Path | None, cell: Cell) -> tuple[Labels, IntArray]:
     """Return all votes of a fleet, in a public order of proxies; those of every epsilon alike."""
     data = _data(data_dir, cell)
     records, rng = _records(data), np.random.default_rng([cell.seed, cell.clients])
     parts = deal(records.labels.numpy(), cell.split, cell.clients, data.n_classes, rng)
-    indices = rng.permutation(len(data.proxies))[: cell.schedule.proxies_per_round]
+    indices = rng.permutation(len(data.proxies))[: _SIZES[cell.quick][1]]
     reference = shared_reference(data.proxies.pixels, ReferenceSettings())
     return cast_votes(records, parts, reference, indices), indices
 
 
-def _data(data_dir: Path | None, cell: RunConfig) -> FederatedData:
+def _data(data_dir: Path | None, cell: Cell) -> FederatedData:
     """Return the image set as other studies divide it; fleets deal its local records anew."""
     return federated_data(cell.image_set, data_dir, Split("strong"), 10, cell.seed)
 
