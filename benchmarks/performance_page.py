@@ -64,21 +64,18 @@ def sums_table(found: Row) -> str:
     for row in found["sums"]:
         if row["dropped"] or row["clients"] not in _FEW:
             continue
-        memory = row.get("server_memory_bytes")
-        sides = ((row[f"{side}_s"], (row.get("floor") or {}).get(side)) for side in _SIDES)
-        times = [(human_seconds(t), number(t / least) if least else "") for t, least in sides]
+        floor, memory, times = row.get("floor"), row.get("server_memory_bytes"), list[str]()
+        for side in ("client", "server"):
+            spent = row[f"{side}_s"]
+            times += [human_seconds(spent), number(spent / floor[side]) if floor else ""]
         table.add_row(
             _NAMES.get(row["sum"], f"SecAgg+, Flower {found['versions']['flwr']}"),
             f"{row['clients']}, {row['values']:,} {'values' if row['wide'] else 'votes'}",
-            *times[0],
-            *times[1],
+            *times,
             human_bytes(row["up_bytes"]),
             human_bytes(memory) if memory else "",
         )
     return markdown([table])
-
-
-_SIDES = ("client", "server")
 
 
 def beside_flower(sums: Iterable[Row]) -> str:
@@ -94,7 +91,7 @@ def beside_flower(sums: Iterable[Row]) -> str:
         f" {number(bare[0])} times the time of masks at a client and {number(bare[1])} times at the"
         f" server; with a set-up in that round {number(whole[0])} and {number(whole[1])} times."
         " All parties run in one process, without transport. The server of Prio3 includes its"
-        " helper."
+        " helper. Memory is the most that Python allocates at the server within a round."
     )
 
 
@@ -155,10 +152,8 @@ def growth(clean: list[Row], lossy: list[Row]) -> str:
         return number(float(np.polyfit(*logs, 1)[0]))
 
     client, server = power(neighbours, clean, "client_s"), power(clients, clean, "server_s")
-    lost, memory = (
-        power(clients, lossy, "server_s"),
-        power(clients, clean, "server_memory_bytes"),
-    )
+    lost = power(clients, lossy, "server_s")
+    memory = power(clients, clean, "server_memory_bytes")
     return (
         f"Fitted to these figures, a client's time grows with the power {client} of its neighbours,"
         f" with whom it shares masks: all others up to {COMPLETE_UP_TO} clients,"
@@ -171,10 +166,14 @@ def growth(clean: list[Row], lossy: list[Row]) -> str:
 def growth_plot(clean: list[Row], lossy: list[Row]) -> Lines:
     """CPU time by clients, on logarithmic scales."""
     clients = tuple(float(row["clients"]) for row in clean)
-    parts = (("client", clean), ("server", clean), ("server, a tenth drops out", lossy))
+
+    def line(rows: list[Row], name: str) -> Line:
+        return Line(clients, tuple(1_000 * row[name] for row in rows), (0,) * len(rows))
+
     lines = {
-        name: Line(clients, tuple(1_000 * row[f"{name[:6]}_s"] for row in rows), (0,) * len(rows))
-        for name, rows in parts
+        "client": line(clean, "client_s"),
+        "server": line(clean, "server_s"),
+        "server, a tenth drops out": line(lossy, "server_s"),
     }
     ticks = {n: f"{n:,.0f}" for n in clients}
     title, scales = f"A masked sum of {_VOTES:,} votes", ("log", "log")
