@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.core import study
-from experiments.core.run_config import BY_NETWORK, FIRST_SEED, RunConfig
+from experiments.core.run_config import BY_NETWORK, REPORTED_SEED, RunConfig
 from experiments.core.shared_options import TableOptions
 from secure_fd.data.image_sets import IMAGE_SETS, image_set
 from secure_fd.data.partition import parse_split
@@ -20,6 +20,8 @@ from secure_fd.training.recipes import SGD, Recipe, Schedule, ours, paper
 
 PAPER_SETS = ("mnist", "fashion_mnist", "cifar10_features")
 QUICK_SET = "digits"
+SEEDS = tuple(range(REPORTED_SEED, REPORTED_SEED + 3))
+"""Seeds of every cell by default."""
 PUBLISHED = "selective-fd-published"
 """Selective-FD as its authors run it."""
 _PUBLISHED_ROUNDS = 500
@@ -172,18 +174,15 @@ class Settings(TableOptions):
 class Grid:
     """The axes of a study. image_sets, splits: what is run by default. methods: what may be named.
 
-    vary: from a default cell of one place and seed, the study's cells there. repeated: splits that
-    are run under three seeds by default. rounds: of every cell, where the recipes have more.
-    on_request: methods that run only if they are named.
+    vary: from a default cell of one place and seed, the study's cells there. rounds: of every cell,
+    where the recipes have more.
     """
 
     image_sets: tuple[str, ...]
     splits: tuple[str, ...]
     methods: tuple[str, ...]
     vary: Callable[[RunConfig], Iterator[RunConfig]]
-    repeated: tuple[str, ...] = ()
     rounds: int | None = None
-    on_request: tuple[str, ...] = ()
 
     def cells(self, settings: Settings) -> tuple[RunConfig, ...]:
         """The cells that a command line asks for, each once.
@@ -195,25 +194,21 @@ class Grid:
         usual = (QUICK_SET,) if quick else self.image_sets
         sets = study.listed("image_sets", settings.image_sets, tuple(IMAGE_SETS), usual)
         splits = study.listed("splits", settings.splits, self.splits)
-        usual_methods = [name for name in self.methods if name not in self.on_request]
-        methods = study.listed("rows", settings.rows, self.methods, usual_methods)
-        seeds = study.whole_numbers("seeds", settings.seeds)
+        methods = study.listed("rows", settings.rows, self.methods)
+        seeds = study.whole_numbers("seeds", settings.seeds, SEEDS[: 1 if quick else None])
         rounds = settings.rounds or (None if quick else self.rounds)
         made = dict.fromkeys(
             on_its_recipe(cell, quick=quick, rounds=rounds)
             for image_set in sets
             for split in splits
             if (split == HOSPITALS) == (image_set == "chest_xray")
-            for seed in seeds or self._seeds(split, quick=quick)
+            for seed in seeds
             for cell in self.vary(default_cell(image_set, split, seed, rounds, quick=quick))
             if cell.method in methods
         )
         if not made:
             raise ConfigurationError("splits", list(splits), "the image sets have no such cells")
         return tuple(made)
-
-    def _seeds(self, split: str, *, quick: bool) -> range:
-        return range(FIRST_SEED, FIRST_SEED + (3 if split in self.repeated and not quick else 1))
 
 
 # Studies.
