@@ -3,8 +3,8 @@
 Steps have Nesterov's momentum and a rate that falls to zero. Rate, rounds and share of steps alone
 of every row stand in `chosen_settings.json`: of four settings a row, the one with the best accuracy
 on pooled validation records of seed 0 at half of the steps. Where the file has no settings of an
-image set under a split, those of the CIFAR-10 features under that split are used. DaFKD has the rate
-and the rounds of its recipe.
+image set under a split, those of the CIFAR-10 features under that split are used. DaFKD has the
+rate and the rounds of its recipe.
 """
 
 import json

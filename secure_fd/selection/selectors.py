@@ -21,6 +21,7 @@ from secure_fd.selection.density_ratio import (
     flat_pixels,
     posterior,
     shared_reference,
+    whitened,
 )
 from secure_fd.selection.familiarity import KnownProxies, OwnRatios, over_classes
 from secure_fd.selection.kulsif import Kulsif
@@ -234,7 +235,8 @@ def _reach(client: ClientData, n_proxies: int) -> FloatArray:
 def _fitted_head(client: ClientData, proxies: Tensor, settings: ReferenceSettings) -> FloatArray:
     """Fit a client's head once for all methods that use it."""
     reference, train = shared_reference(proxies, settings), client.train
-    features, labels = reference.features(train.pixels), train.labels.cpu().numpy()
+    features = reference.fourier(whitened(train.pixels, reference.public))
+    labels = train.labels.cpu().numpy()
     return reference.solver.solve(class_means(features, labels, client.classes).T)
 
 
