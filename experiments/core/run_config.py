@@ -283,7 +283,7 @@ class RunConfig:
     @property
     def label(self) -> str:
         """Names the cell while it runs."""
-        return f"{self.place}: {self.line}, seed {self.seed}"
+        return f"{self.place}: {self.line}, {self.rounds} rounds, seed {self.seed}"
 
 
 def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
