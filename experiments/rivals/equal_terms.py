@@ -1,4 +1,4 @@
-"""The front table: every method at equal terms, with what it costs, promises and leaks.
+"""The front table: every method at equal terms, with its cost, its guarantee and what it leaks.
 
 python experiments/rivals/equal_terms.py --image-sets mnist
 
@@ -41,7 +41,7 @@ PASSED = "CPU seconds until the paper's best"
 """On MNIST: CPU seconds after the first round in which the mean accuracy reaches `BEST`."""
 BEST = 0.9468
 """The paper's best on MNIST with one class a client: Selective-FD with soft labels, Table 1."""
-_SUMS = 4
+_SUMS = 6
 _PLACES: Mapping[str, str] = {
     "mnist": "strong",
     "fashion_mnist": "strong",
@@ -250,7 +250,7 @@ def needs(cell: Cell) -> Sequence[Hashable]:
 
 
 def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> study.Result:
-    """A run with its cost, what it promises, and what naming one class would get."""
+    """A run with its cost, its guarantee, and what naming one class would get."""
     import torch
 
     from experiments.core import runs
@@ -352,7 +352,7 @@ def _shown(place: str, runs: Frame) -> Iterator[Table | str]:
     ).corrected()
     leaky = [column for column in COLUMNS if leaks.cells]
     names = ["method", "accuracy, %", "bytes up", "CPU s", "epsilon: record"]
-    made = new_table(f"{place}: cost of a client and a run, promise and leakage", names)
+    made = new_table(f"{place}: cost of a client, epsilon and leakage", names)
     made = replace(made, columns=(*made.columns, *(column.name for column in leaky)))
     for title, of in by_title:
         claims = [result.notes["privacy"] for result in of.result]
@@ -399,7 +399,7 @@ def panels(results: study.Results) -> list[Bars]:
 STUDY = study.Study(
     name="equal_terms",
     folder="rivals",
-    about="Every method at equal terms: accuracy, cost, promise and leakage.",
+    about="Every method at equal terms: accuracy, cost, guarantee and leakage.",
     settings=TableOptions,
     cell=Cell,
     cells=cells,

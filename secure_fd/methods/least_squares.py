@@ -28,7 +28,8 @@ class LeastSquares:
     clients answer than before, the search starts again from the head that it has.
 
     Args:
-        solver: (H + beta I)^-1.
+        solver: (H + beta I)^-1, which makes the first head.
+        residual_solver: the same with a smaller beta, for the directions after it.
         proxies: [P, D] features.
         shape: (D, C) of a head.
         noisy: whether sums carry noise. Directions are then not compared, as that amplifies noise.
@@ -50,9 +51,16 @@ class LeastSquares:
     )
 
     def __init__(
-        self, solver: RatioSolver, proxies: FloatArray, shape: tuple[int, int], *, noisy: bool
+        self,
+        solver: RatioSolver,
+        residual_solver: RatioSolver,
+        proxies: FloatArray,
+        shape: tuple[int, int],
+        *,
+        noisy: bool,
     ) -> None:
-        self._solver, self._proxies, self._noisy = solver, proxies, noisy
+        self._solver, self._residual_solver = solver, residual_solver
+        self._proxies, self._noisy = proxies, noisy
         self._clients: tuple[int, ...] = ()
         self._damping: FloatArray | None = None
         self.head: FloatArray = np.zeros(shape)
@@ -73,7 +81,8 @@ class LeastSquares:
             self._images.append(self._first - residual - self._image)
             self._minimise()
         base = self._start + self._inside
-        direction = self._solver.solve(self._first - self._image)
+        solver = self._residual_solver if self.head.any() else self._solver
+        direction = solver.solve(self._first - self._image)
         if self._noisy and self._damping is not None:
             direction = direction / self._damping
         self._directions.append(self._shortened(base, direction))

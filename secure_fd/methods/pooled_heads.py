@@ -50,9 +50,11 @@ from secure_fd.protocol.transcript import ObservedRound, Transcript
 from secure_fd.selection.density_ratio import (
     FourierFeatures,
     Map,
+    RatioSolver,
     ReferenceSettings,
     SingleArray,
     noisy_solver,
+    residual_solver,
     shared_reference,
     whitened,
 )
@@ -168,6 +170,14 @@ class HeadTerms:
         self.codec = self._codec()
         """Codec of class sums; of integers with noise under the record unit."""
         self.survey = Survey(len(proxies), setting.n_classes) if method.surveys(setting) else None
+
+    @property
+    def residual_solver(self) -> RatioSolver:
+        """The inverse for sums of residuals; under noise, that for noisy sums."""
+        if self.unit is not None or not self.method.residual_rounds:
+            return self.solver
+        features, records = self.reference.settings, sum(self.setting.records)
+        return residual_solver(self.setting.public_proxies(), features, records)
 
     @property
     def length(self) -> int:
@@ -421,6 +431,7 @@ class HeadServer(ServerRole):
         self.head: FloatArray = np.zeros(terms.shape)
         self._search = LeastSquares(
             terms.solver,
+            terms.residual_solver,
             terms.reference.proxy_features,
             terms.shape,
             noisy=terms.unit is not None,

@@ -78,7 +78,7 @@ def test_steps_under_noise_do_not_overshoot_where_a_class_is_rare_among_the_prox
         def solve(self, right):
             return np.linalg.solve(moment, right)
 
-    search = LeastSquares(Rare(), proxies, (2, 2), noisy=True)
+    search = LeastSquares(Rare(), Rare(), proxies, (2, 2), noisy=True)
     first = search.step(records, (0, 1)).copy()
     wrong = records - records @ first
     whole = first + np.linalg.solve(moment, wrong)
