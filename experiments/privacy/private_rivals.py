@@ -33,14 +33,14 @@ MODELS = {NETWORK: "networks", ACCURACY: "networks with the head", HEAD: "head a
 MASKS, LOCAL, DESCENT = "under masks", "local noise", "DP-GD, under masks"
 ROWS = {"networks": MASKS, "heads": MASKS, "local": LOCAL, "gd": DESCENT}
 """Row of a cell -> way to a head; networks are trained in the first alone."""
-_ALL_ROWS, _HEADS = ("networks", "local", "gd"), ("heads", "local", "gd")
+_ALL_ROWS = ("networks", "local", "gd")
 _PLACES = {
     ("mnist", "strong"): _ALL_ROWS,
-    ("fashion_mnist", "strong"): _HEADS,
-    ("cifar10_features", "strong"): _HEADS,
-    ("chest_xray", HOSPITALS): _HEADS,
+    ("fashion_mnist", "strong"): ("heads",),
+    ("cifar10_features", "strong"): ("heads",),
+    ("chest_xray", HOSPITALS): ("heads",),
     ("mnist5k", "strong"): _ALL_ROWS,
-    ("mnist5k", "iid"): _HEADS,
+    ("mnist5k", "iid"): ("heads", "local"),
 }
 """Image set and split -> rows. IID clients hold few records of each class, which costs local noise
 most."""
