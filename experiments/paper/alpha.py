@@ -73,7 +73,7 @@ STUDY = ImageStudy(
     home="papers",
     name="alpha",
     about="Error against the weight of the local loss, as in Fig. 10.",
-    cells=Grid(("mnist",), ("weak",), PROXY_LABELS, vary, rounds=20).cells,
+    cells=Grid(("mnist",), ("weak",), PROXY_LABELS, vary, rounds=15).cells,
     measure=later("experiments.paper.fixed_labels:measure"),
     shown=with_seeds(tables),
     panels=panels,
