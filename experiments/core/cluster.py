@@ -1,5 +1,6 @@
 """The workers of a running Dask cluster, as an executor."""
 
+import logging
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
@@ -21,6 +22,11 @@ class Cluster(ClientExecutor):  # type: ignore[misc]
     that is lost with its worker.
     """
 
+    def submit(self, call: Any, /, *given: Any) -> "Future[Any]":  # noqa: ANN401 - any function
+        """Run a call after those submitted before it: Dask reorders calls of one moment."""
+        future: Future[Any] = super().submit(call, *given, fifo_timeout=0)
+        return future
+
     def _wrap_future(self, future: Any) -> "Future[Any]":  # noqa: ANN401 - Dask's future
         wrapped: Future[Any] = super()._wrap_future(future)
         wrapped.reference = future  # type: ignore[attr-defined]
@@ -35,6 +41,8 @@ def connected(address: str) -> Iterator[Executor]:
         ConfigurationError: the address is wrong, or its workers cannot run this code.
         OSError: the cluster gave up a task, or the connection was lost.
     """
+    # It logs a traceback for what is raised here as one sentence.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=SECONDS_TO_ANSWER, set_as_default=False)
     except (OSError, ValueError):
@@ -57,24 +65,25 @@ def _check(client: Client, address: str) -> None:
     def refuse(allowed: str) -> None:
         raise ConfigurationError("scheduler", address, allowed)
 
-    threads = client.nthreads()
+    threads, ours = client.nthreads(), _versions()
     if not threads:
         refuse(f"it has no workers: start some with dask worker {address} --nthreads 1")
     for worker, count in threads.items():
         if count > 1:
             refuse(f"{worker} runs {count} tasks in a process: start workers with --nthreads 1")
-    ours = provenance.code(), provenance.versions()
+    found = client.run(_versions, on_error="return")
     try:
-        found = client.run(_versions)
-    except ModuleNotFoundError as error:
-        refuse(f"a worker has no module {error.name}: start workers in an environment like this")
-    for worker, (code, versions) in found.items():
-        if code != ours[0]:
-            refuse(f"{worker} has {code}, this run {ours[0]}")
-        for library in ours[1]:
-            if versions.get(library) != ours[1][library]:
-                refuse(f"{worker} has {library} {versions.get(library)}, not {ours[1][library]}")
+        found["its scheduler"] = client.run_on_scheduler(_versions)
+    except Exception as error:  # noqa: BLE001 - which one is the other process's
+        found["its scheduler"] = error
+    for process, theirs in found.items():
+        if isinstance(theirs, Exception):
+            refuse(f"{process} cannot load the code of this run: {theirs}")
+        for name, version in ours.items():
+            if theirs.get(name) != version:
+                refuse(f"{process}: {name} is {theirs.get(name)}, this run has {version}")
 
 
-def _versions() -> tuple[provenance.Code, dict[str, str]]:
-    return provenance.code(), provenance.versions()
+def _versions() -> dict[str, str]:
+    """Return the versions of the code and of the libraries that figures come from."""
+    return {"code": str(provenance.code()), **provenance.versions()}

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -174,6 +174,12 @@ def test_a_scheduler_that_does_not_answer_or_whose_code_differs_is_refused(addre
         pass
 
 
+@pytest.mark.parametrize("lost", [distributed.KilledWorker("cell", None, 3), CancelledError()])
+def test_a_task_that_a_cluster_gives_up_ends_a_run_with_a_sentence(address, lost):
+    with pytest.raises(OSError, match="task"), clusters.connected(address):
+        raise lost
+
+
 class Workers:
     """A client of workers with these numbers of threads, which lack the code."""
 
@@ -183,8 +189,12 @@ class Workers:
     def nthreads(self):
         return dict(enumerate(self.threads))
 
-    def run(self, _):
-        raise ModuleNotFoundError(name="experiments")
+    def run(self, _, on_error):
+        assert on_error == "return"
+        return {0: ModuleNotFoundError("No module named 'experiments'")}
+
+    def run_on_scheduler(self, _):
+        raise ModuleNotFoundError
 
 
 @pytest.mark.parametrize("threads", [(), (1, 2), (1,)])
