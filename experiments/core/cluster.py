@@ -41,8 +41,9 @@ def connected(address: str) -> Iterator[Executor]:
         ConfigurationError: the address is wrong, or its workers cannot run this code.
         OSError: the cluster gave up a task, or the connection was lost.
     """
-    # It logs a traceback for what is raised here as one sentence.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    # They log tracebacks for what is raised here as one sentence.
+    for name in ("distributed.client", "tornado.application"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=SECONDS_TO_ANSWER, set_as_default=False)
     except (OSError, ValueError):

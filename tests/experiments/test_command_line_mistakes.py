@@ -74,6 +74,8 @@ MISTAKES = (
     ("--seeds", "study accuracy --seeds 1,x"),
     ("--seed", "compare --seed=-1"),
     ("--workers", "compare --workers 0"),
+    ("--scheduler", "compare --images one --scheduler tcp://127.0.0.1:9"),
+    ("--scheduler", "study accuracy --scheduler nowhere"),
     ("--proxies-per-round", "compare --proxies-per-round 1001"),
     *(("--dp-eps", f"compare --dp-eps={value}") for value in ("nan", "0", "-1", "1e9", "1e-9")),
     ("--dp-delta", "compare --dp-eps 4 --dp-delta 0"),
