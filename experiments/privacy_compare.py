@@ -544,6 +544,7 @@ STUDY = Study(
     needs=needs,
     cost=_cost,
     alone=True,
+    reads=("per_client", "curve"),
 )
 
 

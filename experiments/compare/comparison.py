@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.compare.leakage import NOT_APPLICABLE, PLAYED, Leakage, stored, tried
-from experiments.core.files import UNLESS_EMPTY
 from experiments.core.measures import ACCURACY, BYTES_UP
 from experiments.core.run_config import RowSpec, RunConfig
 from experiments.core.study import Result, Results, grouped, moments
@@ -49,7 +48,7 @@ class Cell:
     config: RunConfig
     attacks: tuple[str, ...] = ()
     quick: bool = False
-    own: str = field(default="", metadata=UNLESS_EMPTY)
+    own: str = ""
 
     @property
     def seed(self) -> int:

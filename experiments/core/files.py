@@ -1,13 +1,14 @@
 """Files of a run: frozen dataclasses as strict JSON, and settings as TOML.
 
-JSON is read strictly: nothing missing, nothing extra, no NaN. TOML is read as `--config FILE` is.
+JSON is read strictly: nothing missing, nothing extra, no NaN. Fields at their default are left out.
+TOML is read as `--config FILE` is.
 """
 
 import json
 import math
 import tomllib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -20,14 +21,12 @@ from secure_fd.files import write_atomically
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 T = TypeVar("T")
-UNLESS_EMPTY: Mapping[str, str] = {"json": "unless empty"}
-"""Metadata of a field that a file leaves out where it is empty."""
 NEVER: Mapping[str, str] = {"json": "never"}
 """Metadata of a field that is kept elsewhere, or not at all."""
 
 
 def encode(value: object, where: str) -> Json:
-    """The JSON value of a dataclass, container, number or numpy array.
+    """The JSON value of a dataclass, container, number or numpy array, without default values.
 
     Infinity becomes the string "inf". Raises ConfigurationError, naming the place, for NaN and
     for anything that JSON cannot hold.
@@ -35,8 +34,8 @@ def encode(value: object, where: str) -> Json:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if is_dataclass(value) and not isinstance(value, type):
-        named = {f: getattr(value, f.name) for f in fields(value) if f.metadata != NEVER}
-        kept = {f.name: part for f, part in named.items() if f.metadata != UNLESS_EMPTY or part}
+        named = [(f, getattr(value, f.name)) for f in fields(value) if f.metadata != NEVER]
+        kept = {f.name: part for f, part in named if part != _default(f)}
         return {name: encode(part, f"{where}.{name}") for name, part in kept.items()}
     if isinstance(value, Mapping):
         return {str(key): encode(item, f"{where}.{key}") for key, item in value.items()}
@@ -49,6 +48,10 @@ def encode(value: object, where: str) -> Json:
     if value is None or isinstance(value, bool | int | str):
         return value
     raise ConfigurationError(where, value, "use what JSON can hold")
+
+
+def _default(part: "Field[Any]") -> object:
+    return part.default if part.default_factory is MISSING else part.default_factory()
 
 
 def decode(kind: type[T], value: object, where: str) -> T:
@@ -79,30 +82,148 @@ def write(path: Path, value: object, where: str) -> None:
     """A dataclass as a JSON file. Raises ConfigurationError for anything that `read` refuses."""
     made = encode(value, where)
     decode(type(value), made, where)
-    text = json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False)
+    write_json(path, made)
+
+
+def write_json(path: Path, value: Json) -> None:
+    """JSON as a file, whole or not at all: an object has a line for each field.
+
+    Objects in a list have one line each too, so that a version of the file is easily compared.
+    """
+    text = _lines(value) if isinstance(value, dict) else _line(value)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_atomically(path, lambda file: file.write(f"{text}\n".encode()))
+
+
+def _lines(value: Mapping[str, Json]) -> str:
+    """An object with a line for each field, and for each object in a list."""
+    parts, end = [], "\n"
+    for name, part in value.items():
+        text = _line(part)
+        if isinstance(part, list) and any(isinstance(item, dict) for item in part):
+            text = f"[{end}{f',{end}'.join(map(_line, part))}{end}]"
+        parts.append(f"{_line(name)}: {text}")
+    return "{" + end + f",{end}".join(parts) + end + "}"
+
+
+def _line(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def read(path: Path, kind: type[T], where: str) -> T:
     """The dataclass in a JSON file, strictly: nothing missing, nothing extra, finite numbers."""
+    return decode(kind, read_json(path, where), where)
+
+
+def read_json(path: Path, where: str) -> Json:
+    """The JSON in a file. Raises ConfigurationError where there is none."""
     try:
-        return parsed(path.read_bytes(), kind, where, path.name)
+        return parsed_json(path.read_bytes(), path.name)
     except FileNotFoundError:
         raise ConfigurationError(where, path.name, "there must be such a file") from None
 
 
-def parsed(text: bytes, kind: type[T], where: str, name: str = "") -> T:
-    """The dataclass in JSON, as strictly. name: of its file."""
+def parsed_json(text: bytes, name: str) -> Json:
+    """JSON of finite numbers. name: of its file, for the ConfigurationError."""
     try:
-        found = json.loads(text, parse_constant=_refuse_constant)
+        found: Json = json.loads(text, parse_constant=_refuse_constant)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(name or where, str(error), "it must be JSON in UTF-8") from None
-    return decode(kind, found, where)
+        raise ConfigurationError(name, str(error), "it must be JSON in UTF-8") from None
+    return found
 
 
 def _refuse_constant(name: str) -> float:
     raise ConfigurationError("results", name, "use finite numbers or null")
+
+
+def rounded(value: Json, digits: int = 5) -> Json:
+    """JSON whose floats have this number of significant digits.
+
+    >>> rounded({"accuracy": [0.9721699999999999], "bytes": 40000.0})
+    {'accuracy': [0.97217], 'bytes': 40000.0}
+    """
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, list):
+        return [rounded(item, digits) for item in value]
+    if isinstance(value, dict):
+        return {name: rounded(item, digits) for name, item in value.items()}
+    return value
+
+
+# Objects that differ in their seed.
+
+_NONE: Any = object()
+_BY_SEED = ("seed", "seconds")
+
+
+def folded(objects: Sequence[Mapping[str, Json]]) -> list[Json]:
+    """One object for all whose `cell` differs in its seed alone, in the order of the first of each.
+
+    Its `each` has lists with an item for each seed: seeds, floats that are not in a `cell`, and
+    all that differs between seeds. Everything else is written once. See `unfolded`.
+
+    >>> runs = [{"cell": {"method": "a", "seed": s}, "figures": {"b": 0.5}} for s in (1, 2)]
+    >>> folded(runs)
+    [{'cell': {'method': 'a'}, 'each': {'cell': {'seed': [1, 2]}, 'figures': {'b': [0.5, 0.5]}}}]
+    """
+    groups: dict[str, list[Any]] = {}
+    for one in objects:
+        groups.setdefault(json.dumps(_seedless(one["cell"]), sort_keys=True), []).append(one)
+    found = [_fold(of, "", floats=True) for of in groups.values()]
+    return [{**same, "each": each} for same, each in found]
+
+
+def _seedless(value: Json) -> Json:
+    if not isinstance(value, dict):
+        return value
+    return {name: _seedless(part) for name, part in value.items() if name != "seed"}
+
+
+def _fold(values: list[Any], name: str, *, floats: bool) -> tuple[Any, Any]:
+    """What values have in common, and the rest as lists. floats: whether all of them are lists."""
+    first = values[0]
+    if first and all(isinstance(v, dict) and v.keys() == first.keys() for v in values):
+        parts = {
+            part: _fold([v[part] for v in values], part, floats=floats and part != "cell")
+            for part in first
+        }
+        same, each = (
+            {part: found[i] for part, found in parts.items() if found[i] is not _NONE}
+            for i in range(2)
+        )
+        return same or _NONE, each or _NONE
+    number = floats and any(isinstance(v, float) for v in values)
+    if name in _BY_SEED or number or any(v != first for v in values):
+        return _NONE, values
+    return first, _NONE
+
+
+def unfolded(groups: Any, where: str) -> list[Json]:  # noqa: ANN401 - JSON of any form
+    """The objects of `folded`; ConfigurationError for anything that it would not write."""
+    found: list[Any] = []
+    try:
+        for group in groups:
+            same = {name: part for name, part in group.items() if name != "each"}
+            found += _unfold(same, group["each"], len(group["each"]["seconds"]))
+        if folded(found) == groups:
+            return found
+    except (AttributeError, KeyError, TypeError, IndexError):
+        pass
+    raise ConfigurationError(where, "its groups", "use one list item a seed, as this version does")
+
+
+def _unfold(same: Any, each: Any, count: int) -> list[Any]:  # noqa: ANN401 - JSON
+    if each is _NONE:
+        return [same] * count
+    if isinstance(each, list):
+        return each
+    held = {} if same is _NONE else same
+    parts = {
+        name: _unfold(held.get(name, _NONE), each.get(name, _NONE), count)
+        for name in {**held, **each}
+    }
+    return [{name: part[i] for name, part in parts.items()} for i in range(count)]
 
 
 # Settings.

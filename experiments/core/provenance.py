@@ -8,6 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 _LIBRARIES = (
     *("secure-fd", "torch", "numpy", "scipy", "scikit-learn"),
@@ -17,7 +18,7 @@ _LIBRARIES = (
 
 ROOT = Path(__file__).parents[2]
 _CODE = ("secure_fd", "attacks", "experiments", "pyproject.toml")
-"""The files that a figure depends on."""
+"""The files that a figure depends on, and with them all of the code that makes its page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,11 @@ class Code:
 
 
 def code(root: Path = ROOT) -> Code:
-    """The version of the code in a folder, by git where the folder is a repository."""
+    """The version of the code in a folder, by git where the folder is a repository.
+
+    The commit is the last that changed `_CODE`, so that a folder of results can be resumed after a
+    commit of docs. A shallow clone whose history ends before that commit names its oldest commit.
+    """
     git = shutil.which("git")
     if git is None or not (root / ".git").exists():
         return Code(_version("secure-fd"))
@@ -54,7 +59,7 @@ def code(root: Path = ROOT) -> Code:
         command = [git, "-C", str(root), *arguments]
         return subprocess.run(command, capture_output=True, check=True).stdout  # noqa: S603
 
-    commit = run("rev-parse", "HEAD").decode().strip()
+    commit = run("log", "-1", "--format=%H", "--", *_CODE).decode().strip()
     changed = run("diff", "--no-ext-diff", "--binary", "HEAD", "--", *_CODE)
     new = run("ls-files", "-z", "--others", "--exclude-standard", "--", *_CODE).split(b"\0")
     for name in sorted(filter(None, new)):
@@ -62,9 +67,16 @@ def code(root: Path = ROOT) -> Code:
     return Code(commit, hashlib.sha256(changed).hexdigest() if changed else "")
 
 
-def created_now() -> str:
-    """ISO 8601 in UTC."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def facts() -> dict[str, Any]:
+    """When, where and with which code a file of results is made, by its field."""
+    made = code()
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": made.commit,
+        "dirty": made.dirty,
+        "versions": versions(),
+        "machine": machine(),
+    }
 
 
 def versions() -> dict[str, str]:
@@ -84,4 +96,14 @@ def _version(name: str) -> str:
 
 def machine() -> dict[str, object]:
     """Return the facts about the machine that a reader needs to judge seconds."""
-    return {"cpus": os.cpu_count() or 1}
+    return {"processor": _processor(), "cpus": os.cpu_count() or 1}
+
+
+def _processor() -> str:
+    """Return the model of the processor, as the operating system names it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

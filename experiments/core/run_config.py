@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from experiments.core.files import NEVER, UNLESS_EMPTY
+from experiments.core.files import NEVER
 from secure_fd.data.columns import Table
 from secure_fd.data.image_sets import image_set, is_table
 from secure_fd.data.partition import check_clients, parse_split
@@ -150,7 +150,7 @@ class OwnData:
     images: Path | None = field(default=None, compare=False, metadata=NEVER)
     proxies: Path | None = field(default=None, compare=False, metadata=NEVER)
     table: Table | None = field(default=None, compare=False, metadata=NEVER)
-    show_private: bool = field(default=False, metadata=UNLESS_EMPTY)
+    show_private: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,18 +182,18 @@ class RunConfig:
     quantile: float | None = None
     server_threshold: float | None = None
     class_by: str = "both"
-    secure: str = field(default="", metadata=UNLESS_EMPTY)
-    privacy: Privacy | None = field(default=None, metadata=UNLESS_EMPTY)
-    drop: float = field(default=0.0, metadata=UNLESS_EMPTY)
-    releases: int | None = field(default=None, metadata=UNLESS_EMPTY)
-    liar: int = field(default=0, metadata=UNLESS_EMPTY)
-    budget: float | None = field(default=None, metadata=UNLESS_EMPTY)
-    min_voters: int | None = field(default=None, metadata=UNLESS_EMPTY)
+    secure: str = ""
+    privacy: Privacy | None = None
+    drop: float = 0.0
+    releases: int | None = None
+    liar: int = 0
+    budget: float | None = None
+    min_voters: int | None = None
     model: str = ""
     every: int = 0
     alpha: float | None = None
-    one_by_one: bool = field(default=False, metadata=UNLESS_EMPTY)
-    own: OwnData | None = field(default=None, metadata=UNLESS_EMPTY)
+    one_by_one: bool = False
+    own: OwnData | None = None
 
     def __post_init__(self) -> None:
         if ":" not in self.method:
@@ -311,7 +311,7 @@ class RowSpec:
     secure: Secure | None = None
     unit: Unit | None = None
     liar: int = 0
-    model: str = field(default="", metadata=UNLESS_EMPTY)
+    model: str = ""
 
     @property
     def own(self) -> bool:

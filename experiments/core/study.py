@@ -31,13 +31,17 @@ from experiments.core import provenance
 from experiments.core.files import (
     NEVER,
     RUN,
-    UNLESS_EMPTY,
     decode,
     differences,
     encode,
-    parsed,
+    folded,
+    parsed_json,
     read,
+    read_json,
+    rounded,
+    unfolded,
     write,
+    write_json,
     written,
 )
 from experiments.core.measures import ACCURACY
@@ -48,8 +52,7 @@ from secure_fd.errors import ConfigurationError
 from secure_fd.files import write_atomically
 from secure_fd.optional import extra
 
-SCHEMA = "secure-fd/study/1"
-CELL_SCHEMA = "secure-fd/cell/2"
+SCHEMA = "secure-fd/study/2"
 CELLS = "cells.jsonl"
 """The file of finished cells, a line each."""
 CODE = "code.json"
@@ -97,7 +100,7 @@ class Result:
     per_client: tuple[float, ...] = ()
     curve: tuple[Point, ...] = ()
     notes: dict[str, object] = field(default_factory=dict, hash=False)
-    attacks: dict[str, Found] = field(default_factory=dict, hash=False, metadata=UNLESS_EMPTY)
+    attacks: dict[str, Found] = field(default_factory=dict, hash=False)
     pictures: Pictures = field(default_factory=dict, compare=False, repr=False, metadata=NEVER)
 
     def __post_init__(self) -> None:
@@ -126,24 +129,22 @@ class Results:
     changes beside that commit; None if unknown. settings: the options that a figure may depend on.
     seeds: of all cells. cpu_seconds: of all cells together.
 
-    >>> one = Result("a", {}, 1.0)
-    >>> made = Results(SCHEMA, "alpha", "2026-01-01T00:00:00+00:00", cells=(one,))
-    >>> len(made.cells)
-    1
+    In the file, `cells` has one object for all cells that differ in their seed alone; see
+    `experiments.core.files.folded`.
     """
 
     schema: str
     study: str
     created: str
-    commit: str = ""
-    dirty: bool | None = None
-    command: list[str] = field(default_factory=list)
-    settings: dict[str, object] = field(default_factory=dict)
-    seeds: tuple[int, ...] = ()
-    versions: dict[str, str] = field(default_factory=dict)
-    machine: dict[str, object] = field(default_factory=dict)
-    cpu_seconds: float = 0.0
-    cells: tuple[Result, ...] = ()
+    commit: str
+    dirty: bool | None
+    command: list[str]
+    settings: dict[str, object]
+    seeds: tuple[int, ...]
+    versions: dict[str, str]
+    machine: dict[str, object]
+    cpu_seconds: float
+    cells: tuple[Result, ...]
 
     def __post_init__(self) -> None:
         if self.schema != SCHEMA:
@@ -168,7 +169,8 @@ class Study:
     image_set: that must be on disk for a cell. out: folder of a run, by default `runs/NAME`. home:
     that NAME, by default the study's; studies with one share their cells. report: writes further
     files of a finished run into its folder. status: exit status of a finished run. alone: a folder
-    holds one run; otherwise runs share their cells.
+    holds one run; otherwise runs share their cells. reads: what `shown`, `panels` and `report` read
+    of a result's `per_client` and `curve`; the file of results leaves out the rest.
     """
 
     name: str
@@ -188,6 +190,7 @@ class Study:
     report: Callable[[Results, Path], None] = lambda _, __: None
     status: Callable[[Results], int] = lambda _: 0
     alone: bool = False
+    reads: tuple[str, ...] = ()
     folder: str = "paper"
 
     def folder_of(self, settings: Any) -> Path:
@@ -277,7 +280,7 @@ def at_least(least: int, **values: int | None) -> None:
 
 def key_of(cell: Any) -> str:
     """Return the text that identifies a cell."""
-    return json.dumps(encode([CELL_SCHEMA, cell], "cell"), sort_keys=True)
+    return json.dumps(encode(cell, "cell"), sort_keys=True)
 
 
 @dataclass(slots=True)
@@ -302,7 +305,7 @@ class Store:
         if len(whole) < len(content):
             os.truncate(self.lines, len(whole))
         for line in whole.splitlines():
-            result = strict(self.study, parsed(line, Result, CELLS))
+            result = strict(self.study, decode(Result, parsed_json(line, CELLS), CELLS))
             arrays = _load_arrays(self._pictures(result.cell))
             self.found[key_of(result.cell)] = replace(result, pictures=arrays)
 
@@ -361,15 +364,21 @@ def strict(study: Study, result: Result) -> Result:
 
 def read_results(study: Study, path: Path) -> Results:
     """The results in a file; ConfigurationError names the first thing that is wrong."""
-    found = read(path, Results, "results")
+    made = read_json(path, "results")
+    if not isinstance(made, dict) or made.get("schema") != SCHEMA:
+        raise ConfigurationError("schema", path.name, f"this version reads {SCHEMA!r}")
+    cells = unfolded(made.get("cells"), "results.cells")
+    found = decode(Results, {**made, "cells": cells}, "results")
     if found.study != study.name:
         raise ConfigurationError("study", found.study, f"this is the reader of {study.name}")
     return replace(found, cells=tuple(strict(study, result) for result in found.cells))
 
 
 def write_results(results: Results, path: Path) -> None:
-    """Write a study's file, whole or not at all."""
-    write(path, results, "results")
+    """Write a study's file, whole or not at all. ConfigurationError for what no file can hold."""
+    made: Any = encode(results, "results")
+    decode(Results, made, "results")
+    write_json(path, {**made, "cells": folded(made["cells"])})
 
 
 # Running.
@@ -556,23 +565,27 @@ def _data_dir(settings: Any) -> Path | None:
 def gathered(
     study: Study, found: Iterable[Result], settings: Any = None, given: Sequence[str] = ()
 ) -> Results:
-    """The results of these cells, made now and here."""
+    """The results of these cells, made now and here, as their file has them."""
     chosen = {} if settings is None else asdict(settings)
-    cells, code = tuple(found), provenance.code()
+    cells = tuple(_as_filed(study, result) for result in found)
     return Results(
         schema=SCHEMA,
         study=study.name,
-        created=provenance.created_now(),
-        commit=code.commit,
-        dirty=code.dirty,
         command=command(study.script, given),
         settings={name: value for name, value in chosen.items() if name not in _OWN},
         seeds=tuple(sorted({r.cell.seed for r in cells if hasattr(r.cell, "seed")})),
-        versions=provenance.versions(),
-        machine=provenance.machine(),
-        cpu_seconds=sum(result.seconds for result in cells),
+        cpu_seconds=round(sum(result.seconds for result in cells), 1),
         cells=cells,
+        **provenance.facts(),
     )
+
+
+def _as_filed(study: Study, result: Result) -> Result:
+    """Round figures, so that pages show the same from a run and from its file."""
+    content: Any = rounded(encode(result, "cell"))
+    left_out = {"per_client", "curve"} - {*study.reads}
+    found = decode(Result, {n: v for n, v in content.items() if n not in left_out}, "cell")
+    return replace(found, cell=result.cell, pictures=result.pictures)
 
 
 # Reading results.

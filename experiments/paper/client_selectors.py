@@ -90,6 +90,7 @@ STUDY = ImageStudy(
     cells=Grid(_SETS, ("strong",), ("selective-fd",), vary, rounds=20).cells,
     shown=with_seeds(tables),
     panels=panels,
+    reads=("per_client",),
 )
 
 if __name__ == "__main__":

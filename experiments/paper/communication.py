@@ -125,6 +125,7 @@ STUDY = ImageStudy(
     cells=Grid(_SETS, ("strong",), ("selective-fd", "fedavg"), vary, rounds=40).cells,
     shown=with_seeds(tables),
     panels=panels,
+    reads=("curve",),
 )
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from dataclasses import replace
 from experiments.core import study
 from experiments.core.frames import Frame, frame, lines, percents, points, table, with_seeds
 from experiments.core.grid import ImageStudy
-from experiments.core.measures import ACCURACY
+from experiments.core.measures import ACCURACY, BYTES_UP
 from experiments.core.run_config import RunConfig
 from experiments.core.shared_options import TableOptions
 from experiments.paper.statements import Statement, beside
@@ -91,9 +91,9 @@ def tables(results: study.Results) -> list[Table | str]:
     """Accuracy by row and place, time and bytes, and where DaFKD is behind."""
     runs = _runs(results)
     texts = percents(runs, ["row"], "place")[runs.place.unique()]
-    by_row = runs.assign(up=[result.curve[-1].up / 1000 for result in runs.result]).groupby("row")
+    by_row = runs.groupby("row")
     texts["CPU s"] = by_row.seconds.mean().map("{:.0f}".format)
-    texts["kB up a client"] = by_row.up.mean().map("{:,.0f}".format)
+    texts["kB up a client"] = (by_row[BYTES_UP].mean() / 1000).map("{:,.0f}".format)
     return [
         table("Equal steps a client: test accuracy, %, last round", texts),
         *beside(_PAPER, _stated(runs)),
@@ -123,6 +123,7 @@ STUDY = ImageStudy(
     cells=cells,
     shown=with_seeds(tables),
     panels=panels,
+    reads=("curve",),
 )
 
 if __name__ == "__main__":

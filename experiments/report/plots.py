@@ -4,14 +4,16 @@ Every function returns a matplotlib Figure that belongs to no window and no glob
 sizes and grid are in `plots.mplstyle`.
 """
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from io import StringIO
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,6 +68,7 @@ def percent(axes: "Axes") -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
 
 
+@styled()
 def save(figures: Mapping[str, "Figure | None"], folder: Path, *kinds: str) -> None:
     """Write figures as files of these kinds (PNG by default), whole or not at all.
 
@@ -77,8 +80,27 @@ def save(figures: Mapping[str, "Figure | None"], folder: Path, *kinds: str) -> N
             path = folder / f"{name}.{kind}"
             if figure is None:
                 path.unlink(missing_ok=True)
+            elif kind == "svg":
+                write_atomically(path, partial(_write_svg, figure))
             else:
                 write_atomically(path, partial(figure.savefig, format=kind))
+
+
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+_FRACTION = re.compile(r"-?[0-9]+\.[0-9]{2,}")
+
+
+def _write_svg(figure: "Figure", file: BinaryIO) -> None:
+    """Write a figure as SVG without metadata and indentation, to a tenth of a point."""
+    made = StringIO()
+    figure.savefig(made, format="svg", metadata=_NO_METADATA)
+
+    def shorter(tag: re.Match[str]) -> str:
+        return _FRACTION.sub(lambda number: f"{float(number[0]):.1f}", tag[0].replace("\n", ""))
+
+    text = re.sub(r"<[^>]*>", shorter, made.getvalue())
+    text = re.sub(r'<g id="[^"]*">', "<g>", text)  # nothing refers to a group
+    file.write(re.sub(r"\n *", "\n", text).encode())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

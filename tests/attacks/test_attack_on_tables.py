@@ -9,8 +9,8 @@ import pytest
 from attacks.core.result import COLUMN_ERROR
 from experiments import privacy_compare
 from experiments.compare.comparison import measured, needs, prepared
-from experiments.core.study import SCHEMA, Results
-from experiments.privacy_compare import Settings, cells
+from experiments.core.study import gathered
+from experiments.privacy_compare import STUDY, Settings, cells
 from experiments.report.verdict import Comparison, main_table
 from secure_fd import Simulation, federate_features, simulate
 from secure_fd.data.draft import drafted
@@ -74,7 +74,7 @@ def compared(tmp_path_factory):
     made = cells(settings)
     ready = {part: prepared(None, part) for cell in made for part in needs(cell)}
     rows = tuple(measured(None, cell, ready) for cell in made)
-    return settings, Comparison.of(Results(SCHEMA, "privacy_compare", "", cells=rows))
+    return settings, Comparison.of(gathered(STUDY, rows))
 
 
 def test_a_table_is_compared_by_balanced_accuracy_and_errors_of_columns(compared):

@@ -19,7 +19,7 @@ from experiments.compare import games
 from experiments.compare.comparison import Cell, measured, needs, prepared
 from experiments.compare.leakage import PLAYED
 from experiments.core.run_config import RowSpec
-from experiments.core.study import SCHEMA, Result, Results
+from experiments.core.study import Result, gathered
 from experiments.privacy_compare import STUDY, Settings, cells
 from experiments.report.tables import Table
 from secure_fd.data.sources import load
@@ -131,6 +131,6 @@ def test_every_combination_runs_to_its_end(folder, split, units, *, secure):
         measured_ones = {n for n, f in one.attacks.items() if isinstance(f, AttackResult)}
         assert tuple(one.attacks) == ATTACKS
         assert figures_of(cell.config.row) <= measured_ones, cell.label
-    results_of = Results(SCHEMA, STUDY.name, "2026-01-01T00:00:00+00:00", cells=results)
+    results_of = gathered(STUDY, results)
     tables = [part for part in STUDY.shown(results_of) if isinstance(part, Table)]
     assert [len(table.rows) for table in tables] == [len(made) + 1]  # and the guess
