@@ -1,4 +1,4 @@
-# Two commands do everything: `make demo` and `make test`. Both are idempotent.
+# Three commands do everything: `make demo`, `make test` and `make results`. All are idempotent.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,10 +10,16 @@ unexport PYTHONDONTWRITEBYTECODE
 # protocol within larger bounds, 10,000 schedules of sites and server on a simulated network, sites
 # and servers that are killed, all mutants of the audit, every combination of the comparison's sums,
 # units and splits, and the blocks of the docs as they stand.
-.PHONY: demo test test-long lint types unit clean
+.PHONY: demo results test test-long lint types unit clean
 
 demo: $(STAMP)
 	$(BIN)/python experiments/privacy_compare.py --secure-agg --dp-eps 4
+
+# All figures of the docs, in a night: STUDY=accuracy,alpha for some of them, WORKERS=4, and
+# SCHEDULER=tcp://HOST:8786 for a running Dask cluster.
+results: $(STAMP)
+	$(BIN)/python experiments/results.py $(if $(STUDY),--study $(STUDY)) \
+		$(if $(WORKERS),--workers $(WORKERS)) $(if $(SCHEDULER),--scheduler $(SCHEDULER))
 
 test: $(STAMP)
 	$(MAKE) -j 2 lint types unit

@@ -1,0 +1,90 @@
+"""The driver of all results: two small studies end to end, a failure, and what is resumed."""
+
+import json
+
+from experiments import results
+from experiments.core.study import load
+from experiments.results import Settings, Step, main, run, steps
+from tests.refusals import refused
+
+THEORY = load("experiments.paper.dafkd_theory")
+AUDIT = load("experiments.privacy.privacy_audit")
+FACTS = {"command", "created", "commit", "dirty", "versions", "machine", "cpu_seconds"}
+
+
+def small(name: str, *more: str) -> Step:
+    return Step(
+        name, ("experiments/paper/dafkd_theory.py", "--seeds=20", "--records=200", *more), THEORY
+    )
+
+
+def test_studies_and_benchmarks_are_measured_published_and_not_repeated(tmp_path, capfd):
+    docs = tmp_path / "docs" / "results"
+    docs.mkdir(parents=True)
+    (docs / "dafkd_theory.json").write_text('{"cpu_seconds": 10800}')
+    program = tmp_path / "program.py"
+    program.write_text("import sys; print('{\"rows\": [1]}'); open(sys.argv[1] + '/kept', 'x')")
+    broken = Step("broken", ("experiments/paper/dafkd_theory.py", "--records=none"), THEORY)
+    every = [small("dafkd_theory"), broken, Step("timed", (str(program), "FOLDER"))]
+    assert run(Settings(), tmp_path, every) == 1
+    shown = capfd.readouterr().out
+    assert "1/3 dafkd_theory: about 90 min; 90 min left in all" in shown
+    assert "failed: broken" in shown
+    assert "# Tables: dafkd theory" in (docs / "dafkd_theory.md").read_text()
+    assert FACTS | {"cells"} <= json.loads((docs / "dafkd_theory.json").read_text()).keys()
+    assert json.loads((docs / "timed.json").read_text()).keys() == FACTS | {"rows"}
+    made = (docs / "timed.json").read_text()
+    assert run(Settings(), tmp_path, [every[0], every[2]]) == 0
+    assert (docs / "timed.json").read_text() == made
+
+
+def test_a_quick_run_leaves_the_docs_as_they_are(tmp_path):
+    quick = Step(
+        "privacy_audit", ("experiments/privacy/privacy_audit.py", "--quick", "--unit=label"), AUDIT
+    )
+    assert run(Settings(quick=True), tmp_path, [quick]) == 0
+    assert (tmp_path / "runs/results/quick/privacy_audit/privacy_audit.json").exists()
+    assert not (tmp_path / "docs").exists()
+
+
+def test_an_interrupt_ends_all_with_one_line(tmp_path, monkeypatch, capsys):
+    class Child:
+        def __init__(self, *_, **__):
+            self.calls = 0
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def wait(self):
+            self.calls += 1
+            if self.calls == 1:
+                raise KeyboardInterrupt
+            return 130
+
+        def send_signal(self, _):
+            pass
+
+    monkeypatch.setattr(results, "Popen", Child)
+    assert run(Settings(), tmp_path, [small("dafkd_theory"), small("again")]) == 130
+    assert "2/2" not in capsys.readouterr().out
+
+
+def test_options_are_passed_on_and_names_are_checked():
+    every = steps(Settings(workers=3, scheduler="tcp://a:1", quick=True))
+    assert [step.name for step in every] == list(dict.fromkeys(step.name for step in every))
+    given = {step.name: step.given for step in every}
+    assert given["accuracy"][1:] == ("--workers=3", "--scheduler=tcp://a:1", "--quick")
+    assert "--quick" not in given["dafkd_theory"]
+    assert [step.name for step in steps(Settings(study="alpha, accuracy"))] == ["accuracy", "alpha"]
+    assert not any("scheduler" in word for step in steps(Settings()) for word in step.given)
+    for bad in (Settings(study="accurate"), Settings(workers=0)):
+        with refused("study" if bad.study else "workers"):
+            steps(bad)
+
+
+def test_a_mistake_at_the_command_line_is_one_sentence(capsys):
+    assert main(["--study", "accurate"]) == 2
+    assert capsys.readouterr().err.startswith("error: --study")
