@@ -67,11 +67,16 @@ def code(root: Path = ROOT) -> Code:
     return Code(commit, hashlib.sha256(changed).hexdigest() if changed else "")
 
 
+def created_now() -> str:
+    """ISO 8601 in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 def facts() -> dict[str, Any]:
     """When, where and with which code a file of results is made, by its field."""
     made = code()
     return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": created_now(),
         "commit": made.commit,
         "dirty": made.dirty,
         "versions": versions(),
