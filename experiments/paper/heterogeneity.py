@@ -99,6 +99,7 @@ STUDY = ImageStudy(
     cells=Grid(("mnist",), _SPLITS, _METHODS, vary, rounds=20).cells,
     shown=with_seeds(tables),
     panels=panels,
+    reads=("per_client",),
 )
 
 if __name__ == "__main__":
