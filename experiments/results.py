@@ -170,12 +170,11 @@ def run(settings: Settings, root: Path = ROOT, every: Sequence[Step] | None = No
     left = [_seconds(docs / f"{step.name}.json") / settings.workers for step in every]
     failed = []
     for i, step in enumerate(every):
-        took = (
-            f"about {_time(left[i])}; {_time(sum(left[i:]))} left in all"
-            if left[i]
-            else "time unknown"
+        own = f"about {_time(left[i])}" if left[i] else "not measured yet"
+        print(
+            f"{i + 1}/{len(every)} {step.name}: {own}; {_time(sum(left[i:]))} left in all",
+            flush=True,
         )
-        print(f"{i + 1}/{len(every)} {step.name}: {took}", flush=True)
         status = step.run(kept / step.name)
         if status == INTERRUPTED:
             return status

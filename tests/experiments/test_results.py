@@ -7,31 +7,31 @@ from experiments.core.study import load
 from experiments.results import Settings, Step, main, run, steps
 from tests.refusals import refused
 
-THEORY = load("experiments.paper.dafkd_theory")
 AUDIT = load("experiments.privacy.privacy_audit")
 FACTS = {"command", "created", "commit", "dirty", "versions", "machine", "cpu_seconds"}
 
 
-def small(name: str, *more: str) -> Step:
-    return Step(
-        name, ("experiments/paper/dafkd_theory.py", "--seeds=20", "--records=200", *more), THEORY
-    )
+def small(name: str, unit: str = "label") -> Step:
+    return Step(name, ("experiments/privacy/privacy_audit.py", "--quick", f"--unit={unit}"), AUDIT)
 
 
 def test_studies_and_benchmarks_are_measured_published_and_not_repeated(tmp_path, capfd):
     docs = tmp_path / "docs" / "results"
     docs.mkdir(parents=True)
-    (docs / "dafkd_theory.json").write_text('{"cpu_seconds": 10800}')
+    (docs / "privacy_audit.json").write_text('{"cpu_seconds": 10800}')
     program = tmp_path / "program.py"
     program.write_text("import sys; print('{\"rows\": [1]}'); open(sys.argv[1] + '/kept', 'x')")
-    broken = Step("broken", ("experiments/paper/dafkd_theory.py", "--records=none"), THEORY)
-    every = [small("dafkd_theory"), broken, Step("timed", (str(program), "FOLDER"))]
+    every = [
+        small("privacy_audit"),
+        small("broken", "none"),
+        Step("timed", (str(program), "FOLDER")),
+    ]
     assert run(Settings(), tmp_path, every) == 1
     shown = capfd.readouterr().out
-    assert "1/3 dafkd_theory: about 90 min; 90 min left in all" in shown
+    assert "1/3 privacy_audit: about 90 min; 90 min left in all" in shown
     assert "failed: broken" in shown
-    assert "# Tables: dafkd theory" in (docs / "dafkd_theory.md").read_text()
-    assert FACTS | {"cells"} <= json.loads((docs / "dafkd_theory.json").read_text()).keys()
+    assert "# Tables: privacy audit" in (docs / "privacy_audit.md").read_text()
+    assert FACTS | {"cells"} <= json.loads((docs / "privacy_audit.json").read_text()).keys()
     assert json.loads((docs / "timed.json").read_text()).keys() == FACTS | {"rows"}
     made = (docs / "timed.json").read_text()
     assert run(Settings(), tmp_path, [every[0], every[2]]) == 0
@@ -68,7 +68,7 @@ def test_an_interrupt_ends_all_with_one_line(tmp_path, monkeypatch, capsys):
             pass
 
     monkeypatch.setattr(results, "Popen", Child)
-    assert run(Settings(), tmp_path, [small("dafkd_theory"), small("again")]) == 130
+    assert run(Settings(), tmp_path, [small("first"), small("second")]) == 130
     assert "2/2" not in capsys.readouterr().out
 
 
