@@ -33,12 +33,7 @@ COMPARISONS = {
 }
 """Result file of the main comparison -> its options."""
 BENCHMARKS = {
-    "secure_sums": (
-        "benchmarks/sums.py",
-        ("--repeats", "3"),
-        ("--repeats", "1", "--clients", "10"),
-    ),
-    "rounds": ("benchmarks/rounds.py", ("--repeats=3",), ("--repeats=1",)),
+    "performance": ("benchmarks/performance.py", (), ("--repeats=1", "--clients=10")),
     "many_machines": ("benchmarks/many_machines.py", ("FOLDER",), ("FOLDER",)),
 }
 """Result file -> program that prints its JSON, its options, and those of a quick run.
@@ -46,6 +41,8 @@ BENCHMARKS = {
 FOLDER stands for an empty folder.
 """
 _EMPTY = "FOLDER"
+PAGES = {"performance": "benchmarks/performance_page.py"}
+"""Result file of a benchmark -> program that writes its page in the docs."""
 _KEPT = "finished cells are kept; run the same again to go on"
 
 
@@ -109,6 +106,8 @@ class Step:
         if self.study is not None and self.study.module in MODULES:
             text = page(self.study, read_results(self.study, result))
             (docs / f"{self.name}.md").write_text(text, encoding="utf-8")
+        if self.name in PAGES:
+            ended([PAGES[self.name]])
 
 
 def ended(arguments: Sequence[str], stdout: BinaryIO | None = None) -> int:
