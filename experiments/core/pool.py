@@ -56,7 +56,7 @@ class Tasks:
         """Print a line about a finished task: its figures, and the time left at the same pace."""
         self.shown.advance(self.shown.task_ids[0])
         bar = self.shown.tasks[0]
-        accuracy = getattr(found, "figures", {}).get("accuracy")
+        accuracy = getattr(getattr(found, "value", None), "figures", {}).get("accuracy")
         parts = [label] if accuracy is None else [f"{label}: {100 * accuracy:.1f} %"]
         if hasattr(found, "seconds"):
             parts.append(f"{human_seconds(found.seconds)} of CPU")

@@ -9,6 +9,7 @@ measured, and how results are shown. Everything else is here.
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +20,7 @@ from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -127,7 +128,7 @@ class Results:
 
     commit: of the code, or the version of an installed package. dirty: whether the code had
     changes beside that commit; None if unknown. settings: the options that a figure may depend on.
-    seeds: of all cells. cpu_seconds: of all cells together.
+    seeds: of all cells. cpu_seconds: of all tasks: cells with their attacks, and what cells share.
 
     In the file, `cells` has one object for all cells that differ in their seed alone; see
     `experiments.core.files.folded`.
@@ -333,6 +334,21 @@ class Store:
             file.write(line + "\n")
         self.found[key_of(result.cell)] = result
 
+    @property
+    def _seconds(self) -> Path:
+        return self.folder / f"{self.study.name}.cpu_seconds"
+
+    def spend(self, seconds: float) -> None:
+        """Note the CPU seconds of a task that ended."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._seconds.open("a", encoding="utf-8") as file:
+            file.write(f"{seconds:.3f}\n")
+
+    @property
+    def spent(self) -> float:
+        """CPU seconds of all tasks of the study that ended, in all runs into the folder."""
+        return sum(map(float, self._seconds.read_text().split())) if self._seconds.exists() else 0.0
+
     def find(self, cell: Any) -> Result | None:
         """Return the result of a cell, None where it is missing."""
         return self.found.get(key_of(cell))
@@ -388,10 +404,19 @@ _TASK = Lock()
 """Held while a task runs: the generator of torch, its threads and caches are the process's."""
 
 
+class Spent(NamedTuple):
+    """What a task made, and the CPU seconds that it took."""
+
+    value: Any
+    seconds: float
+
+
 def in_worker(
-    module: str, code: provenance.Code, data_dir: Path | None, step: str, *given: Any
-) -> Any:
-    """Call `prepare` or `measure` of a study. code: of the process that started the run.
+    module: str, code: provenance.Code, data_dir: Path | None, step: str, item: Any, *parts: Any
+) -> Spent:
+    """Call `prepare` or `measure` of a study.
+
+    code: of the process that started the run. parts: of a cell, what was prepared for it, as spent.
 
     Raises ConfigurationError for a worker of other code, or if it was edited in the meantime.
     """
@@ -404,7 +429,10 @@ def in_worker(
         data_dir = data_folder(None, os.environ.get("SECURE_FD_DATA"))
     with _TASK:
         use_one_thread()
-        return getattr(load(module), step)(data_dir, *given)
+        start = time.process_time()
+        made = [{name: part.value for name, part in every.items()} for every in parts]
+        value = getattr(load(module), step)(data_dir, item, *made)
+        return Spent(value, time.process_time() - start)
 
 
 def run_missing(
@@ -440,8 +468,9 @@ def run_missing(
     with working(workers, len(parts) + len(waiting), executor) as tasks:
         first: list[Call] = [*((part, ask, ("prepare", part)) for part in parts), *calls(free=True)]
         for item, found, reference in chain(tasks.each(first), tasks.each(calls(free=False))):
-            if isinstance(found, Result):
-                store.save(found)
+            store.spend(found.seconds)
+            if isinstance(found.value, Result):
+                store.save(found.value)
             else:
                 made[item] = reference
 
@@ -497,7 +526,7 @@ def run(study: Study, settings: Any, given: Sequence[str], executor: Executor | 
     with _cluster(settings.scheduler) if executor is None else nullcontext(executor) as chosen:
         run_missing(study, cells, store, data_dir, settings.workers, claim, chosen)
     found = [result for cell in cells if (result := store.find(cell)) is not None]
-    results = gathered(study, found, settings, given)
+    results = gathered(study, found, settings, given, store.spent)
     path = out / f"{study.name}.json"
     write_results(results, path)
     parts = study.shown(results)
@@ -563,9 +592,16 @@ def _data_dir(settings: Any) -> Path | None:
 
 
 def gathered(
-    study: Study, found: Iterable[Result], settings: Any = None, given: Sequence[str] = ()
+    study: Study,
+    found: Iterable[Result],
+    settings: Any = None,
+    given: Sequence[str] = (),
+    spent: float | None = None,
 ) -> Results:
-    """The results of these cells, made now and here, as their file has them."""
+    """The results of these cells, made now and here, as their file has them.
+
+    spent: CPU seconds of all tasks; by default the sum of the cells' own.
+    """
     chosen = {} if settings is None else asdict(settings)
     cells = tuple(_as_filed(study, result) for result in found)
     return Results(
@@ -574,7 +610,7 @@ def gathered(
         command=command(study.script, given),
         settings={name: value for name, value in chosen.items() if name not in _OWN},
         seeds=tuple(sorted({r.cell.seed for r in cells if hasattr(r.cell, "seed")})),
-        cpu_seconds=round(sum(result.seconds for result in cells), 1),
+        cpu_seconds=round(sum(r.seconds for r in cells) if spent is None else spent, 1),
         cells=cells,
         **provenance.facts(),
     )

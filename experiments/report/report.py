@@ -59,7 +59,7 @@ def page(made: Comparison, accuracy: "Figure", inverted: "Figure | None" = None)
     attacks = {"Attacks": list(_attacks(made, inverted))} if made.leakage.attacks else {}
     return Page(
         "Accuracy, bytes and leakage",
-        f"{verdict.heading(made)} · {found.created} · training took {spent} of CPU time",
+        f"{verdict.heading(made)} · {found.created} · {spent} of CPU time",
         [text for text in (verdict.what_leaks(made), verdict.what_to_use(made)) if text],
         {
             "Result": result,

@@ -448,7 +448,7 @@ _REPORT = "report.html beside the results: intervals, controls, pictures, every 
 def shown(results: Results) -> list[Table | str]:
     """Return table and sentences of a comparison, at most `WIDTH` columns wide."""
     made = Comparison.of(results)
-    spent = f"training {human_seconds(results.cpu_seconds)} of CPU"
+    spent = f"{human_seconds(results.cpu_seconds)} of CPU"
     title = textwrap.wrap(f"{heading(made)}; {spent}", WIDTH)
     return [*title, "", main_table(made), "", *_sentences(made)]
 

@@ -112,6 +112,7 @@ def test_the_run_leaves_its_page_and_names_nothing_of_this_machine(folder):
     assert all(name in page for name in ("Selective-FD hard + masks", "FedAvg + DP-SGD"))
     assert {path.name for path in folder.iterdir()} == {
         *("cells.jsonl", "code.json", "privacy_compare.json", "privacy_compare.txt"),
+        "privacy_compare.cpu_seconds",
         *("report.html", "run.toml"),
         "accuracy_bytes.png",
     }
