@@ -34,8 +34,6 @@ IMAGES_PER_PERSON = 3
 """Records of one person at one client, where a table states what they cost together."""
 PROXY_LABELS = ("true-labels", "selected-labels")
 """The two trainings of the paper's Fig. 10; what labels the proxies is the method."""
-FLEET = "fleet"
-"""One noisy sum over a fleet's votes, and a student that is trained on it."""
 AFL, EDGEFD = "experiments.rivals.afl:AFL", "experiments.rivals.edgefd:EdgeFD"
 KNOWN: Mapping[str, MethodName] = {
     **METHODS,
@@ -69,7 +67,7 @@ def unlabelled(method: str) -> bool:
     >>> unlabelled("fedavg"), unlabelled("fedmd"), unlabelled("true-labels")
     (True, False, True)
     """
-    return method != FLEET and (method not in KNOWN or not KNOWN[method].labels)
+    return method not in KNOWN or not KNOWN[method].labels
 
 
 def averages(method: str) -> bool:
@@ -159,9 +157,8 @@ class RunConfig:
 
     quantile: tau_client, and None for the selector's own threshold. server_threshold: tau_server,
     and None for the method's own. class_by: who names the class of a weighed vote (see
-    `SelectiveFD`). secure: "" sums in clear. drop: chance that a client falls silent in a round; of
-    a fleet, the share that is away. releases: how often a client answers one proxy in all; None:
-    once a round. budget: most that a client's votes of a round may weigh, in its equal shares of
+    `SelectiveFD`). secure: "" sums in clear. drop: chance that a client falls silent in a round.
+    releases: how often a client answers one proxy in all; None: once a round. budget: most that a client's votes of a round may weigh, in its equal shares of
     the proxies; None: no budget. min_voters: of Selective-FD, fewest clients that answer a proxy;
     None: one. model: FedAvg's architecture, "" for the image set's own. every: rounds between two
     points of the curve; 0 for a few points. alpha: weight of the local loss, where proxies have
@@ -197,14 +194,13 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         if ":" not in self.method:
-            _check("method", self.method, (*METHODS, *PROXY_LABELS, FLEET))
+            _check("method", self.method, (*METHODS, *PROXY_LABELS))
         if (self.labels == "") != unlabelled(self.method):
             raise ConfigurationError("labels", self.labels, f"not with the method {self.method}")
         if self.rounds < 1:
             raise ConfigurationError("rounds", self.rounds, "use 1 or more")
-        if self.method != FLEET:
-            classes = image_set(self.image_set).n_classes
-            check_clients(parse_split(self.split), self.clients, classes)
+        classes = image_set(self.image_set).n_classes
+        check_clients(parse_split(self.split), self.clients, classes)
 
     @property
     def start(self) -> "RunConfig":

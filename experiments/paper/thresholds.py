@@ -98,8 +98,9 @@ def _stated(images: str, name: str, runs: Frame) -> Iterator[Statement]:
     for at, end in ((found.index[0], "small"), (found.index[-1], "large")):
         here = f"{found[at]:.1f} % at {at:g}, best {found[best]:.1f} % at {best:g}"
         yield Statement(f"{images}: too {end} a {name} lowers the accuracy", here, at != best)
-    if name == "tau_client":
-        yield reaches(f"{images}, both defaults:", runs[runs.known.notna()], few_rounds(runs))
+    known = runs[runs.known.notna()]
+    if name == "tau_client" and len(known):
+        yield reaches(f"{images}, both defaults:", known, few_rounds(runs))
 
 
 def panels(results: Results) -> list[Lines]:
