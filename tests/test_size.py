@@ -14,12 +14,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {
-    "secure_fd": 14_680,
+    "secure_fd": 14_690,
     "attacks": 4_520,
-    "experiments": 6_670,
-    "benchmarks": 660,
+    "experiments": 7_300,
+    "benchmarks": 770,
     "examples": 190,
-    "tests": 20_620,
+    "tests": 21_040,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
