@@ -155,14 +155,15 @@ class OwnData:
 class RunConfig:
     """One run. split: as `parse_split` reads it. method: of `METHODS`, or package.module:Name.
 
-    quantile: tau_client, and None for the selector's own threshold. server_threshold: tau_server,
-    and None for the method's own. class_by: who names the class of a weighed vote (see
-    `SelectiveFD`). secure: "" sums in clear. drop: chance that a client falls silent in a round.
-    releases: how often a client answers one proxy in all; None: once a round. budget: most that a client's votes of a round may weigh, in its equal shares of
-    the proxies; None: no budget. min_voters: of Selective-FD, fewest clients that answer a proxy;
-    None: one. model: FedAvg's architecture, "" for the image set's own. every: rounds between two
-    points of the curve; 0 for a few points. alpha: weight of the local loss, where proxies have
-    fixed labels (Fig. 10). one_by_one: the warm-up takes batches that rounds would draw, as in the
+    quantile: tau_client, and None for the selector's own threshold. server_threshold:
+    tau_server, and None for the method's own. class_by: who names the class of a weighed vote
+    (see `SelectiveFD`). secure: "" sums in clear. drop: chance that a client falls silent in a
+    round. releases: how often a client answers one proxy in all; None: once a round. budget:
+    most that a client's votes of a round may weigh, in its equal shares of the proxies; None:
+    no budget. min_voters: of Selective-FD, fewest clients that answer a proxy; None: one.
+    model: FedAvg's architecture, "" for the image set's own. every: rounds between two points
+    of the curve; 0 for a few points. alpha: weight of the local loss, where proxies have fixed
+    labels (Fig. 10). one_by_one: the warm-up takes batches that rounds would draw, as in the
     comparison, not batches of its own. own: data of the user's, in place of the image set's.
     """
 
