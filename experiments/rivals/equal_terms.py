@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.compare import comparison
-from experiments.compare.leakage import Leakage
+from experiments.compare.leakage import Found, Leakage
 from experiments.core import run_config, study
 from experiments.core.equal_steps import (
     QUICK,
@@ -263,9 +263,21 @@ def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> study
         found = comparison.measured(data_dir, cell.attacked, made)
         kept = {name: found.figures[name] for name in (ACCURACY, BYTES_UP)}
         notes = {"privacy": found.notes["privacy"]}
-        figures = {**kept, **majority}
-        return replace(found, cell=cell, figures=figures, notes=notes, curve=(), pictures={})
+        figures, attacks = (
+            {**kept, **majority},
+            {n: _shortened(a) for n, a in found.attacks.items()},
+        )
+        return study.Result(cell, figures, found.seconds, notes=notes, attacks=attacks)
     return _timed(data_dir, cell, made, majority)
+
+
+def _shortened(attack: Found) -> Found:
+    """Keep of an attack what the tables read: the figure, and those that pictures compare with."""
+    if isinstance(attack, str):
+        return attack
+    read = ("A", ": A", ": delta")
+    details = {name: value for name, value in attack.details.items() if name.endswith(read)}
+    return replace(attack, details=details, caveats=())
 
 
 def _timed(
