@@ -11,8 +11,19 @@ from typing import Any
 import numpy as np
 
 from experiments.core.provenance import ROOT, Code
+from experiments.core.study import Result, Results, load, read_results
 from experiments.report.plots import Line, Lines, drawn, save
-from experiments.report.tables import human_bytes, human_seconds, markdown, new_table, number
+from experiments.report.tables import (
+    NONE,
+    human_bytes,
+    human_seconds,
+    markdown,
+    new_table,
+    number,
+    percent,
+)
+from experiments.rivals import equal_terms
+from experiments.rivals.equal_terms import PASSED
 from secure_fd.secagg.graph import COMPLETE_UP_TO, default_degree
 
 Row = Mapping[str, Any]
@@ -123,6 +134,28 @@ def why_faster(rounds: Iterable[Row]) -> str:
     )
 
 
+def training(results: Results) -> str:
+    """Section on CPU seconds beside accuracy: methods by when they pass the paper's best."""
+    known, found = equal_terms.rows(), dict[str, list[Result]]()
+    for result in results.cells:
+        if result.cell.config.image_set == "mnist" and not known[result.cell.row].control:
+            found.setdefault(result.cell.row, []).append(result)
+    title = f"MNIST, one class a client: when a method passes {100 * equal_terms.BEST:.2f} %"
+    columns = ("method", "CPU s until then", "CPU s in all", "accuracy in the end, %")
+    table = new_table(title, columns)
+    lines = []
+    for row, every in found.items():
+        passed = [r.figures[PASSED] for r in every if PASSED in r.figures]
+        when = float(np.mean(passed)) if passed else np.inf
+        timed = float(np.mean([r.seconds for r in every]))
+        text = NONE if np.isinf(when) else f"{when:.0f}"
+        shown = percent([r.accuracy for r in every])
+        lines.append((when, (known[row].title, text, f"{timed:.0f}", shown)))
+    for _, line in sorted(lines, key=lambda line: line[0]):
+        table.add_row(*line)
+    return f"## CPU time to train beside accuracy\n\n{markdown([table])}" if lines else ""
+
+
 def growth_rows(sums: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     """Masked sums of votes by clients: of all of them, and where a tenth drops out."""
     rows = [row for row in sums if row["sum"] == "masks" and row["values"] == _VOTES]
@@ -183,7 +216,9 @@ def growth_plot(clean: list[Row], lossy: list[Row]) -> Lines:
 def main(folder: Path = ROOT / "docs" / "results") -> None:
     """Write page and plot."""
     found = json.loads((folder / "performance.json").read_text(encoding="utf-8"))
-    (folder / "performance.md").write_text(performance_page(found), encoding="utf-8")
+    path, study = folder / "equal_terms.json", load("experiments.rivals.equal_terms")
+    trained = training(read_results(study, path)) if path.exists() else ""
+    (folder / "performance.md").write_text(performance_page(found, trained), encoding="utf-8")
     save({"performance": drawn([growth_plot(*growth_rows(found["sums"]))])}, folder, "svg")
 
 
