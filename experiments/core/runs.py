@@ -71,8 +71,8 @@ _PIXEL_DISCRIMINATOR, _PIXEL_STEPS = 64, 5
 minutes, and generators of digits that are worth learning from would take hours."""
 _SUMS, _MOST_SUMS = 100, 20
 """Sums of generators in a run of DaFKD, and at most in one round."""
-_SERVER_STEPS, _LEAST_SERVER_STEPS = 2500, 50
-"""Steps of DaFKD's server in a run, and in one round."""
+_SERVER_STEPS, _PIXEL_SERVER_STEPS, _LEAST_SERVER_STEPS = 2500, 500, 50
+"""Steps of DaFKD's server in a run on features and on images, and at least in one round."""
 _POINTS = 6
 """Points of a curve where a cell does not set how many rounds lie between them."""
 _MOST_TESTED = 2000
@@ -245,7 +245,8 @@ def dafkd(cell: RunConfig) -> DaFKD:
         spread=SPREAD if features else _PIXELS,
     )
     kind = FedDF if cell.method == "feddf" else DaFKD
-    steps = max(_LEAST_SERVER_STEPS, round(_SERVER_STEPS / cell.rounds))
+    whole = _SERVER_STEPS if features else _PIXEL_SERVER_STEPS
+    steps = max(_LEAST_SERVER_STEPS, round(whole / cell.rounds))
     return kind(steps=steps, adversarial=settings, random=noise_of(cell))
 
 
