@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from experiments.core.measures import ACCURACY
+from experiments.core.study import Result, gathered, load
+from experiments.rivals.equal_terms import PASSED
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -69,6 +73,17 @@ def test_the_page_is_computed_and_short(script):
     assert "1.50 to 1.50 times as fast" in page
     powers = re.findall(r"power (\d\.\d\d)|and with (\d\.\d\d)", page)
     assert powers == [("1.00", ""), ("1.00", ""), ("", "2.00"), ("0.00", "")]
+
+
+def test_methods_stand_by_when_they_pass_the_papers_best_and_controls_are_left_out(script):
+    study = load("experiments.rivals.equal_terms")
+    passed = {"fedavg": {}, "selective-fd": {PASSED: 30.0}, "heads": {PASSED: 5.0}, "truth": {}}
+    made = study.cells(study.settings(image_sets="mnist", seeds="21", rows=",".join(passed)))
+    found = [Result(cell, {ACCURACY: 0.9, **passed[cell.row]}, seconds=60.0) for cell in made]
+    section = script("performance_page").training(gathered(study, found))
+    rows = [line.split(" | ") for line in section.splitlines() if line.endswith(" |")][2:]
+    assert [row[1] for row in rows] == ["5", "30", "–"]  # noqa: RUF001 - no value
+    assert rows[2][0] == "| FedAvg"
 
 
 def test_a_loaded_machine_is_named(script):
