@@ -14,7 +14,7 @@ from attacks.core.base import AttackResult, Effort, Estimate, FloatArray, Labell
 from attacks.core.statistics import Claim
 from attacks.core.view import Capability, Public, View, server_view
 from secure_fd.data.federated import FederatedData
-from secure_fd.data.image_sets import image_set, own_shape
+from secure_fd.data.image_sets import IMAGE_SETS, image_set, own_shape
 from secure_fd.data.images import Images, concatenate
 from secure_fd.methods.dafkd import DaFKD
 from secure_fd.methods.fedavg import AveragesParameters
@@ -234,8 +234,8 @@ def public_of(data: FederatedData, model: str = "") -> Public:
 
     model: name of the network; "" for that of the data.
     """
-    own = own_shape(data.name) is not None
-    shared = model or (image_set(data.name).architectures[0] if own else models.SHARED)
+    known = own_shape(data.name) is not None or data.name in IMAGE_SETS
+    shared = model or (image_set(data.name).architectures[0] if known else models.SHARED)
     unlabelled = bool((data.proxies.labels < 0).any())
     return Public(
         labelled(data.proxies).images,

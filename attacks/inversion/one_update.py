@@ -16,7 +16,7 @@ from attacks.core.run import labelled, public_of
 from attacks.core.view import Public, View, server_view
 from attacks.inversion.updates import EVERYONE, LEARNING_RATE, distinct, newest_draw
 from secure_fd.data.federated import ClientData, FederatedData
-from secure_fd.data.image_sets import IMAGE_SETS, image_set, own_shape
+from secure_fd.data.image_sets import IMAGE_SETS, image_set
 from secure_fd.methods.fedavg import FedAvg
 from secure_fd.privacy.dp_sgd import PrivateSGD
 from secure_fd.privacy.samplers import Random, SeededRandom
@@ -70,8 +70,7 @@ class SetUp:
     def public(self, data: FederatedData, clients: int) -> Public:
         """Return what is public, with the network that trains here."""
         _, at, form = image_set(data.name).architectures[0].partition("@")
-        model = f"{self.model}{at}{form}" if own_shape(data.name) else self.model
-        architecture = partial(models.build, model, data.n_classes)
+        architecture = partial(models.build, f"{self.model}{at}{form}", data.n_classes)
         return replace(public_of(data), n_clients=clients, architecture=architecture)
 
 

@@ -90,9 +90,10 @@ def working(
         try:
             yield tasks
         except BaseException:
-            tasks.cancel()
             if isinstance(opened, ProcessPoolExecutor):
                 _stop(opened)
+            else:
+                tasks.cancel()
             raise
 
 
