@@ -8,7 +8,7 @@ seed 20 the rows of MNIST and the chest X-rays are attacked as in the main compa
 """
 
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -330,12 +330,16 @@ def tables(results: study.Results) -> list[Table | str]:
         _side_by_side(runs),
         *(part for place, of in runs.groupby("place", sort=False) for part in _shown(place, of)),
         *_about_afl(runs),
-        "For whom: " + " ".join(f"{row.title}: {row.whom}." for row in _named(runs)),
+        _for_whom(set(runs.row)),
     ]
 
 
-def _named(runs: Frame) -> list[Row]:
-    return [row for key, row in rows().items() if key in set(runs.row)]
+def _for_whom(shown: Set[str]) -> Table:
+    table = new_table("For whom a row is", ("method", "for"), left=2)
+    for key, row in rows().items():
+        if key in shown:
+            table.add_row(row.title, row.whom)
+    return table
 
 
 def _side_by_side(runs: Frame) -> Table:
