@@ -76,14 +76,13 @@ def _records(chance: torch.Generator) -> Images:
 
 def plain(model: nn.Module, records: Images, public: Public, settings: SGD) -> Round:
     """The loop that comes first to mind."""
-    # The package's networks come with channels last.
-    network = as_written(model).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    return _loop(network, records, public, settings)
+    return _loop(as_written(model), records, public, settings)
 
 
 def channels_last(model: nn.Module, records: Images, public: Public, settings: SGD) -> Round:
-    """The same loop with the package's layout."""
-    return _loop(as_written(model), records, public, settings)
+    """The same loop with the layout of the package's trainer."""
+    network = as_written(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return _loop(network, records, public, settings)
 
 
 def _loop(network: nn.Module, records: Images, public: Public, settings: SGD) -> Round:

@@ -122,10 +122,12 @@ def test_a_module_of_our_own_that_is_missing_is_no_missing_extra():
 
 
 def test_torch_has_no_upper_bound_and_tested_versions_stand_in_the_constraints():
-    needed = {Requirement(line).name: Requirement(line) for line in PROJECT["dependencies"]}
+    cluster = PROJECT["optional-dependencies"]["cluster"]
+    asked = [Requirement(line) for line in (*PROJECT["dependencies"], *cluster)]
+    needed = {one.name: one for one in asked}
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     tested = [Requirement(line) for line in lines if not line.startswith("#")]
-    assert {one.name for one in tested} == {"torch", "torchvision"}
+    assert {one.name for one in tested} == {"torch", "torchvision", "distributed"}
     for one in tested:
         assert {part.operator for part in needed[one.name].specifier} == {">="}
         [version] = one.specifier

@@ -117,7 +117,7 @@ def run(folders, tmp_path, monkeypatch, capsys):
     return made
 
 
-def in_this_process(_, cells, store, data_dir, __, claim):
+def in_this_process(_, cells, store, data_dir, __, claim, executor):  # noqa: ARG001 - the call's
     claim()
     for cell in cells:
         parts = {part: prepared(data_dir, part) for part in needs(cell)}
