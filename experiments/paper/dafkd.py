@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from experiments.core import study
 from experiments.core.frames import Frame, frame, lines, percents, points, table, with_seeds
-from experiments.core.grid import ImageStudy
+from experiments.core.grid import SEEDS, ImageStudy
 from experiments.core.measures import ACCURACY, BYTES_UP
 from experiments.core.run_config import RunConfig
 from experiments.core.shared_options import TableOptions
@@ -76,7 +76,7 @@ def cells(options: TableOptions) -> tuple[RunConfig, ...]:
     rows = study.listed("rows", options.rows, tuple(ROWS))
     sets = study.listed("image_sets", options.image_sets, (_MNIST, _FASHION))
     splits = study.listed("splits", options.splits, (_BROAD, _NARROW))
-    seeds = study.whole_numbers("seeds", options.seeds, (20, 21, 22))
+    seeds = study.whole_numbers("seeds", options.seeds, SEEDS)
     places = [place for place in PLACES if place[0] in sets and place[1] in splits]
     if options.quick:
         return tuple(cell_of(row, *_QUICK_PLACE, 0, rounds=1, steps=20) for row in rows)

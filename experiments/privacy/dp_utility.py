@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments.core import study
 from experiments.core.frames import Frame, frame, lines, percents, table, with_seeds
-from experiments.core.grid import ImageStudy, later, paper_recipe
+from experiments.core.grid import SEEDS, ImageStudy, later, paper_recipe
 from experiments.core.measures import ACCURACY
 from experiments.core.run_config import Privacy, RunConfig
 from experiments.core.shared_options import StudyOptions
@@ -21,7 +21,6 @@ from experiments.report.tables import Table
 from secure_fd.data.image_sets import IMAGE_SETS
 
 _EPSILONS = ("1", "2", "4", "8", "inf")
-_SEEDS = (20, 21, 22)
 _QUICK_ROUNDS, _QUICK_WARMUP = 4, 25
 _FLEETS, _QUICK_FLEETS = (100, 1_000, 10_000), (100, 300)
 _LABELS = 10
@@ -74,7 +73,7 @@ class Settings(StudyOptions):
 def cells(settings: Settings) -> tuple[Cell, ...]:
     """Return the cells that a command line asks for. Raises ConfigurationError for a bad value."""
     epsilons = study.listed("epsilons", settings.epsilons, _EPSILONS)
-    seeds = study.whole_numbers("seeds", settings.seeds, _SEEDS)
+    seeds = study.whole_numbers("seeds", settings.seeds, SEEDS)
     sets = study.listed("image_sets", settings.image_sets, _SETS)
     small, large = _SETS[0], _SETS[0] if settings.quick else _SETS[1]
     fleets = _QUICK_FLEETS if settings.quick else _FLEETS

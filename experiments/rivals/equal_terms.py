@@ -149,7 +149,7 @@ def rows() -> Mapping[str, Row]:
             )
             for epsilon in (4.0, 1.0, 0.25)
         },
-        "heads-taught": Row(
+        "heads-networks": Row(
             "Networks trained on labels of pooled heads",
             "the same, where the networks are what is deployed",
             {"method": "heads", "rounds": _SUMS},

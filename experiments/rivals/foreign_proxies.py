@@ -16,6 +16,7 @@ import numpy as np
 
 from experiments.core import study
 from experiments.core.frames import Frame, frame, having, percent, summary, with_seeds
+from experiments.core.grid import SEEDS
 from experiments.core.measures import RIGHT_OF_ALL, RIGHT_ONCE
 from experiments.core.shared_options import StudyOptions
 from experiments.report.tables import Table
@@ -45,7 +46,7 @@ class Cell:
 def cells(options: StudyOptions) -> list[Cell]:
     """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
     usual = ("mnist5k",) if options.quick else tuple(_OTHER)
-    seeds = (20,) if options.quick else (20, 21, 22)
+    seeds = SEEDS[:1] if options.quick else SEEDS
     return [
         Cell(image_set, trouble, row, seed)
         for image_set in study.listed("image_sets", options.image_sets, tuple(_OTHER), usual)

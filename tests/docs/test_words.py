@@ -17,12 +17,10 @@ ALLOWED = {
     "tests/vectors/refused.py": {"nobody", "somebody"},  # keys of secagg.json
     "experiments/compare/comparison.py": {"void"},  # key of results files, as all that follow
     "experiments/rivals/foreign_proxies.py": {"taught"},
-    "experiments/rivals/equal_terms.py": {"taught"},
     "attacks/server/label_distribution.py": {"told"},
     "tests/attacks/test_attack_sums.py": {"told"},
     "docs/results/attack_suite.md": {"said", "nobody", "told"},  # sentences of stored results
     "docs/results/foreign_proxies.md": {"taught"},
-    "docs/results/equal_terms.md": {"taught"},
 }
 """File -> words that stay there, each with its reason."""
 FOLDERS = ("secure_fd", "attacks", "experiments", "benchmarks", "examples", "tests", "docs")
