@@ -133,9 +133,21 @@ def measured(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Resu
         per_client=row.accuracies,
         curve=row.curve,
         notes={**_notes(row), "data": _data(row.data)},
-        attacks=figures,
+        attacks={name: drawn(one) for name, one in figures.items()},
         pictures=pictures if shown else {},
     )
+
+
+def drawn(found: "AttackResult | str") -> "AttackResult | str":
+    """An attack without the details of its controls that no report shows."""
+    if isinstance(found, str):
+        return found
+    shown = {
+        name: value
+        for name, value in found.details.items()
+        if ": " not in name or name.endswith((": A", ": delta"))
+    }
+    return replace(found, details=shown)
 
 
 def _effort(quick: bool) -> "Effort":

@@ -275,8 +275,12 @@ def _shortened(attack: Found) -> Found:
     """Keep of an attack what the tables read: the figure, and those that pictures compare with."""
     if isinstance(attack, str):
         return attack
-    read = ("A", ": A", ": delta")
-    details = {name: value for name, value in attack.details.items() if name.endswith(read)}
+    read, of_controls = ("A", "delta_p_value"), (": A", ": delta")
+    details = {
+        name: value
+        for name, value in attack.details.items()
+        if name in read or name.endswith(of_controls)
+    }
     return replace(attack, details=details, caveats=())
 
 
