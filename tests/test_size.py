@@ -16,10 +16,10 @@ ROOT = Path(__file__).parents[1]
 LIMITS = {
     "secure_fd": 14_690,
     "attacks": 4_520,
-    "experiments": 7_330,
+    "experiments": 7_400,
     "benchmarks": 800,
     "examples": 190,
-    "tests": 21_040,
+    "tests": 21_090,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
