@@ -97,8 +97,8 @@ class Step:
             write_json(self.result(folder), {**found, "cpu_seconds": spent})
         return status
 
-    def publish(self, folder: Path, docs: Path) -> None:
-        """Copy results and figure into the docs, and write the page of tables."""
+    def publish(self, folder: Path, docs: Path) -> int:
+        """Copy results and figure into the docs, and write the page; returns 0 unless it failed."""
         result = self.result(folder)
         for kind in (".json", ".svg"):
             if (made := result.with_suffix(kind)).exists():
@@ -106,8 +106,7 @@ class Step:
         if self.study is not None and self.study.module in MODULES:
             text = page(self.study, read_results(self.study, result))
             (docs / f"{self.name}.md").write_text(text, encoding="utf-8")
-        if self.name in PAGES:
-            ended([PAGES[self.name]])
+        return ended([PAGES[self.name]]) if self.name in PAGES else 0
 
 
 def ended(arguments: Sequence[str], stdout: BinaryIO | None = None) -> int:
@@ -170,17 +169,16 @@ def run(settings: Settings, root: Path = ROOT, every: Sequence[Step] | None = No
     failed = []
     for i, step in enumerate(every):
         own = f"about {_time(left[i])}" if left[i] else "not measured yet"
-        print(
-            f"{i + 1}/{len(every)} {step.name}: {own}; {_time(sum(left[i:]))} left in all",
-            flush=True,
-        )
+        ahead = "" if settings.quick else f": {own}; {_time(sum(left[i:]))} left in all"
+        print(f"{i + 1}/{len(every)} {step.name}{ahead}", flush=True)
         status = step.run(kept / step.name)
         if status == INTERRUPTED:
             return status
+        # An audit that refutes a claim fails, and its results are published.
+        if not settings.quick and step.result(kept / step.name).exists():
+            status = step.publish(kept / step.name, docs) or status
         if status:
             failed.append(step.name)
-        elif not settings.quick:
-            step.publish(kept / step.name, docs)
     print(rendered(_shown(every, kept, docs), terminal_width()))
     if failed:
         print(f"failed: {', '.join(failed)}")

@@ -19,8 +19,6 @@ ImageArray = NDArray[np.float32]
 
 Effort = Literal["quick", "short", "full"]
 """Length of an attack's search and training: a quick look, the comparison's, the suite's."""
-POSITIVE: Final = "positive_control"
-"""Detail of a result: what the attack reaches where nothing protects clients."""
 
 
 ABSTAIN: Final = -1

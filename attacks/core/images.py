@@ -89,10 +89,11 @@ class Originals:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Reconstructions against the truth. a: dB; excess: Δ."""
+    """Reconstructions against the truth. a: dB; excess: Δ; both are means over count of them."""
 
     a: Rate
     excess: Rate
+    count: int
     details: Mapping[str, float]
 
     def named(self, prefix: str) -> dict[str, float]:
@@ -138,7 +139,7 @@ def compare(found: Images, truth: Originals, seed: int) -> Comparison | None:
         **({"delta_low": low, "delta_high": high} if count > 1 else {}),
         "delta_p_value": (1 + as_large) / (1 + SHUFFLES),
     }
-    return Comparison(Rate(a, mean(nearest, seed).interval), excess, details)
+    return Comparison(Rate(a, mean(nearest, seed).interval), excess, len(nearest), details)
 
 
 def class_means(public: Public) -> Tensor:

@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from attacks.core.base import (
-    POSITIVE,
     AttackResult,
     BoolArray,
     Distributions,
@@ -20,6 +19,7 @@ from attacks.core.base import (
     substream,
 )
 from attacks.core.images import Originals, compare, pictures
+from attacks.core.result import POSITIVE
 from attacks.core.run import Attack
 from attacks.core.statistics import (
     RESAMPLES,
@@ -85,6 +85,7 @@ def score_images(
         unit="dB",
         n_members=len(truth.private),
         n_non_members=len(truth.held_out),
+        values=found.count,
         details={**numbers, **(details or {})},
         caveats=caveats,
         images=pictures(shown or {"attack": estimate.images}),

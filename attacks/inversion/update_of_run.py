@@ -91,6 +91,7 @@ class UpdateOfRun(Attack[Images, Mapping[int, Labelled]]):
             ),
             unit="dB",
             n_members=sum(map(len, truths)),
+            values=len(best),
             details={},
             caveats=(),
         )

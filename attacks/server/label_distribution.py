@@ -205,6 +205,11 @@ class Participation(LabelDistribution):
     needs = (frozenset({Capability.READ_SUMS}),)
     shown_in = ""
 
+    @classmethod
+    def for_run(cls, run: Run) -> Self:
+        """Read the whole run, without the positive control, which is of uploads in clear."""
+        return cls(run.response, truth=run.histograms)
+
     def estimate(self, view: View, seed: int) -> Distributions:  # noqa: ARG002 - nothing is drawn
         """A distribution for every client."""
         view.require_any(*self.needs)

@@ -71,8 +71,8 @@ class FlipRadius(MembershipAttack):
         oracle = view.oracle(Capability.INJECT_PROXIES)
         rng = np.random.default_rng(substream(seed, "lines"))
         half = len(own) // 2
+        before = oracle.queries  # answers about the references are answers too
         unit = self._squared_radii(oracle, own[half : half + _REFERENCES], rng)
-        before = oracle.queries
         radii = self._squared_radii(oracle, self.candidates, rng)
         values = (radii - unit.mean()) / (unit.std() + _TINY)
         return Scores(values, queries=oracle.queries - before, caveats=CAVEATS)

@@ -1,7 +1,7 @@
 """A row of the comparison as its study stores it, and a row over its seeds as it is shown."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from experiments.compare.games import Found
     from experiments.core.runs import Trained
     from secure_fd.data.federated import FederatedData
+    from secure_fd.simulation.federation import Federation
 
 BYTES_DOWN = "bytes down a client"
 """In all rounds."""
@@ -111,11 +112,19 @@ def prepared(data_dir: Path | None, part: RunConfig | Part) -> Any:  # noqa: ANN
         return f"{NOT_APPLICABLE}{reason}"
 
 
-def measured(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Result:
-    """Train a row and attack it. made: the warm-up, and the attacks that are ready."""
+def measured(
+    data_dir: Path | None,
+    cell: Cell,
+    made: Mapping[Any, Any],
+    on_round: "Callable[[Federation], None]" = lambda _: None,
+) -> Result:
+    """Train a row and attack it.
+
+    made: the warm-up, and the attacks that are ready. on_round: called after each round.
+    """
     from experiments.core import runs
 
-    row = runs.run(cell.config, data_dir, made, attacked=True)
+    row = runs.run(cell.config, data_dir, made, attacked=True, on_round=on_round)
     ready = {part.name: found for part, found in made.items() if isinstance(part, Part)}
     attacks = {name: ready[name] for name in cell.attacks if name in ready}
     found = attacked(replace(run_of(row), effort=_effort(cell.quick), made=attacks))

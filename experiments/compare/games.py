@@ -20,7 +20,8 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from attacks.core.base import POSITIVE, AttackResult, Labelled, require_disjoint, substream
+from attacks.core.base import AttackResult, Labelled, require_disjoint, substream
+from attacks.core.result import POSITIVE
 from attacks.core.run import SumNoise, labelled
 from attacks.core.view import Public, View
 from attacks.membership.budgets import RUNS, Factory, LeakageGame, bundled_digits, server_sees
@@ -261,7 +262,7 @@ def played(
     """
     row, records = small(config), drawn(runs.data_of(config, data_dir), config.seed)
     left = {name: "a quick look" for name in names if quick and name != SERVER}
-    if config.method == "heads":  # probes ask about thousands of images, and a head maps each
+    if config.method in HEADS:  # probes ask about thousands of images, and a head maps each
         left[BY_LABELS] = "the head's probabilities tell more than its labels"
     count = _QUICK_RUNS if quick else RUNS
     results = play(row, records, config.seed, [n for n in names if n not in left], runs_of=count)

@@ -1,11 +1,12 @@
 """Equal terms: every network takes 200 steps of 128 images through the same views.
 
-Steps have Nesterov's momentum and a rate that falls to zero. Rate, rounds and share of steps alone
-of every row stand in `chosen_settings.json`: of four settings a row, the one with the best accuracy
-on pooled validation records of seed 0 at half of the steps. A rate of .1 counts as .05, as one in
-five networks never learnt at .1. Where the file has no settings of an image set under a split,
-those of the CIFAR-10 features under that split are used. DaFKD has the rate and the rounds of its
-recipe.
+Where private records join a step on proxies, they are among its 128. Steps have Nesterov's
+momentum, but for those that a client of one or two classes takes alone, and a rate that falls to
+zero. Rate, rounds and share of steps alone of every row stand in `chosen_settings.json`: of four
+settings a row, the one with the best accuracy on pooled validation records of seed 0 at half of
+the steps. A rate of .1 counts as .05, as one in five networks never learnt at .1. Where the file
+has no settings of an image set under a split, those of the CIFAR-10 features under that split are
+used. DaFKD has the rate and the rounds of its recipe.
 """
 
 import json
@@ -110,5 +111,6 @@ def _schedule(own: Fields, image_set: str, split: str, chosen: Setting, steps: i
     each = (steps - alone) // chosen.rounds
     if unlabelled(own["method"]):
         return replace(plan, local_steps=each)
-    batch = our_recipe(image_set, split).schedule.sgd.own_batch
-    return replace(plan, proxy_steps=each, sgd=replace(sgd, own_batch=batch))
+    own_batch = our_recipe(image_set, split).schedule.sgd.own_batch
+    shared = replace(sgd, own_batch=own_batch, distillation_batch=_BATCH - own_batch)
+    return replace(plan, proxy_steps=each, sgd=shared)

@@ -34,8 +34,6 @@ RIGHT_ALL = "right labels among kept, all rounds"
 KEPT_LAST = "kept share, last round"
 """Share of the proxies in the last round's ensemble, remembered predictions included."""
 RIGHT_LAST = "right labels among kept, last round"
-RIGHT_ONCE = "right labels among kept, one release"
-RIGHT_OF_ALL = "right labels, of all proxies"
 BYTES_UP = "bytes up a client"
 """In all rounds."""
 DIVERGED = "diverged rounds"
@@ -47,16 +45,12 @@ DISTILLED_PROXIES = "proxies that teach"
 def measured(cell: "RunConfig", runner: "Federation", made: "Prepared") -> dict[str, float]:
     """All figures of a run but its accuracy, by name; runs of some methods alone have some."""
     from experiments.core.run_config import HEADS
-    from secure_fd.methods.fedavg import FedAvgClient
     from secure_fd.methods.pooled_heads import HeadClient
     from secure_fd.methods.votes import VotingMethod
 
     found: dict[str, float] = {}
     roles = [client.role for client in runner.clients]
-    if cell.method == "fedavg":
-        counts = [role.diverged for role in roles if isinstance(role, FedAvgClient)]
-        found[DIVERGED] = float(np.mean(counts))
-    elif isinstance(runner.method, VotingMethod):
+    if isinstance(runner.method, VotingMethod):
         found = _labels(runner.transcript.distillation, made.data, KEPT_ALL, RIGHT_ALL)
         if own := _own_classes(made.data, _scores(runner, made)):
             found |= {AUROC_CLASS: float(np.mean(own)), OVER_CLIENTS: float(np.std(own))}
@@ -64,6 +58,18 @@ def measured(cell: "RunConfig", runner: "Federation", made: "Prepared") -> dict[
         heads = [role for role in roles if isinstance(role, HeadClient)]
         each = [head.accuracies(made.data.test)["network"] for head in heads]
         found[NETWORK] = float(np.mean(each))
+    return found | diverged(cell, runner)
+
+
+def diverged(cell: "RunConfig", runner: "Federation") -> dict[str, float]:
+    """Rounds in which training diverged: of every FedAvg, and of methods that lost a client."""
+    from secure_fd.methods.fedavg import FedAvgClient
+
+    found: dict[str, float] = {}
+    if cell.method == "fedavg":
+        roles = [client.role for client in runner.clients]
+        counts = [role.diverged for role in roles if isinstance(role, FedAvgClient)]
+        found[DIVERGED] = float(np.mean(counts))
     if gone := lost(runner):  # a client's round of divergence, and all in which it was silent since
         missing = runner.transcript.missing
         rounds = len(gone) + sum(many for (client, _), many in missing.items() if client in gone)

@@ -64,6 +64,8 @@ from secure_fd.votes.codec import one_hot
 
 PATCHES = "_patches"
 """Suffix of the names of image sets that clients receive as features of `data.patches`."""
+_SPREADS = {"cifar10_features": 0.072}
+"""Image sets of features whose entries deviate otherwise than those of `data.patches`."""
 _PIXELS = 0.3
 """Deviation of a pixel, about."""
 _PIXEL_DISCRIMINATOR, _PIXEL_STEPS = 64, 5
@@ -237,12 +239,12 @@ def method_of(cell: RunConfig, data: FederatedData) -> str | Method:
 
 def dafkd(cell: RunConfig) -> DaFKD:
     """DaFKD or FedDF: as many adversarial and distillation steps in all, however many rounds."""
-    features = cell.image_set.endswith(PATCHES)
+    features = cell.image_set.endswith((PATCHES, "_features"))
     settings = AdversarialSettings(
         discriminator=256 if features else _PIXEL_DISCRIMINATOR,
         steps=20 if features else _PIXEL_STEPS,
         sums=min(_MOST_SUMS, max(1, round(_SUMS / cell.rounds))),
-        spread=SPREAD if features else _PIXELS,
+        spread=_SPREADS.get(cell.image_set, SPREAD) if features else _PIXELS,
     )
     kind = FedDF if cell.method == "feddf" else DaFKD
     whole = _SERVER_STEPS if features else _PIXEL_SERVER_STEPS
@@ -491,12 +493,17 @@ def spread(images: Images, most: int) -> Images:
     return images[torch.from_numpy(np.linspace(0, len(images) - 1, most).astype(np.int64))]
 
 
-def run_cell(data_dir: Path | None, cell: RunConfig, ready: Mapping[Any, Any]) -> Result:
-    """Train and measure one cell of a study.
+def run_cell(
+    data_dir: Path | None,
+    cell: RunConfig,
+    ready: Mapping[Any, Any],
+    on_round: Callable[[Federation], None] = lambda _: None,
+) -> Result:
+    """Train and measure one cell of a study. on_round: called after each round.
 
     Under a privacy unit sums are in clear unless the cell sets another sum: masks change no bit.
     """
-    found = run(cell, data_dir, ready)
+    found = run(cell, data_dir, ready, on_round=on_round)
     last = found.curve[-1]
     figures = {
         ACCURACY: last.accuracy,

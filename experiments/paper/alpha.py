@@ -53,7 +53,9 @@ def _stated(runs: Frame) -> Iterator[Statement]:
     paper, here = "selected labels: the error rises again as alpha nears 0", _least(ours)
     yield Statement(paper, here, ours.idxmin() != ours.index[0])
     gaps, paper = ours - true, "selected labels cost accuracy at every alpha"
-    yield Statement(paper, f"{gaps.min():+.1f} to {gaps.max():+.1f} points", gaps.min() > 0)
+    yield Statement(
+        paper, f"{gaps.min():+.1f} to {gaps.max():+.1f} points", round(gaps.min(), 1) > 0
+    )
 
 
 def _least(errors: Frame) -> str:

@@ -54,7 +54,7 @@ def cell_of(
 ) -> RunConfig:
     """Return one run. steps: of a client in a round, on its own records, or on the proxies."""
     sgd = SGD(ROWS[method][1], distillation_batch=_BATCH, momentum=0.9)
-    schedule, ours = Schedule(0, steps, 0, sgd=sgd), method == "selective-fd"
+    schedule, ours = Schedule(0, steps, 0, anneal_over=rounds, sgd=sgd), method == "selective-fd"
     if ours:
         beta = parse_split(split).beta
         own = replace(sgd, own_batch=round(_BATCH * (1 + 9 * beta / (1 + beta)) / 10))
@@ -105,7 +105,7 @@ def _stated(runs: Frame) -> Iterator[Statement]:
     for rival, why in _RIVALS.items():
         gaps = means.loc["dafkd"] - means.loc[rival]
         here = f"{gaps.min():+.1f} to {gaps.max():+.1f} points in {len(gaps)} places"
-        yield Statement(f"DaFKD beats {ROWS[rival][0]}", here, gaps.min() > 0, why)
+        yield Statement(f"DaFKD beats {ROWS[rival][0]}", here, round(gaps.min(), 1) > 0, why)
 
 
 def panels(results: study.Results) -> list[Lines]:

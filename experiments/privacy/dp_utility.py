@@ -13,7 +13,7 @@ from experiments.core import study
 from experiments.core.frames import Frame, frame, lines, percents, table, with_seeds
 from experiments.core.grid import SEEDS, ImageStudy, later, paper_recipe
 from experiments.core.measures import ACCURACY
-from experiments.core.run_config import Privacy, RunConfig
+from experiments.core.run_config import COUNTED, Privacy, RunConfig
 from experiments.core.shared_options import StudyOptions
 from experiments.core.study import Result, Results
 from experiments.report.plots import Lines
@@ -89,7 +89,7 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
 
 
 def label_run(cell: Cell) -> RunConfig:
-    """Return the run of a cell of the label unit: hard labels, which every epsilon changes."""
+    """Return the run of a cell of the label unit: counted hard votes, as the unit takes them."""
     recipe = paper_recipe(cell.image_set, cell.split)
     steps, rounds = recipe.schedule, recipe.rounds
     if cell.quick:
@@ -101,6 +101,8 @@ def label_run(cell: Cell) -> RunConfig:
         method="selective-fd",
         labels="hard",
         selector="ratio",
+        variant=COUNTED,
+        server_threshold=1.0,
         seed=cell.seed,
         rounds=rounds,
         schedule=steps,

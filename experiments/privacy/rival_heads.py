@@ -204,9 +204,14 @@ def descend(records: Records, plan: PooledPlan, rate: float, random: Random) -> 
     return newest
 
 
+def of_mean(plan: PooledPlan, records: int) -> float:
+    """Return the deviation of one coordinate of a mean, under the noise of all clients' shares."""
+    return plan.noise * math.sqrt(plan.clients / plan.honest) / records
+
+
 def steps_of(of: Planned, records: int, per_root: float = _PER_ROOT) -> PooledPlan:
     """Return the plan of DP-GD: its steps are `per_root` over the root of the noise of a mean."""
-    noise = of(1).noise / records
+    noise = of_mean(of(1), records)
     steps = _MOST_STEPS if noise == 0 else round(per_root / math.sqrt(noise))
     return of(min(max(steps, 1), _MOST_STEPS))
 
@@ -273,7 +278,7 @@ def descent(cell: Cell, data: FederatedData) -> dict[str, float]:
     public, features = settings.fit(proxies), settings.size(len(proxies))
     honest = threshold(clients) - corrupt_of(clients)
     of = planned(float(cell.epsilon), (features, data.n_classes), clients, honest)
-    rank = rank_for(of(1).noise / len(train))
+    rank = rank_for(of_mean(of(1), len(train)))
     centred = CentredFeatures.fit(public(proxies)[:, :rank], features)
 
     def seen(images: Images) -> Records:

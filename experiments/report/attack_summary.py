@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 
+from attacks.core.result import POSITIVE
 from experiments.compare.leakage import (
     BETWEEN,
     NOT_APPLICABLE,
@@ -17,7 +18,6 @@ from experiments.compare.leakage import (
 from experiments.report.plots import Strip
 from experiments.report.tables import Table, Toned, counted, new_table, number
 
-_POSITIVE = "positive_control"
 ATTACK, ORIGINALS = "attack", ("originals", "record")
 """Names of an attack's pictures and of what they show; every other name is a control's."""
 
@@ -137,8 +137,9 @@ def attack_notes(leakage: Leakage, elsewhere: Mapping[str, str]) -> Iterator[str
             figures = (f"{first.figure_name}, {first.unit}".removesuffix(", ") for first in firsts)
             parts.append(" / ".join(dict.fromkeys(figures)))
             controls = dict.fromkeys(first.control_name for first in firsts)
-            parts += [f"control: {' / '.join(controls)}", samples(found[0])]
-        positive = [number(f.details[_POSITIVE]) for f in found if _POSITIVE in f.details]
+            sizes = dict.fromkeys(filter(None, map(samples, found)))
+            parts += [f"control: {' / '.join(controls)}", " / ".join(sizes)]
+        positive = [number(f.details[POSITIVE]) for f in found if POSITIVE in f.details]
         if positive:
             parts.append(f"positive control: {' / '.join(dict.fromkeys(positive))}")
         reasons = [why for row in leakage.rows if (why := leakage.absence(row, attack))]

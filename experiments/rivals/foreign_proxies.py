@@ -17,13 +17,17 @@ import numpy as np
 from experiments.core import study
 from experiments.core.frames import Frame, frame, having, percent, summary, with_seeds
 from experiments.core.grid import SEEDS
-from experiments.core.measures import RIGHT_OF_ALL, RIGHT_ONCE
 from experiments.core.shared_options import StudyOptions
 from experiments.report.tables import Table
 
 PROXY_FAULTS = ("none", "half foreign", "half rotated", "8 and 9 unheld")
 ROWS = {"survey": "Selective-FD", "neither": "without survey and class shares"}
-FIGURES = ("foreign proxies taught", "own proxies taught", RIGHT_ONCE, RIGHT_OF_ALL)
+FIGURES = (
+    "foreign proxies taught",
+    "own proxies taught",
+    "right labels, of own proxies taught",
+    "right labels, of own proxies",
+)
 _OTHER = {"mnist5k": "fashion_mnist", "mnist": "fashion_mnist"}
 """Image sets, and those that foreign proxies come from."""
 

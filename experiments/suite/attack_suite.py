@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from attacks.core.result import AttackResult
+from attacks.core.result import POSITIVE, AttackResult
 from experiments.cli import in_range, one_of
 from experiments.compare.leakage import stored, tried
 from experiments.core.grid import later
@@ -108,7 +108,8 @@ def measure(_: Path | None, cell: Cell, parts: Mapping[Cell, Any]) -> Result:
 
 def shown(found: AttackResult) -> AttackResult:
     """Return a result with what its page shows: the scene states its limits once for all."""
-    kept = {name: found.details[name] for name in (*DETAILS, _TESTED) if name in found.details}
+    names = (*DETAILS, _TESTED, POSITIVE)
+    kept = {name: found.details[name] for name in names if name in found.details}
     return replace(found, details=kept, caveats=())
 
 

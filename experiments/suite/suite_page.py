@@ -49,10 +49,14 @@ class Seen:
 
     @property
     def summary(self) -> str:
-        """Count of the figures that show more than their control, and which do not."""
+        """Count of the figures that show more than their control, and which do not.
+
+        Rows in which every attack has to succeed do not count.
+        """
         leaks, count, hidden = self.leakage, 0, dict[str, list[str]]()
         for attack in leaks.attacks:
-            found = leaks.measured(attack)
+            every = leaks.measured(attack).items()
+            found = {row: one for row, one in every if row not in self.scene.controls}
             count += len(found)
             hidden[attack] = [leaks.rows[row] for row, one in found.items() if not one.leaks]
         above = count - sum(map(len, hidden.values()))

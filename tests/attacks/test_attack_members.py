@@ -14,7 +14,8 @@ import pytest
 import torch
 from torch import nn
 
-from attacks.core.base import POSITIVE, AttackResult, Challenge, Labelled
+from attacks.core.base import AttackResult, Challenge, Labelled
+from attacks.core.result import POSITIVE
 from attacks.core.run import attack_view
 from attacks.core.statistics import auc_bound
 from attacks.core.view import Public, View

@@ -60,6 +60,12 @@ def test_an_attack_finds_what_nothing_protects_and_no_more_than_its_control_else
     assert least <= found.figure - found.control <= most
 
 
+def test_answers_about_references_are_releases_too():
+    """48 answers an image: of candidates, and of what they are compared with."""
+    found = attacked("selector", "proxy-ratio")
+    assert found.queries > 48 * (found.n_members + found.n_non_members)
+
+
 @pytest.mark.parametrize("row", ["overfitted fedavg", "overfitted votes"])
 def test_every_shadow_attack_finds_members_of_an_overfitted_federation(row):
     """Scores, labels alone, and what the server read, against six runs."""

@@ -112,6 +112,7 @@ def test_one_record_differs_from_no_control():
     alone_there = replace(null(np.random.default_rng(0), 10), figure=9.0, interval=(9.0, 9.0))
     assert alone_there.p_value == 0.0
     assert replace(alone_there, n_members=1).p_value == 1.0
+    assert replace(alone_there, values=1).p_value == 1.0  # one update of ten records
     assert replace(alone_there, control=9.0).p_value == 1.0
 
 

@@ -11,6 +11,13 @@ AUDIT = load("experiments.privacy.privacy_audit")
 FACTS = {"command", "created", "commit", "dirty", "versions", "machine", "cpu_seconds"}
 
 
+_REFUTED = """
+import sys
+from experiments.core.study import main
+sys.exit(main("experiments.privacy.privacy_audit", sys.argv[1:]) or 1)
+"""
+
+
 def small(name: str, unit: str = "label") -> Step:
     return Step(name, ("experiments/privacy/privacy_audit.py", "--quick", f"--unit={unit}"), AUDIT)
 
@@ -25,11 +32,13 @@ def test_studies_and_benchmarks_are_measured_published_and_not_repeated(tmp_path
         small("privacy_audit"),
         small("broken", "none"),
         Step("timed", (str(program), "FOLDER")),
+        Step("refuted", ("-c", _REFUTED, "--quick", "--unit=label"), AUDIT),
     ]
     assert run(Settings(), tmp_path, every) == 1
     shown = capfd.readouterr().out
-    assert "1/3 privacy_audit: about 90 min; 90 min left in all" in shown
-    assert "failed: broken" in shown
+    assert "1/4 privacy_audit: about 90 min; 90 min left in all" in shown
+    assert "failed: broken, refuted" in shown
+    assert (docs / "refuted.json").exists()
     assert "# Tables: privacy audit" in (docs / "privacy_audit.md").read_text()
     assert FACTS | {"cells"} <= json.loads((docs / "privacy_audit.json").read_text()).keys()
     assert json.loads((docs / "timed.json").read_text()).keys() == FACTS | {"rows"}

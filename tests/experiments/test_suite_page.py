@@ -22,19 +22,24 @@ def found(figure: float) -> AttackResult:
             n_members=100,
             n_non_members=100,
             caveats=("a sentence",),
-            details={"tpr_at_0.01_fpr": 0.04, "delta_p_value": 0.5, "mean_psnr": 9.0},
+            details={
+                "tpr_at_0.01_fpr": 0.04,
+                "delta_p_value": 0.5,
+                "mean_psnr": 9.0,
+                "positive_control": 0.9,
+            },
         )
     )
 
 
 def test_a_cell_keeps_what_the_page_shows():
     kept = found(0.8)
-    assert kept.details == {"tpr_at_0.01_fpr": 0.04, "delta_p_value": 0.5}
+    assert set(kept.details) == {"tpr_at_0.01_fpr", "delta_p_value", "positive_control"}
     assert kept.caveats == ()
 
 
 def test_a_scene_is_one_table_of_rows_and_attacks_with_controls_and_a_sentence():
-    rows = {"fedavg": 0.8, "selective-fd-hard": 0.5}
+    rows = {"fedavg": 0.8, "selective-fd-hard": 0.5, "overfitted fedavg": 0.9}
     cells = [
         Result(Cell("membership", row, seed), {}, 1.0, attacks={"lira": found(figure)})
         for row, figure in rows.items()

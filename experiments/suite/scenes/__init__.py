@@ -52,6 +52,7 @@ class Scene:
             bundled.
         attempts: trains the row of a cell; returns the attacks on it by name.
         limits: of all figures of the scene, a sentence each.
+        controls: keys of rows in which every attack has to succeed.
     """
 
     title: str
@@ -60,6 +61,7 @@ class Scene:
     prepare: Callable[[Cell, Path | None], Any] = field(repr=False)
     attempts: Callable[[Cell, Any], Mapping[str, Attempt]] = field(repr=False)
     limits: tuple[str, ...]
+    controls: tuple[str, ...] = ()
 
 
 SCENES = ("figure8", "membership", "dropouts", "updates", "selector", "pooled")

@@ -25,8 +25,9 @@ _DROP = 0.2
 """Chance of a client to miss a round."""
 
 
-def _rows(_: Cell) -> Mapping[str, str]:
-    labels = {key: spec.label for key, spec in _SPECS.items()}
+def _rows(cell: Cell) -> Mapping[str, str]:
+    epsilon = f", ε = {cell.epsilon:g}"
+    labels = {key: spec.label + epsilon * bool(spec.unit) for key, spec in _SPECS.items()}
     return {**labels, _ONCE: f"{labels[_ONCE]}, one release"}
 
 

@@ -84,4 +84,5 @@ SCENE = Scene(
         "client's few records: distillation needs no such query and protects against none.",
         "Epsilon of the label unit is that of one answer of hundreds: it bounds no membership.",
     ),
+    controls=tuple(_CONTROLS),
 )
