@@ -17,7 +17,7 @@ LIMITS = {
     "secure_fd": 14_690,
     "attacks": 4_520,
     "experiments": 7_400,
-    "benchmarks": 800,
+    "benchmarks": 820,
     "examples": 190,
     "tests": 21_090,
 }
