@@ -60,7 +60,7 @@ def report(
 
     config: settings of the command line. libraries: beside those of every results file.
     """
-    measured = code()
+    measured = code(more=("benchmarks",))
     about = {
         "commit": measured.commit,
         "dirty": measured.dirty,

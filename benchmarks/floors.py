@@ -12,6 +12,7 @@ that are packed into words:
 """
 
 import os
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -49,15 +50,15 @@ def floor(n: int, terms: RoundTerms, dropped: int) -> Floor:
     shares, weights = split(secret, points, t, os.urandom)[:t], weights_at_zero(points[:t])
     words = np.zeros(LaneLayout(n, terms.bound).words(terms.length), np.uint64)
     total = np.zeros_like(words)
-    pair = seconds(lambda: X25519PrivateKey.generate().public_key().public_bytes_raw(), TIMES)
-    exchange = seconds(lambda: key.exchange(peer), TIMES)
-    sharing = seconds(lambda: split(secret, points, t, os.urandom), TIMES)
-    lagrange = seconds(lambda: weights_at_zero(points[:t]), TIMES)
-    restoring = seconds(lambda: combine(weights, shares), TIMES)
-    stream = seconds(lambda: _add_stream(words), TIMES)
-    adding = seconds(lambda: np.add(total, words, out=total), TIMES)
-    responders = 1 if degree == n - 1 else n
-    lost_pairs = dropped * degree * staying / n
+    pair = _timed(lambda: X25519PrivateKey.generate().public_key().public_bytes_raw())
+    exchange = _timed(lambda: key.exchange(peer))
+    sharing = _timed(lambda: split(secret, points, t, os.urandom))
+    lagrange = _timed(lambda: weights_at_zero(points[:t]))
+    restoring = _timed(lambda: combine(weights, shares))
+    stream = _timed(lambda: _add_stream(words))
+    adding = _timed(lambda: np.add(total, words, out=total))
+    responders = n if dropped and degree < n - 1 else 1
+    lost_pairs = dropped * degree * staying / (n - 1)
     return Floor(
         client=pair + degree * exchange + 2 * sharing + (degree + 1) * stream,
         server=staying * (adding + stream)
@@ -65,6 +66,11 @@ def floor(n: int, terms: RoundTerms, dropped: int) -> Floor:
         + n * restoring
         + lost_pairs * (exchange + stream),
     )
+
+
+def _timed(work: Callable[[], object]) -> float:
+    work()  # a library loads at its first use
+    return seconds(work, TIMES)
 
 
 def _add_stream(words: WordArray) -> None:

@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,7 +59,8 @@ def _row(folder: Path, title: str) -> Report:
         address = f"127.0.0.1:{trial.getsockname()[1]}"
     prepare = ("examples/hospitals/prepare.py", str(place), "--address", address)
     more = ("--data", images, "--split", split, "--deadline", "900", *options)
-    _start(place.parent, *prepare, *more).wait(120)
+    if _start(place.parent, *prepare, *more).wait(600):
+        sys.exit(f"{title}: nothing was prepared; see {place.parent / 'log'}")
     join, roster = ("-m", "secure_fd", "join"), ("--roster", str(place / "roster.toml"))
     sites = [
         _start(place / name, *join, *roster, "--data", str(place / name / "records"))
@@ -66,10 +68,10 @@ def _row(folder: Path, title: str) -> Report:
     ]
     server = _start(place / "server", "-m", "secure_fd", "serve", *roster)
     try:
-        if server.wait(3600):
-            sys.exit(f"{title}: the server failed; see {place / 'server' / 'log'}")
-        for site in sites:
-            site.wait(60)
+        while server.poll() is None and not any(site.poll() for site in sites):
+            time.sleep(1)
+        if server.poll() or any(site.wait(600) for site in sites):
+            sys.exit(f"{title}: the server or a site failed; see the logs in {place}")
     finally:
         for process in (*sites, server):
             process.terminate()

@@ -41,6 +41,8 @@ BENCHMARKS = {
 FOLDER stands for an empty folder.
 """
 _EMPTY = "FOLDER"
+_BENCHMARKS = ("benchmarks",)
+"""Folder that figures of benchmarks depend on too."""
 PAGES = {"performance": "benchmarks/performance_page.py"}
 """Result file of a benchmark -> program that writes its page in the docs."""
 _KEPT = "finished cells are kept; run the same again to go on"
@@ -79,8 +81,11 @@ class Step:
         """Measure what is missing in a folder; returns the exit status of the program."""
         if self.study is not None:
             return ended([*self.given, "--out", str(folder)])
-        if self.result(folder).exists():
-            return 0
+        now = facts(_BENCHMARKS)
+        if self.result(folder).exists() and not now["dirty"]:
+            kept = json.loads(self.result(folder).read_text(encoding="utf-8"))
+            if kept["commit"] == now["commit"]:
+                return 0
         shutil.rmtree(folder, ignore_errors=True)
         (folder / _EMPTY).mkdir(parents=True)
         before, printed = _cpu_seconds(), folder / "printed"
@@ -88,11 +93,8 @@ class Step:
         with printed.open("wb") as file:
             status = ended(given, file)
         if not status:
-            found = {
-                "command": ["python", *self.given],
-                **facts(),
-                **json.loads(printed.read_text()),
-            }
+            found = {**now, **json.loads(printed.read_text())}
+            found["command"] = ["python", *self.given]
             spent = round(_cpu_seconds() - before, 1)
             write_json(self.result(folder), {**found, "cpu_seconds": spent})
         return status

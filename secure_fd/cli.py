@@ -29,7 +29,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "attacks": ("attacks", "list the attacks: what each needs, its figure and its control"),
     "suite": ("experiments.suite.attack_suite", "every attack against every protocol"),
     "study": ("experiments.studies", "a table or figure (those of papers in a checkout alone)"),
-    "check": ("experiments.check", "leakage against limits, or against a stored baseline"),
+    "check": ("experiments.check", "leakage against limits, of a small federation"),
     "site": ("secure_fd.deployment.commands", "keys of a site, and the roster of a federation"),
     "serve": ("secure_fd.deployment.commands", "the server of a roster, over Flower"),
     "join": ("secure_fd.deployment.commands", "take part with the records of this machine"),

@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,8 +46,10 @@ class Code:
         return f"commit {self.commit[:7]}{changed}" if is_hash else f"version {self.commit}"
 
 
-def code(root: Path = ROOT) -> Code:
+def code(root: Path = ROOT, more: Sequence[str] = ()) -> Code:
     """The version of the code in a folder, by git where the folder is a repository.
+
+    more: folders that a figure depends on beside `_CODE`.
 
     The commit is the last that changed `_CODE`, so that a folder of results can be resumed after a
     commit of docs. A shallow clone whose history ends before that commit names its oldest commit.
@@ -59,9 +62,10 @@ def code(root: Path = ROOT) -> Code:
         command = [git, "-C", str(root), *arguments]
         return subprocess.run(command, capture_output=True, check=True).stdout  # noqa: S603
 
-    commit = run("log", "-1", "--format=%H", "--", *_CODE).decode().strip()
-    changed = run("diff", "--no-ext-diff", "--binary", "HEAD", "--", *_CODE)
-    new = run("ls-files", "-z", "--others", "--exclude-standard", "--", *_CODE).split(b"\0")
+    paths = (*_CODE, *more)
+    commit = run("log", "-1", "--format=%H", "--", *paths).decode().strip()
+    changed = run("diff", "--no-ext-diff", "--binary", "HEAD", "--", *paths)
+    new = run("ls-files", "-z", "--others", "--exclude-standard", "--", *paths).split(b"\0")
     for name in sorted(filter(None, new)):
         changed += name + b"\0" + (root / os.fsdecode(name)).read_bytes()
     return Code(commit, hashlib.sha256(changed).hexdigest() if changed else "")
@@ -72,9 +76,9 @@ def created_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def facts() -> dict[str, Any]:
-    """When, where and with which code a file of results is made, by its field."""
-    made = code()
+def facts(more: Sequence[str] = ()) -> dict[str, Any]:
+    """When, where and with which code a file of results is made, by its field. more: of `code`."""
+    made = code(more=more)
     return {
         "created": created_now(),
         "commit": made.commit,

@@ -439,7 +439,10 @@ def run(
         ready: warm-ups; see `prepared`.
         attacked: keep the models that attacks read; otherwise the newest alone, as large models of
             every round fill the memory.
-        on_round: called after each round.
+        on_round: called after each round, before its test.
+
+    Returns:
+        The run; its seconds are CPU seconds without those of tests.
 
     Raises:
         LocalError: a client refused, but for a liar whose votes were, and for one whose training
@@ -453,13 +456,16 @@ def run(
     every, some = config.every or max(1, config.rounds // _POINTS), spread(test, _MOST_TESTED)
     points: list[Point] = []
     accuracies: list[float] = []
+    testing = 0.0
     for done, _ in enumerate(runner.rounds(config.rounds), start=1):
+        on_round(runner)
         last = done == config.rounds
         if last or done % every == 0:
+            now = time.process_time()
             every_one = runner.accuracies(test if last else some)
             accuracies = honest(every_one) if config.liar else every_one
             points.append(Point(done, _mean(accuracies), _mean(moved.up), _mean(moved.down)))
-        on_round(runner)
+            testing += time.process_time() - now
         if not attacked:
             del moved.parameters[:-1]
     planned = lost(runner) | ({LIAR} if config.liar else set())
@@ -467,7 +473,7 @@ def run(
         if client not in planned:
             raise LocalError(f"client {client} refused, which no row plans for: {why}")
     claim = claimed(runner, made.data)
-    seconds = time.process_time() - start
+    seconds = time.process_time() - start - testing
     return Trained(config, made, runner, tuple(accuracies), tuple(points), claim, seconds)
 
 

@@ -30,7 +30,7 @@ from experiments.core.frames import Frame, bars, frame, having, percent, table, 
 from experiments.core.grid import HOSPITALS, SEEDS, later
 from experiments.core.measures import ACCURACY, BYTES_UP, DIVERGED, NETWORK
 from experiments.core.run_config import Privacy, RunConfig
-from experiments.core.shared_options import TableOptions
+from experiments.core.shared_options import StudyOptions
 from experiments.report.plots import Bars
 from experiments.report.tables import NONE, Table, human_bytes, new_table
 from experiments.report.verdict import COLUMNS, Claim, cell, epsilon_of
@@ -218,7 +218,15 @@ class Cell:
         return comparison.Cell(self.config, self.attacks)
 
 
-def cells(options: TableOptions) -> tuple[Cell, ...]:
+@dataclass(frozen=True, slots=True)
+class Settings(StudyOptions):
+    """Every cell is saved when it ends, and a rerun does only what is missing."""
+
+    rows: str | None = None
+    """Methods, with commas; by default all of the table."""
+
+
+def cells(options: Settings) -> tuple[Cell, ...]:
     """The cells that a command line asks for. Raises ConfigurationError for an unknown name."""
     known = rows()
     keys = study.listed("rows", options.rows, tuple(known))
@@ -451,7 +459,7 @@ STUDY = study.Study(
     name="equal_terms",
     folder="rivals",
     about="Every method at equal terms: accuracy, cost, guarantee and leakage.",
-    settings=TableOptions,
+    settings=Settings,
     cell=Cell,
     cells=cells,
     needs=needs,

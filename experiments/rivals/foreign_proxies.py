@@ -23,9 +23,9 @@ from experiments.report.tables import Table
 PROXY_FAULTS = ("none", "half foreign", "half rotated", "8 and 9 unheld")
 ROWS = {"survey": "Selective-FD", "neither": "without survey and class shares"}
 FIGURES = (
-    "foreign proxies taught",
-    "own proxies taught",
-    "right labels, of own proxies taught",
+    "foreign proxies labelled",
+    "own proxies labelled",
+    "right labels, of own proxies labelled",
     "right labels, of own proxies",
 )
 _OTHER = {"mnist5k": "fashion_mnist", "mnist": "fashion_mnist"}
@@ -85,7 +85,7 @@ def federation_of(data_dir: Path | None, cell: Cell) -> tuple[Any, Any]:
 
 
 def measure(data_dir: Path | None, cell: Cell, _: object) -> study.Result:
-    """Shares of foreign and own proxies that teach in one round about all, and how rightly."""
+    """Shares of foreign and own proxies that one round about all labels, and rightly."""
     start, (data, own) = time.process_time(), federation_of(data_dir, replace(cell, row=""))
     from experiments.core.variants import EvenClasses, WithoutSurvey  # these import torch
     from secure_fd.methods.selective_fd import SelectiveFD
@@ -97,11 +97,11 @@ def measure(data_dir: Path | None, cell: Cell, _: object) -> study.Result:
     run = simulate(data, method=method, recipe=once, seed=cell.seed)
     run.fit()
     votes = run.transcript.distillation[0].result
-    teaches, right = np.zeros((2, len(own)), dtype=np.bool_)
-    teaches[votes.indices] = votes.kept
+    kept, right = np.zeros((2, len(own)), dtype=np.bool_)
+    kept[votes.indices] = votes.kept
     named = votes.predictions.argmax(axis=1)
     right[votes.indices] = votes.kept & (named == data.proxies.labels.numpy()[votes.indices])
-    shares = ((teaches, ~own), (teaches, own), (right, teaches & own), (right, own))
+    shares = ((kept, ~own), (kept, own), (right, kept & own), (right, own))
     figures = zip(FIGURES, shares, strict=True)
     found = {name: float(hit[of].mean()) for name, (hit, of) in figures if of.any()}
     return study.Result(cell, found, time.process_time() - start)

@@ -16,7 +16,6 @@ ALLOWED = {
     "tests/fuzz/proven.py": {"told"},  # bytes of the stored corpus
     "tests/vectors/refused.py": {"nobody", "somebody"},  # keys of secagg.json
     "experiments/compare/comparison.py": {"void"},  # key of results files, as all that follow
-    "experiments/rivals/foreign_proxies.py": {"taught"},
     "attacks/server/label_distribution.py": {"told"},
     "tests/attacks/test_attack_sums.py": {"told"},
     "docs/results/attack_suite.md": {"said", "nobody", "told"},  # sentences of stored results

@@ -278,7 +278,7 @@ def test_a_study_has_a_script_and_unique_cells_and_few_in_a_quick_run(module):
     assert f'main("{module}")' in (ROOT / "experiments" / study.script).read_text(encoding="utf-8")
     asked = [study.settings()]
     if study.name == "equal_terms":
-        asked = [study.settings(image_sets="mnist", splits="strong")]
+        asked = [study.settings(image_sets="mnist")]
     if hasattr(study.settings, "quick"):
         asked.append(study.settings(quick=True))
     for settings in asked:
