@@ -1,4 +1,4 @@
-# Three commands do everything: `make demo`, `make test` and `make results`. All are idempotent.
+# `make demo`, `make test` and `make results` are idempotent.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -1,4 +1,4 @@
-"""Measure every figure of the docs again, one study after another.
+"""Measure the figures of docs/results again, one study after another.
 
 make results
 python experiments/results.py --study accuracy,alpha
