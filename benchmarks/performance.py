@@ -4,7 +4,7 @@ python benchmarks/performance.py > docs/results/performance.json
 python benchmarks/performance_page.py
 
 Secure sums beside their floors and Flower's SecAgg+ (sums.py), and ten clients that train beside a
-plain loop (rounds.py), in one process. It takes about ten minutes of CPU time, nearly all of it for
+plain loop (rounds.py), in one process. It takes about 26 minutes of CPU time, nearly all of it for
 the sums of 1,000 clients; `--clients 100` leaves them out. Progress goes to standard error.
 
 Needs the extras: pip install "secure-fd[flower,he]".
