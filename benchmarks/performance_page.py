@@ -152,16 +152,17 @@ def training(results: Results) -> str:
         timed = float(np.mean([r.seconds for r in every]))
         some = f"{len(passed)} of {len(every)} seeds" if passed else NONE
         text = some if np.isinf(when) else f"{when:.0f}"
-        shown = percent([r.accuracy for r in every])
-        lines.append((when, (known[row].title, text, f"{timed:.0f}", shown)))
+        accuracy = percent([r.accuracy for r in every])
+        lines.append((when, (known[row].title, text, f"{timed:.0f}", accuracy)))
+    if not lines:
+        return ""
     for _, line in sorted(lines, key=lambda line: line[0]):
         table.add_row(*line)
     source = (
         f"From [equal_terms.json](equal_terms.json), {Code(results.commit)}: CPU seconds of all"
         " parties, mean of seeds 20 to 22."
     )
-    shown = "\n\n".join(("## CPU time to train beside accuracy", source, markdown([table])))
-    return shown if lines else ""
+    return "\n\n".join(("## CPU time to train beside accuracy", source, markdown([table])))
 
 
 def growth_rows(sums: Iterable[Row]) -> tuple[list[Row], list[Row]]:
