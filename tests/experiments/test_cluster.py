@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -54,6 +55,19 @@ def wait_for(done, *logs):
     while not done():
         assert time.monotonic() < end, [log.read_text() for log in logs]
         time.sleep(0.1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def patient_dask():
+    """Give Dask's loop a minute to start: its ten seconds are short beside other tests."""
+    wait = threading.Event.wait
+
+    def longer(event, timeout=None):
+        return wait(event, 60 if timeout == 10 else timeout)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(threading.Event, "wait", longer)
+        yield
 
 
 @pytest.fixture(scope="module")
