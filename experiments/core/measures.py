@@ -58,17 +58,16 @@ def measured(cell: "RunConfig", runner: "Federation", made: "Prepared") -> dict[
         heads = [role for role in roles if isinstance(role, HeadClient)]
         each = [head.accuracies(made.data.test)["network"] for head in heads]
         found[NETWORK] = float(np.mean(each))
-    return found | diverged(cell, runner)
+    return found | diverged(runner)
 
 
-def diverged(cell: "RunConfig", runner: "Federation") -> dict[str, float]:
-    """Rounds in which training diverged: of every FedAvg, and of methods that lost a client."""
-    from secure_fd.methods.fedavg import FedAvgClient
+def diverged(runner: "Federation") -> dict[str, float]:
+    """Rounds in which training diverged, of methods that share parameters or lost a client."""
+    from secure_fd.methods.fedavg import GlobalModelClient
 
     found: dict[str, float] = {}
-    if cell.method == "fedavg":
-        roles = [client.role for client in runner.clients]
-        counts = [role.diverged for role in roles if isinstance(role, FedAvgClient)]
+    roles = [client.role for client in runner.clients]
+    if counts := [role.diverged for role in roles if isinstance(role, GlobalModelClient)]:
         found[DIVERGED] = float(np.mean(counts))
     if gone := lost(runner):  # a client's round of divergence, and all in which it was silent since
         missing = runner.transcript.missing

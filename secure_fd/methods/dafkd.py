@@ -209,7 +209,7 @@ class DaFKDClient(GlobalModelClient):
         terms, number = self._terms, self._own.number
         parts = [terms.generators.encode(number, parameters_of(self._generator))]
         if terms.is_last(exchange):
-            parts.append(terms.networks.encode(number, parameters_of(self._own.model)))
+            parts.append(terms.networks.encode(number, self.shareable(number, terms.networks)))
         return SumInput(np.concatenate(parts), terms.networks.levels)
 
     def _votes(self, index: int) -> SumInput:

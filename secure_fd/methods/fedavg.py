@@ -187,6 +187,8 @@ class GlobalModelClient(ClientRole):
         self.learner = learner
         self.global_model: Float32Array | None = None
         """[m] the newest one."""
+        self.diverged = 0
+        """Rounds in which its parameters were beyond what can be shared."""
 
     def begin(self) -> ClientTurn:
         """Do nothing: training starts from the server's model."""
@@ -232,6 +234,18 @@ class GlobalModelClient(ClientRole):
             raise PeerError("no global model was sent")
         fill(self.learner.model, self.global_model)
 
+    def shareable(self, number: int, codec: FixedPoint) -> Float32Array:
+        """Return the network's parameters, after taking over the global ones if they diverged.
+
+        number: of the client.
+        """
+        own = parameters_of(self.learner.model)
+        if self.global_model is None or codec.fits(number, own):
+            return own
+        self.diverged += 1
+        self.load()
+        return self.global_model
+
 
 class FedAvgClient(GlobalModelClient):
     """Takes local steps from the global model; shares its parameters, weighted by its records."""
@@ -239,8 +253,6 @@ class FedAvgClient(GlobalModelClient):
     def __init__(self, number: int, learner: Learner, codec: FixedPoint) -> None:
         super().__init__(learner)
         self._number, self._codec = number, codec
-        self.diverged = 0
-        """Rounds in which its parameters were beyond what can be shared."""
 
     def round(self, announcement: bytes) -> ClientTurn:
         """Train from the newest global model, share, and take over the mean."""
@@ -248,10 +260,7 @@ class FedAvgClient(GlobalModelClient):
         self.load()
         self.learner.trainer.reset_momentum()
         yield from self.learner.local(self.learner.schedule.fedavg_steps)
-        shared = parameters_of(self.learner.model)
-        if self.global_model is not None and not self._codec.fits(self._number, shared):
-            self.diverged += 1
-            shared = self.global_model
+        shared = self.shareable(self._number, self._codec)
         with suppress(RoundAborted):
             self.take(
                 (yield SumInput(self._codec.encode(self._number, shared), self._codec.levels))

@@ -15,7 +15,7 @@ from secure_fd.protocol.messages import SumInput
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.training import models
 from secure_fd.training.dp_sgd import PrivateTrainer
-from secure_fd.training.recipes import Schedule
+from secure_fd.training.recipes import SGD, Schedule
 from secure_fd.wire import Stage
 from tests import small_federation
 
@@ -72,6 +72,14 @@ def test_dp_sgd_is_planned_for_the_rounds_of_the_recipe():
     run = simulate("digits", clients=3, method="dafkd", secure="masks", unit="record", epsilon=4.0)
     method = run.federation.method
     assert method.private.steps == 5 * method.private_steps(run.recipe.schedule)
+
+
+def test_a_client_that_diverges_shares_the_global_network(digits):
+    made = federation(digits, DaFKD(generated=16, steps=1, adversarial=SMALL))
+    roles = [client.role for client in made.clients]
+    roles[0].learner.schedule = replace(QUICK, sgd=SGD(learning_rate=1e30))
+    assert [len(report.survivors) for report in made.rounds(2)] == [4, 4]
+    assert [role.diverged for role in roles] == [2, 0, 0, 0]
 
 
 @pytest.mark.parametrize("stage", [Stage.CONSISTENCY, Stage.UNMASK])
