@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.compare.leakage import NOT_APPLICABLE, PLAYED, Leakage, stored, tried
+from experiments.compare.leakage import NOT_APPLICABLE, PLAYED, Leakage, keeping, stored, tried
 from experiments.core.measures import ACCURACY, BYTES_UP
 from experiments.core.run_config import RowSpec, RunConfig
 from experiments.core.study import Result, Results, grouped, moments
@@ -142,21 +142,14 @@ def measured(
         per_client=row.accuracies,
         curve=row.curve,
         notes={**_notes(row), "data": _data(row.data)},
-        attacks={name: drawn(one) for name, one in figures.items()},
+        attacks={name: keeping(one, _shown) for name, one in figures.items()},
         pictures=pictures if shown else {},
     )
 
 
-def drawn(found: "AttackResult | str") -> "AttackResult | str":
-    """An attack without the details of its controls that no report shows."""
-    if isinstance(found, str):
-        return found
-    shown = {
-        name: value
-        for name, value in found.details.items()
-        if ": " not in name or name.endswith((": A", ": delta"))
-    }
-    return replace(found, details=shown)
+def _shown(detail: str) -> bool:
+    """Whether a report shows a detail: of those of controls, only pictures' distances."""
+    return ": " not in detail or detail.endswith((": A", ": delta"))
 
 
 def _effort(quick: bool) -> "Effort":

@@ -49,6 +49,13 @@ def stored(found: Mapping[str, Found]) -> tuple[dict[str, Found], dict[str, Imag
     return {**found, **{name: replace(one, images=None) for name, one in results.items()}}, pictures
 
 
+def keeping(found: Found, wanted: Callable[[str], bool]) -> Found:
+    """Return an attack with those details alone whose name is wanted."""
+    if isinstance(found, str):
+        return found
+    return replace(found, details={n: v for n, v in found.details.items() if wanted(n)})
+
+
 Attempt: TypeAlias = Callable[[], AttackResult | str | tuple[AttackResult, ...]]
 """Runs an attack: its result, first of several where it has more, or the reason not to run it."""
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attacks.core.result import EXCESS
 from experiments.compare import comparison
-from experiments.compare.leakage import PLAYED, Found, Leakage
+from experiments.compare.leakage import PLAYED, Found, Leakage, keeping
 from experiments.core import measures, run_config, study
 from experiments.core.equal_steps import (
     QUICK,
@@ -305,7 +305,7 @@ class _Watch:
 
     def __call__(self, runner: "Federation") -> None:
         now = time.process_time()
-        self.figures |= measures.diverged(self._config, runner)
+        self.figures |= measures.diverged(runner)
         if self._answers and PASSED not in self.figures:
             accuracies = runner.accuracies(self._some)
             if sum(accuracies) / len(accuracies) >= BEST:
@@ -329,16 +329,11 @@ def _claim(claim: Any) -> Claim | None:  # noqa: ANN401 - JSON
 
 def _shortened(attack: Found) -> Found:
     """Keep of an attack what the tables read: the figure, and those that pictures compare with."""
-    if isinstance(attack, str):
-        return attack
-    read, of_controls = ("A", "delta_p_value"), (": A", ": delta")
-    details = {
-        name: value
-        for name, value in attack.details.items()
-        if name in read or name.endswith(of_controls)
-    }
-    control = attack.control_name if attack.figure_name.startswith(EXCESS) else ""
-    bare = replace(attack, title="", control_name=control, details=details, caveats=())
+    bare = keeping(attack, lambda name: ": " in name or name in ("A", "delta_p_value"))
+    if isinstance(bare, str):
+        return bare
+    control = bare.control_name if bare.figure_name.startswith(EXCESS) else ""
+    bare = replace(bare, title="", control_name=control, caveats=())
     return replace(bare, queries=0, n_non_members=0)
 
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from attacks.core.result import POSITIVE, AttackResult
+from attacks.core.result import POSITIVE
 from experiments.cli import in_range, one_of
-from experiments.compare.leakage import stored, tried
+from experiments.compare.leakage import Found, keeping, stored, tried
 from experiments.core.grid import later
 from experiments.core.shared_options import SharedOptions
-from experiments.core.study import Result, Study, at_least, main
+from experiments.core.study import Result, Study, at_least, listed, main
 from experiments.suite.scenes import SCENES, Cell, load
-from secure_fd.errors import ConfigurationError
 from secure_fd.privacy.guarantee import LEAST_EPSILON, MOST_EPSILON
 
 DATASETS = ("mnist5k", "mnist", "fashion_mnist")
@@ -31,7 +30,7 @@ DETAILS = {
 """Further figures that the page shows, with their titles."""
 _TESTED = "delta_p_value"
 """Detail that decides about a figure of one seed."""
-_SEEDS = 3
+_SEEDS, _DELTA = 3, 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +43,10 @@ class Settings(SharedOptions):
 
     dataset: str = "mnist5k"
     """Image set: mnist5k is bundled; mnist and fashion_mnist come from --data-dir."""
-    scenes: str = "all"
-    """Scenes to run: all, or names with commas."""
+    scenes: str | None = None
+    """Scenes to run, with commas; by default all."""
     dp_eps: float = 4.0
     """Epsilon of the rows under differential privacy, from 0.01 to 50."""
-    dp_delta: float = 1e-5
-    """Delta of the record unit and of DP-SGD."""
     seeds: int | None = None
     """Repetitions: 3 by default, 1 with --quick."""
     first_seed: int = 20
@@ -67,23 +64,14 @@ def cells(settings: Settings) -> tuple[Cell, ...]:
     at_least(1, seeds=settings.seeds)
     at_least(0, first_seed=settings.first_seed)
     in_range("dp_eps", settings.dp_eps, LEAST_EPSILON, MOST_EPSILON)
-    if not 0 < settings.dp_delta < 1:
-        raise ConfigurationError("dp_delta", settings.dp_delta, "use a number between 0 and 1")
     count = settings.seeds or (1 if settings.quick else _SEEDS)
-    budget = settings.dp_eps, settings.dp_delta
+    budget = settings.dp_eps, _DELTA
     every = [
         Cell(name, "", seed, settings.dataset, *budget, settings.quick)
         for seed in range(settings.first_seed, settings.first_seed + count)
-        for name in _scenes(settings.scenes)
+        for name in listed("scenes", settings.scenes, SCENES)
     ]
     return tuple(replace(cell, row=row) for cell in every for row in load(cell.scene).rows(cell))
-
-
-def _scenes(text: str) -> tuple[str, ...]:
-    if text == "all":
-        return SCENES
-    chosen = {one_of("scenes", part.strip(), ("all", *SCENES)) for part in text.split(",")}
-    return tuple(name for name in SCENES if name in chosen)
 
 
 def needs(cell: Cell) -> tuple[Cell, ...]:
@@ -101,16 +89,15 @@ def measure(_: Path | None, cell: Cell, parts: Mapping[Cell, Any]) -> Result:
     start = time.process_time()
     (made,) = parts.values()
     found, pictures = stored(tried(load(cell.scene).attempts(cell, made)))
-    figures = {name: one if isinstance(one, str) else shown(one) for name, one in found.items()}
+    figures = {name: shown(one) for name, one in found.items()}
     seconds = time.process_time() - start
     return Result(cell, {}, seconds, attacks=figures, pictures=pictures)
 
 
-def shown(found: AttackResult) -> AttackResult:
+def shown(found: Found) -> Found:
     """Return a result with what its page shows: the scene states its limits once for all."""
-    names = (*DETAILS, _TESTED, POSITIVE)
-    kept = {name: found.details[name] for name in names if name in found.details}
-    return replace(found, details=kept, caveats=())
+    kept = keeping(found, lambda name: name in (*DETAILS, _TESTED, POSITIVE))
+    return kept if isinstance(kept, str) else replace(kept, caveats=())
 
 
 STUDY = Study(
