@@ -23,7 +23,7 @@ import tyro
 from experiments.core.files import write_json
 from experiments.core.provenance import ROOT, code, facts
 from experiments.core.study import Study, at_least, listed, load, read_results
-from experiments.report.results_page import MODULES, page
+from experiments.report.results_page import MODULES, write_pages
 from experiments.report.tables import NONE, Table, human_bytes, new_table, rendered, terminal_width
 from secure_fd.cli import INTERRUPTED, exit_status, expanded
 
@@ -99,15 +99,13 @@ class Step:
             write_json(self.result(folder), {**found, "cpu_seconds": spent})
         return status
 
-    def publish(self, folder: Path, docs: Path) -> int:
-        """Copy results and figure into the docs, and write the page; returns 0 unless it failed."""
+    def publish(self, folder: Path, root: Path) -> int:
+        """Copy results and figure into the docs, write pages; returns 0 unless that failed."""
         result = self.result(folder)
         for kind in (".json", ".svg"):
             if (made := result.with_suffix(kind)).exists():
-                shutil.copyfile(made, docs / f"{self.name}{kind}")
-        if self.study is not None and self.study.module in MODULES:
-            text = page(self.study, read_results(self.study, result))
-            (docs / f"{self.name}.md").write_text(text, encoding="utf-8")
+                shutil.copyfile(made, root / "docs" / "results" / f"{self.name}{kind}")
+        write_pages(root)
         return ended([PAGES[self.name]]) if self.name in PAGES else 0
 
 
@@ -178,7 +176,7 @@ def run(settings: Settings, root: Path = ROOT, every: Sequence[Step] | None = No
             return status
         # An audit that refutes a claim fails, and its results are published.
         if not settings.quick and step.result(kept / step.name).exists():
-            status = step.publish(kept / step.name, docs) or status
+            status = step.publish(kept / step.name, root) or status
         if status:
             failed.append(step.name)
     print(rendered(_shown(every, kept, docs), terminal_width()))

@@ -1,5 +1,6 @@
 """Results as a pandas data frame, and the tables and lines that studies read from it."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -81,6 +82,11 @@ def seeds_of(seeds: Iterable[int]) -> str:
     if len(chosen) > 2 and chosen[-1] - chosen[0] == len(chosen) - 1:
         return f"{chosen[0]} to {chosen[-1]}"
     return ", ".join(map(str, chosen))
+
+
+def epsilon_text(epsilon: float) -> str:
+    """Return an epsilon as a heading."""
+    return "ε = ∞" if math.isinf(epsilon) else f"ε = {epsilon:g}"
 
 
 # Tables.

@@ -115,9 +115,14 @@ def _runs(results: Results) -> Frame:
 
 
 def tables(results: Results) -> list[Table | str]:
-    """One table an image set and split: the paper's figures, and ours under both recipes."""
-    by_place = _runs(results).groupby("place", sort=False)
-    return [_RECIPES, *(part for place, runs in by_place for part in _shown(place, runs))]
+    """Selective-FD in all places, then every method in each: the paper's figures beside ours."""
+    runs = _runs(results)
+    ours = table(
+        "Selective-FD beside the paper, test accuracy, %, last round",
+        _beside_paper(runs[runs.method.str.startswith("selective-fd")], "place"),
+    )
+    by_place = runs.groupby("place", sort=False)
+    return [ours, _RECIPES, *(part for place, of in by_place for part in _shown(place, of))]
 
 
 _RECIPES = (
@@ -127,7 +132,7 @@ _RECIPES = (
 
 
 def _shown(place: str, runs: Frame) -> Iterator[Table | str]:
-    texts = _beside_paper(runs)
+    texts = _beside_paper(runs, "title").rename_axis("method")
     texts["seeds"] = runs.groupby("title").seed.agg(seeds_of)
     split = runs.split.iloc[0]
     title = f"{place}: test accuracy, %, last round; equal terms: {STEPS} steps a network; paper: "
@@ -141,18 +146,21 @@ def _of_labels(runs: Frame, labels: str) -> Frame:
     return runs[runs.labels.isin(["", labels])]
 
 
-def _beside_paper(runs: Frame) -> Frame:
-    """The paper's percent and ours under each recipe by title, for hard and for soft labels."""
+def _beside_paper(runs: Frame, by: str) -> Frame:
+    """The paper's percent and ours under each recipe, for hard and for soft labels.
+
+    by: title or place.
+    """
     from pandas import concat
 
     parts = {}
     for labels in LABELS:
         of = _of_labels(runs, labels)
-        parts[f"{labels}: paper"] = of.groupby("title").published.first()
+        parts[f"{labels}: paper"] = of.groupby(by).published.first()
         for recipe in (THEIRS, OURS):
-            under = of[of.recipe == recipe].groupby("title")[ACCURACY]
+            under = of[of.recipe == recipe].groupby(by)[ACCURACY]
             parts[f"{labels}: {recipe}"] = under.agg(percent)
-    return concat(parts, axis=1).reindex(runs.title.unique()).rename_axis("method")
+    return concat(parts, axis=1).reindex(runs[by].unique()).rename_axis(by)
 
 
 def _means(runs: Frame, labels: str, recipe: str) -> Frame:

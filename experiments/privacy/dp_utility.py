@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.core import study
-from experiments.core.frames import Frame, frame, lines, percents, table, with_seeds
+from experiments.core.frames import Frame, epsilon_text, frame, lines, percents, table, with_seeds
 from experiments.core.grid import SEEDS, ImageStudy, later, paper_recipe
 from experiments.core.measures import ACCURACY
 from experiments.core.run_config import COUNTED, Privacy, RunConfig
@@ -123,10 +123,6 @@ def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Resul
 # Table and figure.
 
 
-def _text(epsilon: float) -> str:
-    return "ε = ∞" if math.isinf(epsilon) else f"ε = {epsilon:g}"
-
-
 def _runs(results: Results) -> Frame:
     return frame(results, row=lambda cell: cell.row, epsilon=lambda cell: float(cell.epsilon))
 
@@ -134,7 +130,7 @@ def _runs(results: Results) -> Frame:
 def shown(results: Results) -> list[Table | str]:
     """Return accuracy by unit and epsilon, and what follows."""
     runs = _runs(results)
-    texts = percents(runs, ["place", "row"], "epsilon").rename(columns=_text)
+    texts = percents(runs, ["place", "row"], "epsilon").rename(columns=epsilon_text)
     title = (
         "Test accuracy after the last round, %: mean ± deviation over seeds. Epsilon of the label "
         "unit is for one answer of a client; of the client unit, for all that a client sends, "
@@ -163,7 +159,7 @@ def panels(results: Results) -> list[Lines]:
     made = []
     for (place, unit), runs in _runs(results).groupby(["place", "unit"], sort=False):
         steps = runs.epsilon.rank(method="dense") - 1
-        ticks = dict(zip(steps, map(_text, runs.epsilon), strict=True))
+        ticks = dict(zip(steps, map(epsilon_text, runs.epsilon), strict=True))
         by_unit = lines(runs.assign(step=steps), "row", "step")
         if any(len(line.x) > 1 for line in by_unit.values()):
             title = f"{place}, {unit} unit"

@@ -109,7 +109,7 @@ def shown(results: study.Results) -> list[Table | str]:
         table(
             "Test accuracy, %, at an epsilon for one record, present or zeroed out, over the whole "
             "run, delta 1e-5; networks: mean over one client of each architecture",
-            texts.rename(columns="ε = {:g}".format),
+            texts.rename(columns=frames.epsilon_text),
         ),
         *_lessons(by_model),
         summary("What each way takes from a client", runs, ["place", "way"], costs),

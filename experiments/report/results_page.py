@@ -1,15 +1,15 @@
-"""Write the tables of every study into docs/results/NAME.md.
+"""Write the tables of every study into docs/results/NAME.md, and those that other pages copy.
 
 python experiments/report/results_page.py
 """
 
+import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from experiments.core.provenance import ROOT, Code
 from experiments.core.study import Results, Study, load, read_results
-from experiments.report.tables import markdown
+from experiments.report.tables import Table, markdown, piped, rendered
 from experiments.studies import STUDIES
 from secure_fd.cli import exit_status
 
@@ -24,16 +24,49 @@ EXPLAINED = {
     "privacy_audit": "explanation/privacy_units.md",
 }
 """Page that explains a study's tables if it is not results.md, by study."""
+COPYING = ("README.md", "docs/results.md")
+"""Pages with copies of tables."""
+_MAIN = "experiments.privacy_compare"
+_MARK = re.compile(
+    r"(<!-- (\w+)\.json, (printed|table \d+) -->\n)(?:\n(?:\|.*\n)+|```\w+\n[^`]*```\n)?"
+)
+"""A mark, and the copy behind it."""
 
 
-def table_pages(folder: Path) -> Mapping[str, str]:
-    """Return the page of tables of every study that the folder has results of, by its name."""
-    files = {study: folder / f"{study.name}.json" for study in map(load, MODULES)}
-    return {
-        study.name: page(study, read_results(study, path))
-        for study, path in files.items()
-        if path.exists()
-    }
+def write_pages(root: Path = ROOT) -> list[Path]:
+    """Write the page of every study that has results, then the copies of tables on other pages.
+
+    Returns the files that are written. root: of docs/ and README.md.
+    """
+    folder, pages = root / "docs" / "results", dict[Path, str]()
+    for study in map(load, MODULES):
+        if (data := folder / f"{study.name}.json").exists():
+            pages[data.with_suffix(".md")] = page(study, read_results(study, data))
+    for path in (root / name for name in COPYING):
+        if path.exists():
+            pages[path] = copied(path.read_text(encoding="utf-8"), folder)
+    for path, text in pages.items():
+        path.write_text(text, encoding="utf-8")
+    return [*pages]
+
+
+def copied(text: str, folder: Path) -> str:
+    """Return a page in which the copy behind each mark is what a folder's results show.
+
+    `<!-- alpha.json, table 2 -->` asks for the second table of that file, `printed` for what a
+    terminal shows down to the end of the first.
+    """
+    return _MARK.sub(lambda mark: mark[1] + _copy(folder / f"{mark[2]}.json", mark[3]), text)
+
+
+def _copy(data: Path, what: str) -> str:
+    modules = {module.rpartition(".")[2]: module for module in MODULES}
+    study = load(modules.get(data.stem, _MAIN))
+    parts = study.shown(read_results(study, data))
+    tables = [part for part in parts if isinstance(part, Table)]
+    if what == "printed":
+        return f"```text\n{rendered(parts[: parts.index(tables[0]) + 1], width=100)}```\n"
+    return f"\n{piped(tables[int(what.split()[1]) - 1])}\n"
 
 
 def page(study: Study, results: Results) -> str:
@@ -60,11 +93,9 @@ def _code(results: Results) -> str:
 
 
 def main() -> int:
-    """Rewrite the pages of studies that have results."""
-    docs = ROOT / "docs"
-    for name, text in table_pages(docs / "results").items():
-        (docs / "results" / f"{name}.md").write_text(text, encoding="utf-8")
-        print(f"results/{name}.md")
+    """Rewrite the pages and copies of results that there are."""
+    for path in write_pages():
+        print(path.relative_to(ROOT))
     return 0
 
 

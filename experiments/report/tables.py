@@ -179,13 +179,16 @@ def _boxed(table: Table, *, styled: bool) -> "rich.table.Table":
 
 def markdown(parts: Iterable[Table | str]) -> str:
     """Tables and sentences as Markdown; a title becomes a line in front of its table."""
-    return "\n\n".join(part if isinstance(part, str) else _piped(part) for part in parts)
+    return "\n\n".join(
+        part if isinstance(part, str) else f"{part.title}.\n\n{piped(part)}" for part in parts
+    )
 
 
-def _piped(table: Table) -> str:
+def piped(table: Table) -> str:
+    """Return a table as Markdown, without its title."""
     rule = ["---" if i < table.left else "--:" for i in range(len(table.columns))]
     lines = [f"| {' | '.join(row)} |" for row in (table.columns, rule, *table.rows)]
-    return "\n".join([f"{table.title}.", "", *lines])
+    return "\n".join(lines)
 
 
 def terminal_width() -> int:

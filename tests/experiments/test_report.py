@@ -21,6 +21,7 @@ from experiments.core.study import Result, Results, gathered, read_results, writ
 from experiments.privacy_compare import STUDY
 from experiments.report import report, tables, verdict
 from experiments.report.report import accuracy_bytes, write_report
+from experiments.report.results_page import COPYING, copied
 from experiments.report.verdict import Comparison
 from experiments.suite import attack_suite, suite_page
 from secure_fd import files
@@ -29,6 +30,7 @@ from secure_fd.privacy.label import RandomizedResponse
 from secure_fd.privacy.record import PooledPlan
 from tests.refusals import refused
 
+FOLDER = ROOT / "docs" / "results"
 MASKED = 3
 """Cell of the sample."""
 BLOBS = np.linspace(0, 1, 2 * 8 * 8, dtype=np.float32).reshape(2, 8, 8)
@@ -45,7 +47,7 @@ ATTACKS = {
 @cache
 def committed() -> Results:
     """With few attacks, and noise from a seed."""
-    found = read_results(STUDY, ROOT / "docs" / "results" / "mnist5k.json")
+    found = read_results(STUDY, FOLDER / "mnist5k.json")
     cells = []
     for cell in found.cells:
         noise = "seeded" if cell.notes["privacy"] else None
@@ -125,10 +127,15 @@ def test_every_figure_of_the_table_is_one_of_the_file():
             figures = {tables.number(found.figure) for found in known} or {"-", "none"}
             assert cells[column].removesuffix(" copy") in figures
             assert ("copy" in cells[column]) == any(found.figure >= 40 for found in known)
-        picture = result.attacks["inversion"]
-        if not isinstance(picture, str):  # its PSNR, where the figure is the gain over controls
-            assert cells["picture, dB: this run"] == tables.number(picture.details["A"])
-    assert not isinstance(figure(results, 0, "inversion"), str)
+    psnr = figure(results, 0, "inversion").details["A"]  # the figure is its gain over controls
+    assert shown["fedavg"]["picture, dB: this run"] == tables.number(psnr)
+
+
+def test_marked_tables_of_the_docs_are_copies_of_results():
+    for name in COPYING:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        for made in (text, text.replace("FedAvg    ", "FedProx   ")):
+            assert copied(made, FOLDER) == text
 
 
 def test_forty_lines_of_a_hundred_columns_are_enough():

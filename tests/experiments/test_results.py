@@ -1,6 +1,7 @@
 """The driver of all results: two small studies end to end, a failure, and what is resumed."""
 
 import json
+from unittest.mock import MagicMock
 
 from experiments import results
 from experiments.core.study import load
@@ -48,35 +49,15 @@ def test_studies_and_benchmarks_are_measured_published_and_not_repeated(tmp_path
 
 
 def test_a_quick_run_leaves_the_docs_as_they_are(tmp_path):
-    quick = Step(
-        "privacy_audit", ("experiments/privacy/privacy_audit.py", "--quick", "--unit=label"), AUDIT
-    )
-    assert run(Settings(quick=True), tmp_path, [quick]) == 0
+    assert run(Settings(quick=True), tmp_path, [small("privacy_audit")]) == 0
     assert (tmp_path / "runs/results/quick/privacy_audit/privacy_audit.json").exists()
     assert not (tmp_path / "docs").exists()
 
 
 def test_an_interrupt_ends_all_with_one_line(tmp_path, monkeypatch, capsys):
-    class Child:
-        def __init__(self, *_, **__):
-            self.calls = 0
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def wait(self):
-            self.calls += 1
-            if self.calls == 1:
-                raise KeyboardInterrupt
-            return 130
-
-        def send_signal(self, _):
-            pass
-
-    monkeypatch.setattr(results, "Popen", Child)
+    child = MagicMock()
+    child.return_value.__enter__.return_value.wait.side_effect = [KeyboardInterrupt, 130]
+    monkeypatch.setattr(results, "Popen", child)
     assert run(Settings(), tmp_path, [small("first"), small("second")]) == 130
     assert "2/2" not in capsys.readouterr().out
 
