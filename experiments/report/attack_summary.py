@@ -42,14 +42,15 @@ def caveats(leakage: Leakage) -> dict[str, str]:
     return {caveat: ", ".join(attacks) for caveat, attacks in carriers.items()}
 
 
-def samples(found: Measured) -> str:
-    """Return the number of scored records and of queries of a figure; means over seeds."""
-    members, others, queries = (
-        float(np.mean([getattr(figure, name) for figure in found.every]))
-        for name in ("n_members", "n_non_members", "queries")
-    )
-    parts = [f"{members:,.0f} private, {others:,.0f} held out"] if members or others else []
-    return "; ".join([*parts, *([f"{queries:,.0f} queries"] if queries else [])])
+def samples(every: Sequence[Measured]) -> str:
+    """Return the scored records and queries of figures, means over seeds, as spans over figures."""
+    parts = []
+    nouns = {"n_members": "private", "n_non_members": "held out", "queries": "queries"}
+    for name, noun in nouns.items():
+        means = [float(np.mean([getattr(one, name) for one in found.every])) for found in every]
+        ends = dict.fromkeys(f"{end:,.0f}" for end in (min(means), max(means)))
+        parts += [f"{' to '.join(ends)} {noun}"] if max(means) else []
+    return ", ".join(parts)
 
 
 def matrix(
@@ -137,8 +138,7 @@ def attack_notes(leakage: Leakage, elsewhere: Mapping[str, str]) -> Iterator[str
             figures = (f"{first.figure_name}, {first.unit}".removesuffix(", ") for first in firsts)
             parts.append(" / ".join(dict.fromkeys(figures)))
             controls = dict.fromkeys(first.control_name for first in firsts)
-            sizes = dict.fromkeys(filter(None, map(samples, found)))
-            parts += [f"control: {' / '.join(controls)}", " / ".join(sizes)]
+            parts += [f"control: {' / '.join(controls)}", samples(found)]
         positive = [number(f.details[POSITIVE]) for f in found if POSITIVE in f.details]
         if positive:
             parts.append(f"positive control: {' / '.join(dict.fromkeys(positive))}")

@@ -13,11 +13,7 @@ from experiments.report.tables import Table, markdown, piped, rendered
 from experiments.studies import STUDIES
 from secure_fd.cli import exit_status
 
-MODULES = (
-    *STUDIES.values(),
-    "experiments.suite.attack_suite",
-    "experiments.privacy.privacy_audit",
-)
+MODULES = (*STUDIES.values(), "experiments.suite.attack_suite", "experiments.privacy.privacy_audit")
 """Studies with a page of tables."""
 EXPLAINED = {
     "attack_suite": "explanation/attacks.md",
@@ -41,7 +37,9 @@ def write_pages(root: Path = ROOT) -> list[Path]:
     folder, pages = root / "docs" / "results", dict[Path, str]()
     for study in map(load, MODULES):
         if (data := folder / f"{study.name}.json").exists():
-            pages[data.with_suffix(".md")] = page(study, read_results(study, data))
+            plot = data.with_suffix(".svg")
+            shown = f"\n![{study.about.strip()}]({plot.name})\n" if plot.exists() else ""
+            pages[data.with_suffix(".md")] = page(study, read_results(study, data)) + shown
     for path in (root / name for name in COPYING):
         if path.exists():
             pages[path] = copied(path.read_text(encoding="utf-8"), folder)
