@@ -170,8 +170,14 @@ def folded(objects: Sequence[Mapping[str, Json]]) -> list[Json]:
     groups: dict[str, list[Any]] = {}
     for one in objects:
         groups.setdefault(json.dumps(_seedless(one["cell"]), sort_keys=True), []).append(one)
-    found = [_fold(of, "", floats=True) for of in groups.values()]
+    found = [_fold(_alike(of), "", floats=True) for of in groups.values()]
     return [{**same, "each": each} for same, each in found]
+
+
+def _alike(objects: list[Any]) -> list[Any]:
+    """Objects with the fields of all, None where one has none: one seed alone may be attacked."""
+    names = {name: None for one in objects for name in one}
+    return [{**names, **one} for one in objects]
 
 
 def _seedless(value: Json) -> Json:
@@ -205,7 +211,8 @@ def unfolded(groups: Any, where: str) -> list[Json]:  # noqa: ANN401 - JSON of a
     try:
         for group in groups:
             same = {name: part for name, part in group.items() if name != "each"}
-            found += _unfold(same, group["each"], len(group["each"]["seconds"]))
+            every = _unfold(same, group["each"], len(group["each"]["seconds"]))
+            found += [{name: v for name, v in one.items() if v is not None} for one in every]
         if folded(found) == groups:
             return found
     except (AttributeError, KeyError, TypeError, IndexError):

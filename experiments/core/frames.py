@@ -1,13 +1,13 @@
 """Results as a pandas data frame, and the tables and lines that studies read from it."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from experiments.core.measures import ACCURACY
+from experiments.core.measures import ACCURACY, DIVERGED
 from experiments.core.study import Results
 from experiments.report import tables
 from experiments.report.plots import Bars, Line
@@ -114,6 +114,14 @@ def percents(runs: Frame, heads: Sequence[str], column: str, value: str = ACCURA
     """
     wide = runs.pivot_table(value, heads, column, percent)
     return wide.reindex(runs.groupby(heads, sort=False).size().index)
+
+
+def diverged(runs: Frame, *names: str) -> Iterator[str]:
+    """Yield a sentence for each run in which training diverged. names: columns that name a run."""
+    runs = having(runs, DIVERGED)
+    for _, run in runs[runs[DIVERGED] > 0].iterrows():
+        often = f"training diverged in {run[DIVERGED]:g} rounds of a client, mean"
+        yield f"{', '.join(filter(None, run[[*names]]))}, seed {run.seed}: {often}."
 
 
 def with_seeds(

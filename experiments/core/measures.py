@@ -38,6 +38,8 @@ BYTES_UP = "bytes up a client"
 """In all rounds."""
 DIVERGED = "diverged rounds"
 """Rounds in which a client's training left what can be shared, mean over clients."""
+_NAN = "not finite"
+"""What a client says that refuses to share, or to take, what diverged."""
 DISTILLED_PROXIES = "proxies that teach"
 """Share of all proxies whose labels train the networks."""
 
@@ -72,7 +74,7 @@ def diverged(runner: "Federation") -> dict[str, float]:
     if gone := lost(runner):  # a client's round of divergence, and all in which it was silent since
         missing = runner.transcript.missing
         rounds = len(gone) + sum(many for (client, _), many in missing.items() if client in gone)
-        found[DIVERGED] = rounds / len(runner.models)
+        found[DIVERGED] = found.get(DIVERGED, 0.0) + rounds / len(runner.models)
     return found
 
 
@@ -100,11 +102,12 @@ def by_class(answers: "Sequence[FloatArray]", labels: "IntArray") -> dict[str, f
 
 
 def lost(runner: "Federation") -> set[int]:
-    """Clients whose networks ended outside the finite numbers: from then on they are silent."""
+    """Clients whose training left the finite numbers; most are silent from then on."""
     from secure_fd.training.models import flatten
 
     each = enumerate(runner.models)
-    return {client for client, network in each if not flatten(network).isfinite().all()}
+    ended = {client for client, network in each if not flatten(network).isfinite().all()}
+    return ended | {client for client, why in runner.transcript.refused.items() if _NAN in why}
 
 
 def diagnose(runner: "Federation", data: "FederatedData") -> dict[str, float]:
@@ -157,10 +160,9 @@ def _scores(
     """Clients and their selectors' scores [P]; with `made`, a network's are of the warm-up."""
     from experiments.core.by_network import SelectiveByNetwork
 
-    method = getattr(runner.method, "rule", None)
-    if made is not None and isinstance(method, SelectiveByNetwork):
+    if made is not None and isinstance(runner.method, SelectiveByNetwork):
         for k, network in enumerate(made.networks()):
-            yield k, method.scores(network, made.data.proxies.pixels)
+            yield k, runner.method.scores(network, made.data.proxies.pixels)
         return
     for k in range(len(runner.models)):
         scores = runner.roles[k].scores()

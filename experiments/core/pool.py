@@ -56,8 +56,11 @@ class Tasks:
         """Print a line about a finished task: its figures, and the time left at the same pace."""
         self.shown.advance(self.shown.task_ids[0])
         bar = self.shown.tasks[0]
-        accuracy = getattr(getattr(found, "value", None), "figures", {}).get("accuracy")
+        made = getattr(found, "value", None)
+        accuracy = getattr(made, "figures", {}).get("accuracy")
         parts = [label] if accuracy is None else [f"{label}: {100 * accuracy:.1f} %"]
+        if isinstance(made, Exception):
+            parts.append(f"failed: {made}")
         if hasattr(found, "seconds"):
             parts.append(f"{human_seconds(found.seconds)} of CPU")
         line = f"{bar.completed:.0f}/{bar.total:.0f} {', '.join(parts)}"

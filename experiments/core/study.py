@@ -49,7 +49,7 @@ from experiments.core.measures import ACCURACY
 from experiments.report.plots import Bars, Lines, drawn, save
 from experiments.report.tables import Table, rendered, terminal_width
 from secure_fd.cli import exit_status, expanded, flag
-from secure_fd.errors import ConfigurationError
+from secure_fd.errors import ConfigurationError, LocalError
 from secure_fd.files import write_atomically
 from secure_fd.optional import extra
 
@@ -431,7 +431,12 @@ def in_worker(
         use_one_thread()
         start = time.process_time()
         made = [{name: part.value for name, part in every.items()} for every in parts]
-        value = getattr(load(module), step)(data_dir, item, *made)
+        try:
+            value = getattr(load(module), step)(data_dir, item, *made)
+        except LocalError as error:
+            if step == "prepare":  # without it there is nothing to go on with
+                raise
+            value = error
         return Spent(value, time.process_time() - start)
 
 
@@ -446,6 +451,8 @@ def run_missing(
 ) -> None:
     """Measure the cells that the store lacks. An interrupt loses those that are running.
 
+    Others go on where a cell raises LocalError; at the end LocalError tells of the first.
+
     claim: called when all was checked, before any work. executor: by default that many workers.
     """
     waiting = [cell for cell in cells if store.find(cell) is None]
@@ -457,7 +464,7 @@ def run_missing(
     ask = partial(in_worker, study.module, provenance.code(), data_dir)
     needed = {cell: tuple(study.needs(cell)) for cell in waiting}
     parts = dict.fromkeys(part for of in needed.values() for part in of)
-    made: dict[Hashable, Any] = {}
+    made, failed = dict[Hashable, Any](), list[str]()
     from experiments.core.pool import Call, working  # multiprocessing is slow to import
 
     def calls(*, free: bool) -> Iterator[Call]:
@@ -471,8 +478,12 @@ def run_missing(
             store.spend(found.seconds)
             if isinstance(found.value, Result):
                 store.save(found.value)
+            elif isinstance(found.value, LocalError):
+                failed.append(f"{item.label}: {found.value}")
             else:
                 made[item] = reference
+    if failed:
+        raise LocalError(f"{len(failed)} of {len(waiting)} cells failed; {failed[0]}")
 
 
 def _check_data(study: Study, cells: Sequence[Any], data_dir: Path | None) -> None:

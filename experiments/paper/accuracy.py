@@ -14,7 +14,7 @@ from typing import Any
 
 from experiments.core import published, study
 from experiments.core.equal_steps import QUICK, STEPS, equal_cell, setting
-from experiments.core.frames import Frame, bars, percent, seeds_of, table, with_seeds
+from experiments.core.frames import Frame, bars, diverged, percent, seeds_of, table, with_seeds
 from experiments.core.grid import (
     HOSPITALS,
     PAPER_SETS,
@@ -26,7 +26,7 @@ from experiments.core.grid import (
     later,
     on_its_recipe,
 )
-from experiments.core.measures import ACCURACY
+from experiments.core.measures import ACCURACY, DIVERGED
 from experiments.core.published import GAINS_FIG_4, method_title
 from experiments.core.run_config import RunConfig, unlabelled
 from experiments.core.shared_options import TableOptions
@@ -92,9 +92,10 @@ def _both(
 
 
 def measure(data_dir: Path | None, cell: RunConfig, made: Mapping[Any, Any]) -> Result:
-    """Train and test; the file has room for the accuracy alone."""
+    """Train and test; the file has room for little beside the accuracy."""
     found = later("experiments.core.runs:run_cell")(data_dir, cell, made)
-    return Result(cell, {ACCURACY: found.accuracy}, found.seconds)
+    figures = {name: found.figures[name] for name in (ACCURACY, DIVERGED) if name in found.figures}
+    return Result(cell, figures, found.seconds)
 
 
 # Tables and figure.
@@ -139,6 +140,7 @@ def _shown(place: str, runs: Frame) -> Iterator[Table | str]:
     yield table(title + published.CITATIONS[split], texts)
     yield from _gains(runs) if split == HOSPITALS else _short(runs)
     yield from _beside_fedavg(runs)
+    yield from diverged(runs, "title", "labels", "recipe")
 
 
 def _of_labels(runs: Frame, labels: str) -> Frame:

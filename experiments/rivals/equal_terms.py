@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attacks.core.result import EXCESS
 from experiments.compare import comparison
 from experiments.compare.leakage import PLAYED, Found, Leakage, keeping
-from experiments.core import measures, run_config, study
+from experiments.core import frames, measures, run_config, study
 from experiments.core.equal_steps import (
     QUICK,
     STEPS,
@@ -28,7 +28,7 @@ from experiments.core.equal_steps import (
 )
 from experiments.core.frames import Frame, bars, frame, having, percent, table, with_seeds
 from experiments.core.grid import HOSPITALS, SEEDS, later
-from experiments.core.measures import ACCURACY, BYTES_UP, DIVERGED, NETWORK
+from experiments.core.measures import ACCURACY, BYTES_UP, NETWORK
 from experiments.core.run_config import Privacy, RunConfig
 from experiments.core.shared_options import StudyOptions
 from experiments.report.plots import Bars
@@ -331,7 +331,7 @@ def _shortened(attack: Found) -> Found:
     """Keep of an attack what the tables read: the figure, and those that pictures compare with."""
     bare = keeping(attack, lambda name: ": " in name or name in ("A", "delta_p_value"))
     if isinstance(bare, str):
-        return bare
+        return bare.partition(": ")[0] + ": "  # the table shows no reason
     control = bare.control_name if bare.figure_name.startswith(EXCESS) else ""
     bare = replace(bare, title="", control_name=control, caveats=())
     return replace(bare, queries=0, n_non_members=0)
@@ -343,8 +343,8 @@ def _shortened(attack: Found) -> Found:
 def _runs(results: study.Results) -> Frame:
     """Results in the order of `rows`; networks replace the heads that they learn from."""
     known = rows()
-    runs = having(frame(results, title=lambda cell: known[cell.row].title), NETWORK, DIVERGED)
-    runs = having(runs, PASSED)
+    columns = {"title": lambda cell: known[cell.row].title, "seed": lambda cell: cell.seed}
+    runs = having(frame(results, **columns), NETWORK, PASSED)
     runs[ACCURACY] = runs[NETWORK].fillna(runs[ACCURACY])
     order = list(known)
     places = runs.place.factorize()[0]
@@ -417,9 +417,7 @@ def _shown(place: str, runs: Frame) -> Iterator[Table | str]:
             *(cell(leaks, title, column) if leaks.cells else NONE for column in leaky),
         )
     yield made
-    for _, run in runs[runs[DIVERGED] > 0].iterrows():
-        often = f"training diverged in {run[DIVERGED]:g} rounds of a client, mean."
-        yield f"{run.title}, seed {run.seed}: {often}"
+    yield from frames.diverged(runs, "title")
 
 
 def _about_afl(runs: Frame) -> Iterator[str]:

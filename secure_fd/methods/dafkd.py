@@ -170,6 +170,7 @@ class DaFKDClient(GlobalModelClient):
         index, self.units = self.begin_round(announcement), None
         self.load()
         yield from self.learner.local(self._terms.setting.schedule.fedavg_steps)
+        self.shareable(self._own.number, self._terms.networks)
         settings = self._terms.method.adversarial
         try:
             for exchange in range(settings.sums):
@@ -209,7 +210,7 @@ class DaFKDClient(GlobalModelClient):
         terms, number = self._terms, self._own.number
         parts = [terms.generators.encode(number, parameters_of(self._generator))]
         if terms.is_last(exchange):
-            parts.append(terms.networks.encode(number, self.shareable(number, terms.networks)))
+            parts.append(terms.networks.encode(number, parameters_of(self._own.model)))
         return SumInput(np.concatenate(parts), terms.networks.levels)
 
     def _votes(self, index: int) -> SumInput:
@@ -268,7 +269,11 @@ class DaFKDServer(ServerRole):
             fill(self._network, terms.networks.decode(got.total[cut:], got.survivors))
 
     def _distil(self, x: Tensor, ensemble: Ensemble, index: int) -> None:
-        """Distil (equation 8) at the round's rate, which falls to zero."""
+        """Distil (equation 8) at the round's rate, which falls to zero.
+
+        Where that diverges, the mean of the clients' networks stays.
+        """
+        mean, codec = parameters_of(self._network), self._terms.networks
         device, schedule = x.device, self._terms.setting.schedule
         kept = torch.from_numpy(ensemble.kept).to(device)
         targets = torch.from_numpy(ensemble.predictions).float().to(device)[kept]
@@ -279,6 +284,9 @@ class DaFKDServer(ServerRole):
         for count, rate in falling.rates(0, self._terms.method.steps):
             trainer.learning_rate = rate
             trainer.take_steps(count, x[kept], targets)
+        made = parameters_of(self._network)
+        if not all(codec.fits(client, made) for client in range(self._terms.setting.n_clients)):
+            fill(self._network, mean)
 
     def parameters(self) -> NDArray[np.float32]:
         """Return the newest global network."""

@@ -244,6 +244,7 @@ class GlobalModelClient(ClientRole):
             return own
         self.diverged += 1
         self.load()
+        self.learner.trainer.reset_momentum()
         return self.global_model
 
 

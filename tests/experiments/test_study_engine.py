@@ -31,6 +31,7 @@ from experiments.core.study import (
 )
 from experiments.report.results_page import MODULES
 from experiments.report.tables import rendered
+from secure_fd.errors import LocalError
 from tests.refusals import refused
 
 ROOT = Path(__file__).parents[2]
@@ -120,6 +121,7 @@ def test_results_survive_the_disk_and_other_schemas_do_not(tmp_path):
 
 def test_a_file_has_what_pages_read_and_each_configuration_once(tmp_path):
     seeds = [replace(some_result(replace(CELL, seed=s), s / 30), seconds=s / 7) for s in (10, 11)]
+    seeds[0] = replace(seeds[0], attacks={"lira": "not run: it is slow"})  # one seed alone
     seeds[1] = replace(seeds[1], notes={"guarantee": "None.", "lost": [3]})
     drawing = replace(ACCURACY, reads=("curve", "per_client"))
     for study, kept in ((ACCURACY, (0, 0)), (drawing, (2, 2))):
@@ -206,6 +208,23 @@ def test_an_interrupt_keeps_finished_cells_and_a_rerun_does_the_rest(tmp_path, m
     assert (begun, prepared) == ([*cells, cells[2]], ["part", "part"])
     assert set(store.found.values()) == {some_result(cell) for cell in cells}
     assert tasks.begun == ["part", *(cell.label for cell in cells), "part", cells[2].label]
+
+
+def test_others_go_on_after_a_cell_that_fails(tmp_path, monkeypatch):
+    cells = others()[4:7]
+
+    def measure(_, cell, __):
+        if cell == cells[0]:
+            raise LocalError("training has diverged")
+        return some_result(cell)
+
+    study = replace(ACCURACY, measure=measure, needs=lambda _: ())
+    monkeypatch.setattr(engine, "load", lambda _: study)
+    monkeypatch.setattr("experiments.core.pool.working", lambda *_: nullcontext(Here()))
+    store = Store(tmp_path, study)
+    with pytest.raises(LocalError, match=r"1 of 3 cells failed; .*: training"):
+        run_missing(study, cells, store, None, 1)
+    assert [result.cell for result in store.found.values()] == cells[1:]
 
 
 def test_code_that_was_edited_in_the_meantime_measures_no_cell():
