@@ -14,12 +14,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {
-    "secure_fd": 14_690,
+    "secure_fd": 14_700,
     "attacks": 4_520,
-    "experiments": 7_410,
+    "experiments": 7_430,
     "benchmarks": 820,
     "examples": 190,
-    "tests": 21_090,
+    "tests": 21_110,
 }
 """Folder -> most code lines; `tests/model` is counted apart."""
 SLACK = 300
