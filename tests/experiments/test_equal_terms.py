@@ -16,7 +16,7 @@ PICTURE = AttackResult(
 
 
 def test_a_shortened_picture_keeps_its_p_value():
-    details = {"delta_p_value": 0.4, "black: A": 9.0, "black: delta": 0.2, "black: SSIM": 0.1}
+    details = {"delta_p_value": 0.4, "black: A": 9.0, "black: delta": 0.2, "A_H": 0.1}
     full = replace(PICTURE, details=details, caveats=("a sentence",))
     kept = _shortened(full)
     assert kept.p_value == full.p_value == 0.4
