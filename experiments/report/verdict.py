@@ -320,7 +320,7 @@ def heading(made: Comparison) -> str:
 
 
 def leaking(made: Comparison, column: Column) -> list[str]:
-    """Labels of the rows in which a column tells more than a guess; a blur is no picture."""
+    """Labels of the rows in which a column exceeds a guess; a blur is no picture."""
     found = [(row.label, best(made.leakage, row.key, column)) for row in made.rows]
     leaky = [(label, one) for label, one in found if one and one.tells]
     return [label for label, one in leaky if not (one.picture and one.value < RECOGNISED)]
@@ -339,7 +339,7 @@ def what_leaks(made: Comparison) -> str:
         text += [f"in the worst case {_listed(made, beyond)}"] if beyond else []
         parts += [f"{kind}: {'; '.join(text)}."] if text else []
     attacked = any(made.leakage.measured(name) for name in made.leakage.attacks)
-    nothing = "No attack tells more than a guess in any row." if attacked else ""
+    nothing = "No attack exceeds a guess in any row." if attacked else ""
     return " ".join(parts) or nothing
 
 
