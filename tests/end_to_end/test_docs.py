@@ -70,7 +70,7 @@ PROCESSES = "four processes of Flower, half a minute"
 OWN_GAME = "a game of eight federations, half a minute"
 FILLED = (
     ("cards/*", "NORTH/home/*.toml cards/*"),
-    ("PROXIES", "proxies --size 16"),
+    ("--proxies proxies", "--proxies proxies --size 16"),
     ("HOST", "localhost"),
 )
 BLOCKS = {
@@ -142,7 +142,7 @@ BLOCKS = {
         Block("import numpy, torch", never="test_site_model.py loads such a model"),
         Block("secure-fd site init", fill=(("RECORDS", "NORTH/records"),)),
         Block("secure-fd site roster", fill=FILLED),
-        Block("secure-fd site check", never=MACHINES),
+        Block("secure-fd serve --roster roster.toml --home", never=MACHINES),
         Block("secure-fd join", never=MACHINES),
         Block("secure-fd site roster", fill=FILLED[:1]),
         Block("flwr run", never=MACHINES),
