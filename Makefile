@@ -40,7 +40,7 @@ test-long: test
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run --minutes 10
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.model.run
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.model.flower --schedules 10000
-	OMP_NUM_THREADS=1 SECURE_FD_PROCESSES=1 $(BIN)/python -m pytest tests/deployment/test_flower_faults.py
+	OMP_NUM_THREADS=1 SECURE_FD_PROCESSES=1 $(BIN)/python -m pytest tests/deployment/test_flower_faults.py tests/end_to_end/test_flower_processes.py
 	OMP_NUM_THREADS=1 SECURE_FD_AUDITS=1 $(BIN)/python -m pytest tests/privacy/test_audits.py
 	OMP_NUM_THREADS=1 SECURE_FD_DOCS=full $(BIN)/python -m pytest tests/end_to_end/test_docs.py
 	OMP_NUM_THREADS=1 SECURE_FD_COMBINATIONS=1 $(BIN)/python -m pytest tests/experiments/test_compare_combinations.py tests/experiments/test_suite_cli.py

@@ -13,6 +13,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -70,6 +71,7 @@ HELP_OF_SITE = ("site init", "site roster", "site check")
 Golden = dict[str, float | list[float]]
 
 
+@cache
 def data_of(seed: int) -> FederatedData:
     """Four clients with two or three classes each."""
     sizes = Sizes(proxies=20, test=6, held_out=4, local=24)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -94,6 +95,7 @@ def federation(
     )
 
 
+@cache
 def alike(clients: int, proxies: int = 40, local: int = 100) -> FederatedData:
     """Bundled digits over clients that hold every class."""
     sizes = Sizes(proxies=proxies, test=10, held_out=4, local=local)

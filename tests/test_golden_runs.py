@@ -69,13 +69,9 @@ GOLDEN: Mapping[tuple[str, bool], tuple[float, ...]] = {
     ("FKD", False): (2.12477, 2.15898, 2.14993, 2.10858),
     ("PLS", False): (2.12477, 2.15898, 2.14993, 2.10858),
     ("Selective-FD hard", True): (2.35407, 2.39366, 2.32070, 2.08898),
-    ("Selective-FD soft", True): (2.40219, 2.40074, 2.53147, 2.43972),
     ("Selective-FD counted", True): (2.60965, 2.49469, 3.00218, 2.49470),
     ("FedMD", True): (2.30403, 2.33302, 2.20184, 2.23486),
-    ("DS-FL", True): (2.25589, 2.06226, 2.44024, 2.32276),
     ("FedAvg", True): (2.02852,),
-    ("FKD", True): (2.12477, 2.15898, 2.14993, 2.10858),
-    ("PLS", True): (2.12477, 2.15898, 2.14993, 2.10858),
     ("Independent", False): (1.96115, 1.96699, 1.95378, 1.96236),
 }
 """Norms by client, by name and whether sums are masked; of the global model for FedAvg."""

@@ -76,6 +76,7 @@ def test_no_secret_is_in_a_file_or_log_but_its_own(ended):
         assert not re.search(r"[0-9a-f]{32}", ended.log(name))
 
 
+@pytest.mark.skipif("SECURE_FD_PROCESSES" not in os.environ, reason="half a minute: test-long")
 def test_mutant_without_a_watcher_leaves_flower_behind_a_killed_server(tmp_path):
     with federation(tmp_path / "f", "--rounds", "2") as made:
         made.start("server")

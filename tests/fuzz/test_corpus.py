@@ -9,9 +9,9 @@ import tracemalloc
 
 import pytest
 
-from secure_fd.errors import LocalError, PeerError
+from secure_fd.errors import LocalError
 from secure_fd.secagg.client import ClientRound
-from secure_fd.secagg.machine import ClientState, ServerState
+from secure_fd.secagg.machine import ClientState
 from secure_fd.secagg.server import ServerRound
 from secure_fd.secagg.session import decode_set, encode_set
 from secure_fd.wire import HEADER_BYTES as HEADER
@@ -20,6 +20,7 @@ from tests.fuzz.machines import CLIENT_STATES, SERVER_STATES, client_state, serv
 from tests.fuzz.mutate import mutated
 from tests.fuzz.run import CORPUS, Findings, fuzz, write_crashes
 from tests.fuzz.targets import targets
+from tests.secagg.test_bad_messages import ends_the_round
 
 TARGETS = {target.name: target for target in targets()}
 INPUTS: dict[str, dict[str, str]] = json.loads(CORPUS.read_text())
@@ -111,16 +112,7 @@ def test_mutants_of_a_client_are_found(monkeypatch, method, mutant, finding):
 
 
 def test_mutant_of_a_server_that_ends_the_round_is_found(monkeypatch):
-    sound = ServerRound._take
-
-    def ending(server: ServerRound, sender: int, data: bytes) -> None:
-        try:
-            sound(server, sender, data)
-        except PeerError:
-            server._ended = ServerState.ABORTED
-            raise
-
-    monkeypatch.setattr(ServerRound, "_take", ending)
+    monkeypatch.setattr(ServerRound, "receive", ends_the_round)
     (stop,) = (stop for stop in SERVER_STATES if stop.name == "INPUT")
     assert any("BrokenPropertyError" in kind for kind in found(server_state(stop)).crashes)
 
