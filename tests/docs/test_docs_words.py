@@ -1,7 +1,8 @@
 """Pages stay short, say whom they are for, and link to places that exist.
 
 A word has two letters in a row, or is "a". Prose, headings, lists and tables count; blocks of code,
-comments and pages that a program writes (docs/results/NAME.md beside NAME.json) do not.
+comments, pages that a program writes (docs/results/NAME.md beside NAME.json) and the copies of
+their tables do not.
 """
 
 import re
@@ -18,9 +19,9 @@ MOST_PAGES, MOST_WORDS, MOST_WORDS_OF_PROTOCOL, MOST_LINES_OF_README = 18, 12_00
 
 
 def shown(text: str) -> str:
-    """A page without blocks of code and without comments."""
+    """A page without blocks of code, without comments and without tables that follow one."""
     text = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
-    return re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    return re.sub(r"<!--.*?-->(\n\n(\|[^\n]*\n)+)?", "", text, flags=re.DOTALL)
 
 
 def words(text: str) -> int:
