@@ -102,7 +102,7 @@ def accuracy_bytes(made: Comparison) -> "Figure":
         points = [(one.up + one.down, one.accuracy) for one in row.first.curve]
         axes.plot(*zip(*points, strict=True), color=look["color"], linewidth=1, alpha=0.4)
         axes.plot(*points[-1], plots.line_style(i)[1], markersize=7, linestyle="none", **look)
-    for kind, colour in _COLOURS.items():
+    for kind, colour in _COLOURS.items() if made.columns else ():
         label = f"leaks {kind}" if kind != "nothing found" else kind
         axes.plot([], [], "s", color=colour, label=label)
     axes.set(title="Accuracy, bytes and leakage", xlabel="sent and received by a client")

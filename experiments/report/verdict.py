@@ -124,7 +124,9 @@ class Comparison:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Columns of leakage."""
+        """Columns of leakage; none where nothing was attacked."""
+        if not self.leakage.attacks:
+            return ()
         return TABLE_COLUMNS if self.shared.of_table else COLUMNS
 
     @property
@@ -152,7 +154,8 @@ def main_table(made: Comparison) -> Table:
         found = (best(made.leakage, row.key, column) for row in made.rows)
         known = [one.control for one in found if one]
         guess.append(number(median(known)) if known else MISSING)
-    table.add_row("guess / no access", MISSING, *[MISSING] * len(further), MISSING, *guess)
+    if guess:
+        table.add_row("guess / no access", MISSING, *[MISSING] * len(further), MISSING, *guess)
     return table
 
 
@@ -339,14 +342,12 @@ def what_leaks(made: Comparison) -> str:
         text += [f"in the worst case {_listed(made, beyond)}"] if beyond else []
         parts += [f"{kind}: {'; '.join(text)}."] if text else []
     attacked = any(made.leakage.measured(name) for name in made.leakage.attacks)
-    nothing = "No attack exceeds a guess in any row." if attacked else ""
-    return " ".join(parts) or nothing
+    return " ".join(parts) or ("No attack exceeds a guess in any row." if attacked else "")
 
 
 def _listed(made: Comparison, labels: Sequence[str]) -> str:
-    if len(labels) < _FEW:
-        return ", ".join(labels)
-    return f"{len(labels)} of {len(made.rows)} rows"
+    few = len(labels) < _FEW
+    return ", ".join(labels) if few else f"{len(labels)} of {len(made.rows)} rows"
 
 
 def what_to_use(made: Comparison) -> str:
@@ -367,7 +368,8 @@ def what_to_use(made: Comparison) -> str:
         top = max(plain, key=lambda row: row.mean(ACCURACY))
         but = ", but not who is a member" if top.label in members else ""
         parts.append(f"Without: {top.label} ({top.accuracy} %) hides {what} and classes{but}.")
-    return " ".join(parts) or f"No row hides {what} and classes, and none has a useful guarantee."
+    nothing = f"No row hides {what} and classes, and none has a useful guarantee."
+    return " ".join(parts) or (nothing if made.columns else "")
 
 
 _ON_TABLES = (
@@ -400,33 +402,29 @@ def notes(made: Comparison) -> list[str]:
     return found
 
 
-_PICTURE_LEGEND = (
-    "picture: PSNR of the best reconstruction of a training record, from 20 dB recognisable, from "
-    "40 dB a copy;"
-)
-_COLUMN_LEGEND = (
-    "columns: error of the best reconstruction of a training row, in public deviations of a "
-    "column, 0 is exact;"
-)
+_PICTURE = "picture: PSNR of the best reconstruction of a training record, from 20 dB recognisable"
+_COLUMN = "columns: error of the best reconstruction of a training row, in public deviations of a"
 
 
 def legend(made: Comparison) -> list[str]:
     """Units of the columns, what each was measured on, and what a quiet figure is."""
     count = sum(len(made.leakage.measured(name)) for name in made.leakage.attacks)
     table = made.shared.of_table
-    return [
+    every = [
         "acc: mean test accuracy of clients. "
         + ("bal: balanced accuracy. " if table else "")
-        + "epsilon: of one record, whole run; none: no bound. labels: error of the server's "
-        "estimate of a client's class shares, 0 is exact. members: AUC, 0.5 is a guess, 1 certain. "
-        + (_COLUMN_LEGEND if table else _PICTURE_LEGEND)
-        + " none: no update is sent.",
+        + "epsilon: of one record, whole run; none: no bound.",
+        "labels: error of the server's estimate of a client's class shares, 0 is exact. members: "
+        "AUC, 0.5 is a guess, 1 certain. "
+        + (f"{_COLUMN} column, 0 is exact" if table else f"{_PICTURE}, from 40 dB a copy")
+        + "; none: no update is sent.",
         "this run: measured on this run. worst: "
         + ("columns" if table else f"members in {worst_case(made.leakage)}; pictures")
         + " from one local step on 1 or 8 records. guess: median of the controls.",
         f"{QUIET} or dim: no difference from its control at 95 %, by Holm's correction over all "
         f"{count} figures. Red: known exactly.",
     ]
+    return every if made.columns else every[:1]
 
 
 def worst_case(leaks: Leakage) -> str:
