@@ -157,16 +157,10 @@ def test_a_results_file_is_read_strictly(tmp_path, old, new, field):
         read_results(ACCURACY, path)
 
 
-TO_MEASURE_AGAIN = {"attack_suite"}
-"""Files of figures that were measured before files had a limit."""
-
-
 def test_committed_results_are_small():
     sizes = {path: path.stat().st_size for path in (ROOT / "docs" / "results").iterdir()}
     assert [
-        path.name
-        for path, size in sizes.items()
-        if path.suffix == ".json" and size > 100_000 and path.stem not in TO_MEASURE_AGAIN
+        path.name for path, size in sizes.items() if path.suffix == ".json" and size > 100_000
     ] == []
     assert sum(sizes.values()) <= 1_500_000
 
