@@ -402,8 +402,9 @@ def notes(made: Comparison) -> list[str]:
     return found
 
 
-_PICTURE = "picture: PSNR of the best reconstruction of a training record, from 20 dB recognisable"
-_COLUMN = "columns: error of the best reconstruction of a training row, in public deviations of a"
+_BEST = "of the best reconstruction of a training"
+_PICTURE = f"picture: PSNR {_BEST} record, from 20 dB recognisable, from 40 dB a copy"
+_COLUMN = f"columns: error {_BEST} row, in public deviations of a column, 0 is exact"
 
 
 def legend(made: Comparison) -> list[str]:
@@ -416,7 +417,7 @@ def legend(made: Comparison) -> list[str]:
         + "epsilon: of one record, whole run; none: no bound.",
         "labels: error of the server's estimate of a client's class shares, 0 is exact. members: "
         "AUC, 0.5 is a guess, 1 certain. "
-        + (f"{_COLUMN} column, 0 is exact" if table else f"{_PICTURE}, from 40 dB a copy")
+        + (_COLUMN if table else _PICTURE)
         + "; none: no update is sent.",
         "this run: measured on this run. worst: "
         + ("columns" if table else f"members in {worst_case(made.leakage)}; pictures")
