@@ -9,16 +9,7 @@ import json
 
 import pytest
 
-from tests.goldens import (
-    FILE,
-    NOISE,
-    OPTIONS,
-    PLANS,
-    cases,
-    measured,
-    noise_of,
-    options_of,
-)
+from tests.goldens import FILE, NOISE, OPTIONS, PLANS, cases, measured, noise_of, options_of
 
 GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
 CASES = list(cases())

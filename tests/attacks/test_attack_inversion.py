@@ -11,14 +11,7 @@ from torch import Tensor, nn
 from attacks.core.base import Images
 from attacks.core.fit import label_function
 from attacks.core.run import attack_view
-from attacks.core.view import (
-    AnswerFunction,
-    Capability,
-    Oracle,
-    Public,
-    View,
-    server_view,
-)
+from attacks.core.view import AnswerFunction, Capability, Oracle, Public, View, server_view
 from attacks.inversion.gmi import PUBLIC_TARGET, InversionSettings, ModelInversion
 from attacks.inversion.ideal import Ideal, IdealSettings, empty_pool, steal
 from secure_fd.errors import BudgetError

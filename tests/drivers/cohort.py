@@ -27,12 +27,7 @@ from secure_fd.secagg import messages
 from secure_fd.secagg.channel import Channel
 from secure_fd.secagg.client import ClientRound, MaskingClient
 from secure_fd.secagg.machine import ClientState, ServerState
-from secure_fd.secagg.messages import (
-    Body,
-    Masked,
-    Prepare,
-    Relayed,
-)
+from secure_fd.secagg.messages import Body, Masked, Prepare, Relayed
 from secure_fd.secagg.server import MaskingServer, ServerRound
 from secure_fd.secagg.session import (
     EPOCH_ROUNDS,

@@ -17,13 +17,7 @@ from secure_fd.data.images import proxy_pixels
 from secure_fd.deployment import keys
 from secure_fd.deployment.budget import Budget, default_ledger
 from secure_fd.deployment.enrol import InitCommand, RosterCommand
-from secure_fd.deployment.envelope import (
-    CHALLENGE_BYTES,
-    Push,
-    PushKind,
-    roster_hint,
-    set_up_name,
-)
+from secure_fd.deployment.envelope import CHALLENGE_BYTES, Push, PushKind, roster_hint, set_up_name
 from secure_fd.deployment.loop import Rounds, Transport
 from secure_fd.deployment.parties import parts_of
 from secure_fd.deployment.roster import RosterFile, SiteEntry, Terms, read

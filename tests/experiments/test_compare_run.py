@@ -15,14 +15,7 @@ from attacks.core.base import AttackResult, Distributions
 from attacks.core.view import View
 from attacks.membership.tracing import Tracing
 from attacks.server.label_distribution import LabelDistribution
-from experiments.compare.comparison import (
-    Part,
-    attacked,
-    measured,
-    needs,
-    prepared,
-    run_of,
-)
+from experiments.compare.comparison import Part, attacked, measured, needs, prepared, run_of
 from experiments.core import runs
 from experiments.core.measures import diagnose
 from experiments.core.run_config import SEEDED_NOISE, RowSpec, RunConfig, row_config

@@ -22,22 +22,11 @@ from secure_fd.methods.independent import Independent
 from secure_fd.methods.selective_fd import SelectiveFD, WeighedVotes
 from secure_fd.privacy.base import Answer, NoProtection
 from secure_fd.privacy.guarantee import PrivacyUnit
-from secure_fd.privacy.label import (
-    LabelUnit,
-    NoisyLabels,
-    RandomizedResponse,
-    sample_symbols,
-)
+from secure_fd.privacy.label import LabelUnit, NoisyLabels, RandomizedResponse, sample_symbols
 from secure_fd.privacy.samplers import Random, SeededRandom, words
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.simulation.federation import Federation
-from secure_fd.votes.codec import (
-    Contribution,
-    IntArray,
-    Released,
-    Sums,
-    one_hot,
-)
+from secure_fd.votes.codec import Contribution, IntArray, Released, Sums, one_hot
 from secure_fd.wire import Stage
 from tests.refusals import refused
 from tests.small_federation import all_proxies, faults, federation, run

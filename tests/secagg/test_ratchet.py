@@ -22,16 +22,7 @@ from secure_fd.secagg.messages import Relayed
 from secure_fd.secagg.session import RoundTerms
 from secure_fd.votes.codec import WordArray
 from secure_fd.wire import Place
-from tests.drivers.cohort import (
-    ALL,
-    LATER,
-    Clients,
-    Cohort,
-    Stage,
-    assert_dead,
-    closed_in,
-    still,
-)
+from tests.drivers.cohort import ALL, LATER, Clients, Cohort, Stage, assert_dead, closed_in, still
 from tests.drivers.lying_server import LyingServer, Story
 
 ROUNDS = range(10)

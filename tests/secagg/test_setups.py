@@ -9,13 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from secure_fd.crypto.keys import (
-    CAPSULE_BYTES,
-    PUBLIC_BYTES,
-    SERVER,
-    Purpose,
-    seal_capsule,
-)
+from secure_fd.crypto.keys import CAPSULE_BYTES, PUBLIC_BYTES, SERVER, Purpose, seal_capsule
 from secure_fd.errors import LocalError, MissingClientError, PeerError
 from secure_fd.secagg import graph, messages
 from secure_fd.secagg import setup as joining
@@ -33,14 +27,7 @@ from secure_fd.secagg.session import (
 )
 from secure_fd.secagg.setup import ClientSetup, ServerSetup
 from secure_fd.wire import frame
-from tests.drivers.cohort import (
-    ALL,
-    Cohort,
-    SetUp,
-    SparseSession,
-    assert_dead,
-    flip,
-)
+from tests.drivers.cohort import ALL, Cohort, SetUp, SparseSession, assert_dead, flip
 from tests.drivers.lying_server import LyingServer, Story
 
 # Members that are late, and keys that no client can use.

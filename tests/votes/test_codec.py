@@ -15,13 +15,7 @@ from secure_fd.methods.selective_fd import SelectiveFD
 from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.secure_sum.plain import PlainSum
 from secure_fd.secure_sum.validated import Prio3Sum
-from secure_fd.votes.codec import (
-    SOFT_LEVELS,
-    Contribution,
-    Ensemble,
-    KnowledgeCodec,
-    Released,
-)
+from secure_fd.votes.codec import SOFT_LEVELS, Contribution, Ensemble, KnowledgeCodec, Released
 from tests.refusals import refused
 from tests.small_federation import federation
 
