@@ -8,10 +8,10 @@ reseedings; on one machine the seed is fixed and nothing is left to chance. Each
 above its limit than the tolerance: it is caught at nearly every seed (power over 99 %).
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -20,19 +20,17 @@ from scipy.stats import t as student
 from torch import Tensor, nn
 
 from attacks.core.base import AttackResult, Labelled
-from attacks.core.statistics import auc_bound
 from attacks.core.view import View
-from attacks.membership.budgets import (
-    LeakageBudget,
-    LeakageError,
-    LeakageGame,
-    server_sees,
-)
-from experiments.compare.games import DELTA, METHODS, asked, factory, game
+from attacks.membership.budgets import LeakageBudget, LeakageError, LeakageGame, server_sees
+from attacks.membership.overfitted import all_training
+from experiments.compare import games
+from experiments.compare.games import METHODS, asked, factory, game
 from experiments.core import runs
 from experiments.core.run_config import RunConfig
 from secure_fd.errors import LocalError, MissingCapabilityError
 from secure_fd.methods.selective_fd import SelectiveFD
+from secure_fd.training.models import flatten, load_flat
+from secure_fd.training.trainer import Learner, run_each
 from tests.refusals import refused
 from tests.small_federation import federation
 
@@ -71,6 +69,28 @@ ATTACKS = {
 """Attack on the server's view, by row; all other rows: votes on nearby proxies."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_warm_up_for_all_rows():
+    """Equal records are one object: selectors are fitted, and networks warm up, once for all."""
+    clients, warmed, warm_up = {}, {}, Learner.warm_up
+
+    def client(records, n_classes):
+        made = all_training(records, n_classes)
+        return clients.setdefault(made.train.pixels.numpy().tobytes(), made)
+
+    def once(learner):
+        start = flatten(learner.model).numpy().tobytes()
+        key = (start, id(learner._train), learner._seed, learner.schedule)
+        if key not in warmed:
+            run_each([*warm_up(learner)])
+            warmed[key] = flatten(learner.model)
+        load_flat(learner.model, warmed[key])
+        yield from ()
+
+    with patch.object(games, "all_training", client), patch.object(Learner, "warm_up", once):
+        yield
+
+
 @cache
 def seen(row: RunConfig) -> list[View]:
     """What the server saw in eight runs."""
@@ -104,7 +124,8 @@ def test_a_row_tells_no_more_than_its_budget_and_no_less(name):
         ("selective-fd-hard", ROWS["selective-fd-soft"]),  # confidence, for hard votes of two bits
         ("selective-fd-hard-masks", HARD),
         ("selective-fd-hard-dp-label", HARD),
-        ("pooled-dp-record", asked("pooled-heads", masks=True, epsilon=None)),
+        # As many sums as under noise.
+        ("pooled-dp-record", replace(asked("pooled-heads", masks=True, epsilon=None), rounds=2)),
     ],
     ids=["soft labels", "no masks", "no label noise", "no noise in sums"],
 )
@@ -115,15 +136,6 @@ def test_a_row_without_its_protection_is_caught(declared, sent):
 def test_weights_of_six_bits_are_caught_where_two_are_declared(monkeypatch):
     monkeypatch.setattr(runs, "selective", lambda _: SelectiveFD("hard", bits=6))
     caught("selective-fd-hard", game().play(factory(HARD)))
-
-
-def test_noise_of_dp_sgd_hides_members_within_its_claim_and_without_it_they_show():
-    """Runs of a pair exchange records, which is two steps of the claim: an area of .55 at most."""
-    epsilon = 0.1
-    allowed = auc_bound(2 * epsilon, (1 + math.exp(epsilon)) * DELTA)
-    noisy = game(count=6).play(factory(asked("fedavg", masks=False, epsilon=epsilon)))
-    assert noisy.figure < allowed + TOLERANCE
-    assert played(ROWS["fedavg"]).figure > allowed + TOLERANCE
 
 
 def test_uploads_of_all_rounds_tell_more_than_the_newest():

@@ -26,7 +26,8 @@ from secure_fd.privacy.client import ClientPlan
 from secure_fd.privacy.samplers import SeededRandom
 from tests.privacy.audit_mutations import LESS, MUTATIONS, SAME_KIND
 
-SIZES = {"label": 0.1}
+SIZES = {"label": 0.1, "dp-sgd-noise": 0.5, "dp-sgd-batches": 0.3}
+"""Share of an audit's full size, by audit; 1 for all others."""
 ALL = "SECURE_FD_AUDITS" in os.environ
 
 
