@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from secure_fd import storage
 from secure_fd.training.recipes import Recipe
 from tests.small_federation import BRIEF
 
@@ -14,6 +15,15 @@ def brief(monkeypatch):
     """Every recipe is of nine brief rounds without a warm-up."""
     made = Recipe(9, replace(BRIEF, warmup_steps=0, remember=True))
     monkeypatch.setattr("secure_fd.simulation.build.named_recipe", lambda *_: made)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def unsynced():
+    """Files of parties in this process are not synced: no test here ends the machine."""
+    settings = [each.replace("EXTRA", "OFF") for each in storage._SETTINGS]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(storage, "_SETTINGS", settings)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from secure_fd.crypto.keys import IdentityKey, IdentityPublic
+from secure_fd.data import patches
 from secure_fd.deployment import enrol, keys, model
 from secure_fd.deployment.budget import default_ledger
 from secure_fd.deployment.loop import serve_rounds
@@ -131,8 +132,10 @@ def test_models_of_sites_that_stay_go_on(federation, steps, monkeypatch, method,
 
 
 def test_the_ledger_of_a_site_that_stays_counts_on(federation, monkeypatch):
-    """A new roster beyond the budget ends no session."""
+    """A new roster beyond the budget ends no session. Each party fits a map of its own."""
     monkeypatch.setattr(enrol, "LEAST_NOISY_RECORDS", 18)
+    monkeypatch.setattr(patches, "_FILTERS", 8)
+    monkeypatch.setattr(patches, "_PATCHES", 2_000)
     federation.enrol("old", "abc", unit="record", epsilon=1.0)
     federation.play("old", "abc", epsilon=4.0)
     once, before = federation.spent("a"), federation.state("a")

@@ -29,7 +29,7 @@ DAFKD = "tests.small_dafkd:SmallDaFKD"
 
 @pytest.fixture(scope="module")
 def data():
-    return alike(len(ALL))
+    return alike(len(ALL), proxies=10, local=40)
 
 
 @pytest.fixture
@@ -261,7 +261,7 @@ def test_a_site_that_refuses_what_is_due_at_the_end_leaves_all_the_same(made):
 def test_rounds_after_the_planned_sums_leave_a_network_at_every_site(tmp_path, brief):  # noqa: ARG001
     """Epsilon 4 pays for two sums; later rounds ask nothing and send the last result."""
     terms = Terms(unit="record", epsilon=4.0, image_set="digits", rounds=4, deadline=5)
-    world = World(alike(3, local=20), tmp_path, terms)
+    world = World(alike(3, proxies=10, local=20), tmp_path, terms)
     played = list(world.serve(Courier(world)).run(4))
     assert [len(one.survivors) for one in played] == [1, 1, 0, 0]
     assert all(site.has_network for site in world.sites.values())
@@ -290,7 +290,7 @@ def test_caveats_of_a_rosters_masks_reach_the_guarantee_of_its_unit(made, monkey
 @pytest.fixture(scope="module")
 def uneven():
     """Sites with five, six and seven validation records."""
-    made = alike(3, 40)
+    made = alike(3, proxies=10, local=40)
 
     def parted(cut, client):
         return replace(client, train=client.train[cut:], validation=client.train[:cut])

@@ -17,7 +17,7 @@ RECIPE = Recipe(2, Schedule(warmup_steps=4, local_steps=1, proxy_steps=2, proxie
 
 @pytest.fixture(scope="module")
 def data():
-    return alike(3)
+    return alike(3, proxies=10, local=20)
 
 
 @pytest.mark.parametrize("method", ["selective-fd", "fedavg"])

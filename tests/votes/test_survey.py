@@ -1,7 +1,6 @@
 """The survey of known proxies: bits of own records, one sum, and the gate of distillation."""
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -20,16 +19,7 @@ from secure_fd.secure_sum.masked import MaskedSum
 from secure_fd.selection.familiarity import KnownProxies
 from secure_fd.simulation.federation import Federation
 from secure_fd.wire import Stage
-from tests.small_federation import BRIEF, Unsurveyed, all_proxies, faults, federation, run
-
-
-@cache
-def mnist5k(split: str = "strong") -> FederatedData:
-    return federate(load("mnist5k"), parse_split(split), 10, 0)
-
-
-# A client's own records.
-
+from tests.small_federation import BRIEF, Unsurveyed, alike, all_proxies, faults, federation, run
 
 # The sum.
 
@@ -108,7 +98,7 @@ def surveyed(data: FederatedData, method: SelectiveFD) -> Federation:
 
 def test_foreign_images_are_no_targets():
     """The mutant without a survey distils nearly all of them."""
-    data = mnist5k()
+    data = federate(load("mnist5k"), parse_split("strong"), 10, 0)
     own, pixels = np.arange(len(data.proxies)) % 2 == 0, data.proxies.pixels.clone()
     pixels[~own] = pixels[~own].roll((14, 14), (2, 3))  # quarters change places
     data = replace(data, proxies=Images(pixels, data.proxies.labels))
@@ -152,7 +142,7 @@ def test_a_survey_that_failed_is_asked_again(digits):
 def test_a_client_that_left_in_the_survey_receives_nothing_of_the_vote():
     """It does not know of the second sum, whose messages it would have to refuse."""
     made = federation(
-        mnist5k(),
+        alike(10, proxies=10, local=20),
         SelectiveFD("hard"),
         aggregation=MaskedSum(10, public_seed=0),
         schedule=replace(BRIEF, warmup_steps=1, local_steps=0, proxy_steps=0),
