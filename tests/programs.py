@@ -1,8 +1,11 @@
 """Programs of Python, in processes of their own."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -32,3 +35,30 @@ def printed(*arguments, timeout=300):
     made = ended(*arguments, timeout=timeout)
     assert made.returncode == 0, made.stderr[-2000:]
     return made.stdout
+
+
+@contextmanager
+def started(*arguments, log, cwd=ROOT, **more):
+    """A program of this interpreter in a process group of its own, which is killed at the end."""
+    with log.open("w") as stream:
+        program = subprocess.Popen(  # noqa: S603 - our own programs
+            [sys.executable, *map(str, arguments)],
+            cwd=cwd,
+            env=environment(**more),
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
+    try:
+        yield program
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.wait(timeout=60)
+
+
+def wait_for(done, *logs):
+    end = time.monotonic() + 240
+    while not done():
+        assert time.monotonic() < end, [log.read_text() for log in logs]
+        time.sleep(0.1)

@@ -4,7 +4,6 @@ import textwrap
 import tomllib
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -12,9 +11,8 @@ from packaging.utils import canonicalize_name
 
 from secure_fd.errors import MissingCapabilityError
 from secure_fd.optional import extra
-from tests.programs import printed
+from tests.programs import ROOT, printed
 
-ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

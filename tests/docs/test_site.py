@@ -4,7 +4,6 @@ import re
 import tomllib
 from dataclasses import fields
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +12,8 @@ from experiments.compare.leakage import AttackResult
 from experiments.core.study import SCHEMA, Result, Results
 from experiments.privacy_compare import Settings
 from secure_fd.cli import COMMANDS
-from tests.programs import printed
+from tests.programs import ROOT, printed
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 

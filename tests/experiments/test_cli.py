@@ -1,17 +1,17 @@
-"""The comparison's command line as a user meets it, in a process of its own, from anywhere."""
+"""The command line of studies: a full disk, a quick help, and runs that are ended."""
 
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from experiments.report.results_page import MODULES
-from tests.programs import ROOT, ended, environment
+from secure_fd.cli import FAILED
+from tests.drivers import cluster_study
+from tests.programs import ROOT, ended, started, wait_for
 
 SCRIPT = ROOT / "experiments" / "privacy_compare.py"
 HEAVY = {"torch", "matplotlib", "sklearn", "scipy", "opacus", "pandas"}
@@ -19,15 +19,14 @@ HEAVY = {"torch", "matplotlib", "sklearn", "scipy", "opacus", "pandas"}
 
 FULL = (
     "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0));"
-    "from experiments.privacy_compare import main; sys.exit(main(sys.argv[1:]))"
+    f"from experiments.core.study import main; sys.exit(main({cluster_study.MODULE!r}))"
 )
 """Files may hold nothing: every write fails, as on a full disk."""
 
 
 def test_a_disk_that_takes_nothing_ends_a_run_before_it_works(tmp_path):
-    options = ["--dataset", "digits", "--attacks", "none", "--out", "results"]
-    made = ended("-c", FULL, *options, cwd=tmp_path)
-    assert made.returncode == 3
+    made = ended("-c", FULL, "--out", "results", cwd=tmp_path, PYTHONPATH=str(ROOT))
+    assert made.returncode == FAILED
     assert made.stderr.splitlines()[-1].startswith("error: file too large; finished cells are kept")
     assert "Traceback" not in made.stderr
     assert kept(tmp_path) == []
@@ -75,15 +74,6 @@ def alive(group: int) -> list[int]:
     return found
 
 
-def seconds_of(process: int) -> float:
-    """CPU seconds of a process; its imports take about three."""
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return int(stat[11]) / os.sysconf("SC_CLK_TCK")
-
-
 def is_worker(process: int) -> bool:
     """Return True for a Python process that the run started, not for a tool that ends by itself."""
     try:
@@ -112,7 +102,7 @@ def wait_until_gone(group: int, seconds: float) -> list[int]:
     return left
 
 
-CLAIMED = ["log", "results/code.json", "results/run.toml"]
+CLAIMED = ["log", "results/cluster_study.cpu_seconds", "results/code.json", "results/run.toml"]
 """Files of a run that was ended before its first cell: none is half-written."""
 
 
@@ -121,30 +111,16 @@ def kept(folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def working(tmp_path):
+def working(tmp_path, tmp_path_factory):
     """A run with two workers that work, and its log; nothing of it is left behind."""
-    command = [sys.executable, str(SCRIPT), "--dataset", "digits", "--attacks", "none"]
-    log = tmp_path / "log"
-    with log.open("w") as stream:
-        started = subprocess.Popen(  # noqa: S603 - our own script
-            [*command, "--workers", "2", "--out", "results"],
-            cwd=tmp_path,
-            env=environment(),
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-        )
-    try:
-        end = time.monotonic() + 240
-        while sum(seconds_of(one) > 4 for one in alive(started.pid) if is_worker(one)) < 2:
-            assert time.monotonic() < end, log.read_text()
-            assert started.poll() is None, log.read_text()
-            time.sleep(0.1)
-        yield started, log
-    finally:
-        if alive(started.pid):
-            os.killpg(started.pid, signal.SIGKILL)
-        started.wait(timeout=30)
+    marks, log = tmp_path_factory.mktemp("marks"), tmp_path / "log"
+    for steps in cluster_study.STEPS:
+        (marks / f"wait-{steps}").touch()
+    study = ("-m", cluster_study.MODULE, "--data-dir", marks, "--workers", "2", "--out", "results")
+    with started(*study, log=log, cwd=tmp_path, PYTHONPATH=str(ROOT)) as run:
+        wait_for(lambda: len(list(marks.glob("began-*"))) == 2 or run.poll() is not None, log)
+        assert run.poll() is None, log.read_text()
+        yield run, log
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks processes up in /proc")
@@ -159,13 +135,13 @@ def working(tmp_path):
 )
 def test_a_run_that_is_ended_leaves_neither_results_nor_processes(working, number, status, word):
     """Ctrl-C reaches the group; other signals the parent alone, as those of a service manager."""
-    started, log = working
-    children = [pid for pid in alive(started.pid) if pid != started.pid]
+    run, log = working
+    children = [pid for pid in alive(run.pid) if pid != run.pid]
     assert sum(map(is_worker, children)) >= 3  # the tracker of resources, and two workers
     assert [pid for pid in children if hears_interrupts(pid)] == []
-    (os.killpg if number == signal.SIGINT else os.kill)(started.pid, number)
-    assert started.wait(timeout=120) == status
-    assert wait_until_gone(started.pid, 60) == []
+    (os.killpg if number == signal.SIGINT else os.kill)(run.pid, number)
+    assert run.wait(timeout=120) == status
+    assert wait_until_gone(run.pid, 60) == []
     shown = log.read_text()
     assert word in shown
     assert "Traceback" not in shown

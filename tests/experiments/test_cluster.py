@@ -1,14 +1,14 @@
 """Studies on other executors: a Dask cluster whose worker is killed, threads, a broken pool."""
 
+import gc
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -18,48 +18,24 @@ from experiments.core.study import CELLS
 from secure_fd.cli import FAILED
 from secure_fd.errors import MissingCapabilityError
 from tests.drivers import cluster_study
-from tests.programs import ROOT, environment
+from tests.programs import ROOT, started, wait_for
 from tests.refusals import refused
 
 distributed = pytest.importorskip("distributed")
 from experiments.core import cluster as clusters  # noqa: E402 - after the extra it needs
 
-CELLS_OF_STUDY = 4
-
-
-@contextmanager
-def started(*arguments, log):
-    """Start a program of this interpreter in a process group of its own; end the group."""
-    with log.open("w") as stream:
-        program = subprocess.Popen(  # noqa: S603 - our own programs
-            [sys.executable, "-m", *map(str, arguments)],
-            cwd=ROOT,
-            env=environment(PYTHONPATH=str(ROOT)),
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-        )
-    try:
-        yield program
-    finally:
-        if program.poll() is None:
-            os.killpg(program.pid, signal.SIGTERM)
-        try:
-            program.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            os.killpg(program.pid, signal.SIGKILL)
-
-
-def wait_for(done, *logs):
-    end = time.monotonic() + 240
-    while not done():
-        assert time.monotonic() < end, [log.read_text() for log in logs]
-        time.sleep(0.1)
+CELLS_OF_STUDY = len(cluster_study.STEPS)
+SETTINGS = {"PYTHONPATH": str(ROOT), "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False"}
+"""Without stealing, no other worker copies what a worker holds before that is killed."""
+program = partial(started, "-m", **SETTINGS)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def patient_dask():
-    """Give Dask's loop a minute to start: its ten seconds are short beside other tests."""
+    """Give Dask's loop a minute to start: its ten seconds are short beside other tests.
+
+    Dask waits for itself if a client that failed is collected while another one starts.
+    """
     wait = threading.Event.wait
 
     def longer(event, timeout=None):
@@ -67,7 +43,9 @@ def patient_dask():
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(threading.Event, "wait", longer)
+        gc.disable()
         yield
+        gc.enable()
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +54,12 @@ def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cluster")
     written, logs = folder / "scheduler.json", (folder / "scheduler", folder / "workers")
     where = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", written)
-    with started("dask", "scheduler", *where, log=logs[0]):
+    with program("dask", "scheduler", *where, log=logs[0]):
         wait_for(written.exists, logs[0])
         found = json.loads(written.read_text())["address"]
         two = ("--nworkers", "2", "--nthreads", "1", "--no-dashboard", "--memory-limit", "0")
         with (
-            started("dask", "worker", found, *two, "--local-directory", folder, log=logs[1]),
+            program("dask", "worker", found, *two, "--local-directory", folder, log=logs[1]),
             distributed.Client(found, set_as_default=False) as client,
         ):
             wait_for(lambda: len(client.nthreads()) == 2, *logs)
@@ -119,7 +97,7 @@ def running(folder, *marks, more=()):
     for mark in marks:
         (folder / "marks" / mark).touch()
     places = ("--data-dir", folder / "marks", "--out", folder / "out")
-    with started(cluster_study.MODULE, *places, *more, log=folder / "log") as run:
+    with program(cluster_study.MODULE, *places, *more, log=folder / "log") as run:
         yield run
 
 
@@ -163,8 +141,8 @@ def test_a_killed_worker_process_ends_a_run_with_a_sentence_and_keeps_cells(expe
 
 
 def test_ctrl_c_keeps_finished_cells_and_cancels_the_tasks_of_a_cluster(address, tmp_path):
-    kept = tmp_path / "out" / CELLS
-    with running(tmp_path, "wait", more=("--scheduler", address)) as run:
+    kept, waits = tmp_path / "out" / CELLS, [f"wait-{steps}" for steps in cluster_study.STEPS[:-1]]
+    with running(tmp_path, *waits, more=("--scheduler", address)) as run:
         wait_for(lambda: kept.exists() or run.poll() is not None, tmp_path / "log")
         os.killpg(run.pid, signal.SIGINT)
         assert run.wait(timeout=120) == 130, (tmp_path / "log").read_text()
@@ -174,7 +152,8 @@ def test_ctrl_c_keeps_finished_cells_and_cancels_the_tasks_of_a_cluster(address,
     assert lines(kept) == 1
     with distributed.Client(address, set_as_default=False) as client:
         assert client.run_on_scheduler(lambda dask_scheduler: [*dask_scheduler.tasks]) == []
-    (tmp_path / "marks" / "wait").unlink()
+    for mark in waits:
+        (tmp_path / "marks" / mark).unlink()
 
 
 # What is refused before any work.

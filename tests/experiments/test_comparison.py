@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from attacks.core.base import AttackResult
 from experiments.compare.comparison import ABORTED_ROUNDS, SURVIVORS
 from experiments.core import pool
 from experiments.core.measures import BYTES_UP
-from experiments.core.study import Result, read_results
+from experiments.core.study import read_results
 from experiments.privacy_compare import STUDY, main
 from secure_fd.wire import Stage
 from tests.programs import ROOT, ended
@@ -53,12 +52,6 @@ def rows(folder):
     return {result.cell.config.row.key: result for result in found.cells}
 
 
-def figure(row: Result, attack: str) -> AttackResult:
-    found = row.attacks[attack]
-    assert isinstance(found, AttackResult)
-    return found
-
-
 def test_every_row_is_there_with_every_attack_and_its_sum(rows):
     assert list(rows) == ROWS
     for key, row in rows.items():
@@ -79,10 +72,9 @@ def test_masks_cost_bytes(rows):
 
 
 def test_masks_take_label_histograms_from_the_server(rows):
-    attack = "label-distribution"
-    assert all(figure(rows[key], attack).figure < 0.1 for key in ("fedavg", "selective-fd-hard"))
-    for key in (key for key in ROWS if "masks" in key):
-        blind = figure(rows[key], attack)
+    found = {key: row.attacks["label-distribution"] for key, row in rows.items()}
+    assert all(found[key].figure < 0.1 for key in ("fedavg", "selective-fd-hard"))
+    for blind in (found[key] for key in ROWS if "masks" in key):
         assert blind.figure == blind.control
         assert blind.figure > 0.4
 
