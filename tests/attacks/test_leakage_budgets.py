@@ -83,8 +83,9 @@ def one_warm_up_for_all_rows():
         key = (start, id(learner._train), learner._seed, learner.schedule)
         if key not in warmed:
             run_each([*warm_up(learner)])
-            warmed[key] = flatten(learner.model)
-        load_flat(learner.model, warmed[key])
+            # The records are kept, so that no others get their identity.
+            warmed[key] = flatten(learner.model), learner._train
+        load_flat(learner.model, warmed[key][0])
         yield from ()
 
     with patch.object(games, "all_training", client), patch.object(Learner, "warm_up", once):
