@@ -168,7 +168,7 @@ class Settings:
     """Use the workers of a running Dask cluster instead: the address of its scheduler,
     tcp://HOST:8786."""
     quick: bool = False
-    """A first look in one to two minutes: five rows, few rounds, small attacks; --rows adds others.
+    """A first look in one to two minutes: some rows, few rounds, small attacks; --rows adds others.
     Figures are not comparable with a full run."""
 
     def __post_init__(self) -> None:

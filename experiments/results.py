@@ -23,7 +23,7 @@ import tyro
 from experiments.core.files import write_json
 from experiments.core.provenance import ROOT, code, facts
 from experiments.core.study import Study, at_least, listed, load, read_results
-from experiments.report.results_page import MODULES, write_pages
+from experiments.report.results_page import MODULES
 from experiments.report.tables import NONE, Table, human_bytes, new_table, rendered, terminal_width
 from secure_fd.cli import INTERRUPTED, exit_status, expanded
 
@@ -43,6 +43,8 @@ FOLDER stands for an empty folder.
 _EMPTY = "FOLDER"
 _BENCHMARKS = ("benchmarks",)
 """Folder that figures of benchmarks depend on too."""
+_PAGES = "experiments/report/results_page.py"
+"""Program that writes the pages of studies: a page that fails ends no night of measuring."""
 PAGES = {"performance": "benchmarks/performance_page.py"}
 """Result file of a benchmark -> program that writes its page in the docs."""
 _KEPT = "finished cells are kept; run the same again to go on"
@@ -105,8 +107,8 @@ class Step:
         for kind in (".json", ".svg"):
             if (made := result.with_suffix(kind)).exists():
                 shutil.copyfile(made, root / "docs" / "results" / f"{self.name}{kind}")
-        write_pages(root)
-        return ended([PAGES[self.name]]) if self.name in PAGES else 0
+        status = ended([_PAGES, str(root)])
+        return ended([PAGES[self.name]]) or status if self.name in PAGES else status
 
 
 def ended(arguments: Sequence[str], stdout: BinaryIO | None = None) -> int:
@@ -172,11 +174,12 @@ def run(settings: Settings, root: Path = ROOT, every: Sequence[Step] | None = No
         ahead = "" if settings.quick else f": {own}; {_time(sum(left[i:]))} left in all"
         print(f"{i + 1}/{len(every)} {step.name}{ahead}", flush=True)
         status = step.run(kept / step.name)
+        # An audit that refutes a claim fails, and its results are published.
+        shown = not settings.quick and step.result(kept / step.name).exists()
+        if shown and status != INTERRUPTED:
+            status = step.publish(kept / step.name, root) or status
         if status == INTERRUPTED:
             return status
-        # An audit that refutes a claim fails, and its results are published.
-        if not settings.quick and step.result(kept / step.name).exists():
-            status = step.publish(kept / step.name, root) or status
         if status:
             failed.append(step.name)
     print(rendered(_shown(every, kept, docs), terminal_width()))

@@ -195,8 +195,8 @@ class LeakageGame:
         """Raise ConfigurationError for a limit that chance alone exceeds too often, or above 1."""
         if not self.least <= limit <= 1:
             allowed = (
-                f"use {self.least:.3f} to 1: a game of {self.game.inside.shape[1]} candidates and "
-                f"{len(self.game.inside)} runs cannot distinguish less from chance"
+                f"use {self.least + 5e-4:.3f} to 1: a game of {self.game.inside.shape[1]} "
+                f"candidates and {len(self.game.inside)} runs cannot distinguish less from chance"
             )
             raise ConfigurationError("members", limit, allowed)
 

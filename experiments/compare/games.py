@@ -263,7 +263,7 @@ def played(
     row, records = small(config), drawn(runs.data_of(config, data_dir), config.seed)
     left = {name: "a quick look" for name in names if quick and name != SERVER}
     if config.method in HEADS:  # probes ask about thousands of images, and a head maps each
-        left[BY_LABELS] = "the head's probabilities tell more than its labels"
+        left[BY_LABELS] = "the head's probabilities leak more than its labels"
     count = _QUICK_RUNS if quick else RUNS
     results = play(row, records, config.seed, [n for n in names if n not in left], runs_of=count)
     found = {name: f"{NOT_RUN}{left[name]}" for name in names if name in left} | results

@@ -1,6 +1,6 @@
 """Write the tables of every study into docs/results/NAME.md, and those that other pages copy.
 
-python experiments/report/results_page.py
+python experiments/report/results_page.py [FOLDER of docs/ and README.md]
 """
 
 import re
@@ -92,8 +92,9 @@ def _code(results: Results) -> str:
 
 def main() -> int:
     """Rewrite the pages and copies of results that there are."""
-    for path in write_pages():
-        print(path.relative_to(ROOT))
+    root = Path(sys.argv[1]).resolve() if sys.argv[1:] else ROOT
+    for path in write_pages(root):
+        print(path.relative_to(root))
     return 0
 
 

@@ -103,9 +103,8 @@ def images_in(
         for path in image_files(place)
     ]
     if not pairs:
-        raise ConfigurationError(
-            "folder", str(root), f"it must hold a folder a class, of {_FORMATS}"
-        )
+        what = f"a folder a class, of {_FORMATS}" if folders is None else f"{_FORMATS} themselves"
+        raise ConfigurationError("folder", str(root), f"it must hold {what}")
     return images_of(pairs), names
 
 

@@ -49,7 +49,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from secure_fd.deployment.loop import Transport, serve_rounds
-from secure_fd.errors import LocalError, PeerError, SecureFDError
+from secure_fd.errors import PeerError, SecureFDError
 
 log = logging.getLogger(__name__)
 _PAUSES: Final = (0.02, 0.25)
@@ -233,7 +233,7 @@ def attend(
         certificate: file with its certificate, in PEM.
         answer: from the bytes of a push to those of its answer.
         done: returns whether the run is over.
-        patience: seconds without a connection after which LocalError is raised.
+        patience: seconds without a connection after which TimeoutError is raised.
         check: its iteration raises a SecureFDError with the reason if the server cannot be reached.
     """
     last, warned = time.monotonic(), -math.inf
@@ -252,7 +252,7 @@ def attend(
                 warned = time.monotonic()
             if time.monotonic() - last > patience:
                 message = f"the server at {address} could not be reached for {patience:g} s"
-                raise LocalError(message) from error
+                raise TimeoutError(message) from error
             time.sleep(_RECONNECT)
 
 

@@ -24,7 +24,7 @@ from secure_fd.deployment.keys import JOURNAL
 from secure_fd.deployment.preflight import check_server
 from secure_fd.deployment.roster import proxies_of, read
 from secure_fd.deployment.screen import shown
-from secure_fd.errors import ConfigurationError, LocalError
+from secure_fd.errors import ConfigurationError
 from secure_fd.optional import extra
 
 _FREED: Final = 8.0
@@ -64,8 +64,8 @@ class ServeCommand:
     """Address to listen at; by default 127.0.0.1 if the roster's address is local, else 0.0.0.0,
     which accepts sites from other machines."""
     min_sites: int | None = None
-    """Sites that must be connected before the set-up, by default all. With fewer, it begins one
-    deadline after that many are connected; later sites can take part under a new roster only."""
+    """Sites that must be connected before the set-up, by default all. The server waits one deadline
+    for all of them, and then for this many; later sites can take part under a new roster only."""
     json: bool = False
     """Print the lines of rounds.jsonl, for programs."""
 
@@ -73,7 +73,7 @@ class ServeCommand:
         """Run the remaining rounds, print the journal, and return the exit status.
 
         Raises ConfigurationError for a home or a roster that cannot be read, and for a port in
-        use; LocalError where Flower does not start.
+        use; OSError where Flower does not start.
         """
         roster = self.roster.resolve()
         home = (self.home or roster.parent / "server").resolve()
@@ -161,7 +161,7 @@ def _superlink(home: Path, listen: str, port: int) -> Iterator[None]:
         until = time.monotonic() + _START
         while not _answers(port):
             if process.poll() is not None or time.monotonic() > until:
-                raise LocalError("Flower's SuperLink did not start: see flower.log in the home")
+                raise OSError("Flower's SuperLink did not start: see flower.log in the home")
             time.sleep(0.2)
         yield
     finally:
@@ -205,7 +205,7 @@ def _flwr_run(
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     if not event:
-        raise LocalError("flwr run failed: its log is flower.log in the home")
+        raise OSError("flwr run failed: its log is flower.log in the home")
     return event
 
 

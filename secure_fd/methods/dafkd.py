@@ -170,6 +170,7 @@ class DaFKDClient(GlobalModelClient):
         index, self.units = self.begin_round(announcement), None
         self.load()
         yield from self.learner.local(self._terms.setting.schedule.fedavg_steps)
+        # Before the generator trains against this network: one that diverged would spoil it.
         self.shareable(self._own.number, self._terms.networks)
         settings = self._terms.method.adversarial
         try:

@@ -16,7 +16,6 @@ from secure_fd.cli import USAGE_ERROR
 from secure_fd.deployment import serve
 from secure_fd.deployment.serve import ServeCommand
 from secure_fd.deployment.site import JoinCommand
-from secure_fd.errors import LocalError
 from tests.programs import ROOT
 
 EXAMPLE = ROOT / "examples" / "hospitals"
@@ -99,6 +98,6 @@ def test_a_server_app_that_never_begins_is_given_up(tmp_path, monkeypatch):
     hung = subprocess.Popen(["/bin/sleep", "60"])
     monkeypatch.setattr(serve, "_started", lambda *_: hung)
     monkeypatch.setattr(serve, "_START", 0.1)
-    with pytest.raises(LocalError):
+    with pytest.raises(OSError, match="flwr run"):
         serve._flwr_run({"home": tmp_path}, tmp_path, 1, print)
     assert hung.wait(5) != 0
