@@ -1,12 +1,14 @@
 """Equal terms: every network takes 200 steps of 128 images through the same views.
 
 Where private records join a step on proxies, they are among its 128. Steps have Nesterov's
-momentum, but for those that a client of one or two classes takes alone, and a rate that falls to
-zero. Rate, rounds and share of steps alone of every row stand in `chosen_settings.json`: of four
-settings a row, the one with the best accuracy on pooled validation records of seed 0 at half of
-the steps. A rate of .1 counts as .05, as one in five networks never learnt at .1. Where the file
-has no settings of an image set under a split, those of the CIFAR-10 features under that split are
-used. DaFKD has the rate and the rounds of its recipe.
+momentum, but for those that a client of one or two classes takes before the first round, and a rate
+that falls to zero; FedED's network at the server keeps its rate and takes no views. Rate, rounds
+and share of steps alone of every row stand in `chosen_settings.json`: of four settings a row, the
+one with the best accuracy on pooled validation records of seed 0 at half of the steps, while
+private records still joined a step beside its 128 proxies. A rate of .1 counts as .05, as one in
+five networks never learnt at .1. Where the file has no settings of an image set under a split,
+those of the CIFAR-10 features under that split are used. DaFKD has the rate and the rounds of its
+recipe.
 """
 
 import json

@@ -526,6 +526,9 @@ def run(study: Study, settings: Any, given: Sequence[str], executor: Executor | 
     """
     at_least(1, workers=settings.workers)
     cells = study.cells(settings)
+    if not cells:
+        splits = getattr(settings, "splits", None)
+        raise ConfigurationError("splits", splits, "the image sets have no such cells")
     data_dir, out = _data_dir(settings), study.folder_of(settings)
     check_out(out)
     own = written(settings, _PLACES)

@@ -38,8 +38,8 @@ def beside(title: str, statements: Iterable[Statement]) -> Iterator[Table | str]
     except KeyError:
         return
     yield made
-    reasons = [f"{' and '.join(texts)}, as {why}" for why, texts in short.items()]
-    yield f"Ours falls short in: {'; '.join(reasons) or 'none of these'}."
+    reasons = [f"{' and '.join(texts)}; what differs: {why}" for why, texts in short.items()]
+    yield f"Ours falls short in: {'. And in: '.join(reasons) or 'none of these'}."
 
 
 def reaches(name: str, runs: Frame, why: str) -> Statement:
@@ -49,5 +49,5 @@ def reaches(name: str, runs: Frame, why: str) -> Statement:
 
 
 def few_rounds(runs: Frame) -> str:
-    """Return the difference in training, as a reason."""
-    return f"the paper trains up to 20,000 rounds, and these runs {runs.rounds.max()}"
+    """Return the difference in training."""
+    return f"the authors' code trains up to 20,000 rounds, and these runs {runs.rounds.max()}"

@@ -10,9 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from experiments.core import study
-from experiments.core.frames import Frame, epsilon_text, frame, lines, percents, table, with_seeds
+from experiments.core.frames import (
+    Frame,
+    diverged,
+    epsilon_text,
+    frame,
+    lines,
+    percents,
+    table,
+    with_seeds,
+)
 from experiments.core.grid import SEEDS, ImageStudy, later, paper_recipe
-from experiments.core.measures import ACCURACY
+from experiments.core.measures import ACCURACY, DIVERGED
 from experiments.core.run_config import COUNTED, Privacy, RunConfig
 from experiments.core.shared_options import StudyOptions
 from experiments.core.study import Result, Results
@@ -117,7 +126,8 @@ def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Resul
         found: Result = later("experiments.privacy.fleet:measure")(data_dir, cell)
     else:
         found = later("experiments.core.runs:run_cell")(data_dir, label_run(cell), made)
-    return Result(cell, {ACCURACY: found.accuracy}, found.seconds)
+    figures = {name: found.figures[name] for name in (ACCURACY, DIVERGED) if name in found.figures}
+    return Result(cell, figures, found.seconds)
 
 
 # Table and figure.
@@ -134,9 +144,10 @@ def shown(results: Results) -> list[Table | str]:
     title = (
         "Test accuracy after the last round, %: mean ± deviation over seeds. Epsilon of the label "
         "unit is for one answer of a client; of the client unit, for all that a client sends, "
-        "delta 1e-5, if at most a tenth of the clients is away and a tenth reveals its noise"
+        "delta 1e-5, if at most a tenth of the clients is away and a tenth reveals its noise. "
+        "Noise is seeded: epsilon is that of the same mechanism with fresh noise"
     )
-    return [table(title, texts), *_lessons(runs)]
+    return [table(title, texts), *_lessons(runs), *diverged(runs, "place", "row")]
 
 
 def _lessons(runs: Frame) -> Iterator[str]:
@@ -151,7 +162,14 @@ def _lessons(runs: Frame) -> Iterator[str]:
                 f"Points that ε = {epsilon:g} costs, against no noise: {each}. Ours falls short, "
                 f"by {_SHORT:g} points or more, in {(lost >= _SHORT).sum()} of {len(lost)}."
             )
-    yield "All answers of a client together have no useful epsilon at the label unit."
+    if (runs.unit == "label").any():
+        yield (
+            "The label unit takes the paper's steps and answers a proxy once; without noise, "
+            "proxies are answered anew. Its epsilon is for one answer and does not bound what all "
+            "answers of a client reveal together."
+        )
+    if (runs.unit == "client").any():
+        yield "Clients of the client unit are asked about fewer proxies where there is more noise."
 
 
 def panels(results: Results) -> list[Lines]:

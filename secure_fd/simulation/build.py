@@ -324,7 +324,7 @@ def named_recipe(recipe: str | Recipe, method: Method | None, facts: PublicFacts
         return recipe
     classes, proxies = facts.n_classes, facts.n_proxies
     if recipe == "paper":
-        return recipes.paper(classes, proxies, facts.held)
+        return recipes.paper(classes, proxies, facts.held, image_set=facts.image_set)
     if recipe != "ours":
         raise ConfigurationError("recipe", recipe, "use ours, paper, or a Recipe")
     if method is None:

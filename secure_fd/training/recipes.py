@@ -53,6 +53,8 @@ def _check(
 
 
 _ASKED = 512
+_PAPER_BATCHES = {"chest_xray": 128, "cifar10": 32}
+"""Proxies of a step in the paper, where they are not 512, by image set."""
 """Most proxies of a round by default."""
 
 
@@ -254,20 +256,23 @@ def plain(n_proxies: int = 0) -> Recipe:
     return Recipe(30, Schedule().fitted(n_proxies))
 
 
-def paper(n_classes: int, n_proxies: int, held: float) -> Recipe:
+def paper(n_classes: int, n_proxies: int, held: float, *, image_set: str = "") -> Recipe:
     """Return the steps and the rate of the paper's supplement.
 
     200 steps of warm-up, then 1 local and 10 proxy steps a round (5 and 6 where clients hold all
-    classes), plain SGD at .1 in batches of 512, on the round's proxies alone.
+    classes), plain SGD at .1 on the round's proxies alone, in batches of 512, of 128 for chest
+    X-rays and of 32 for CIFAR-10.
 
     Reference: Shao, Wu and Zhang (2023), supplement.
 
-    >>> paper(10, 6000, 1.0).schedule.sgd.distillation_batch
-    512
+    >>> [paper(10, 6000, 1.0, image_set=x).schedule.sgd.distillation_batch
+    ...  for x in ("mnist", "chest_xray", "cifar10_features")]
+    [512, 128, 32]
     """
     local, proxy = (5, 6) if held >= _ALL * n_classes else (1, 10)
     proxies = min(_ASKED, n_proxies)
+    sgd = SGD(distillation_batch=_PAPER_BATCHES.get(image_set.removesuffix("_features"), 512))
     schedule = Schedule(
-        local_steps=local, proxy_steps=proxy, proxies_per_round=proxies, remember=False
+        local_steps=local, proxy_steps=proxy, proxies_per_round=proxies, remember=False, sgd=sgd
     )
     return Recipe(500, schedule)

@@ -21,7 +21,7 @@ def test_ours_falls_short_only_where_a_statement_fails_and_has_a_reason():
     held, other = Statement("a", "1", True, "few"), Statement("b", "2", False)
     short = Statement("c", "3", False, "few")
     assert "none" in sentence(held, other)
-    assert sentence(held, other, short) == "Ours falls short in: c (here 3), as few."
+    assert sentence(held, other, short) == "Ours falls short in: c (here 3); what differs: few."
     assert sentence(short, short._replace(paper="d")).count("few") == 1
 
 
@@ -48,3 +48,12 @@ def test_accuracy_by_architecture_is_the_mean_of_its_clients():
     assert isinstance(made, Table)
     assert [row[0] for row in made.rows] == list(TABLE_3)
     assert [row[1] for row in made.rows] == ["5.0", "25.0", "45.0", "65.0", "85.0"]
+
+
+def test_a_part_of_the_accuracies_states_its_own_rounds_and_no_gain_over_missing_rows():
+    study = load("experiments.paper.accuracy")
+    cells = study.cells(study.settings(rows="selective-fd", image_sets="chest_xray", rounds=500))
+    found = gathered(study, [Result(cell, {"accuracy": 0.8}, 1.0) for cell in cells])
+    text = str(study.shown(found))
+    assert "nan" not in text
+    assert "500 rounds" in text
