@@ -46,12 +46,7 @@ from secure_fd.data.partition import Split, check_clients, parse_split
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.min_voters import check_min_voters
 from secure_fd.optional import extra
-from secure_fd.privacy.guarantee import (
-    GROUP_SIZES,
-    LEAST_CLIENTS,
-    LEAST_EPSILON,
-    MOST_EPSILON,
-)
+from secure_fd.privacy.guarantee import GROUP_SIZES, LEAST_CLIENTS, LEAST_EPSILON, MOST_EPSILON
 from secure_fd.votes.codec import check_budget
 
 DATASETS = ("mnist5k", "digits", "mnist", "fashion_mnist")

@@ -197,17 +197,16 @@ class Grid:
         methods = study.listed("rows", settings.rows, self.methods)
         seeds = study.whole_numbers("seeds", settings.seeds, SEEDS[: 1 if quick else None])
         rounds = settings.rounds or (None if quick else self.rounds)
-        return tuple(
-            dict.fromkeys(
-                on_its_recipe(cell, quick=quick, rounds=rounds)
-                for image_set in sets
-                for split in splits
-                if (split == HOSPITALS) == (image_set == "chest_xray")
-                for seed in seeds
-                for cell in self.vary(default_cell(image_set, split, seed, rounds, quick=quick))
-                if cell.method in methods
-            )
+        made = (
+            on_its_recipe(cell, quick=quick, rounds=rounds)
+            for image_set in sets
+            for split in splits
+            if (split == HOSPITALS) == (image_set == "chest_xray")
+            for seed in seeds
+            for cell in self.vary(default_cell(image_set, split, seed, rounds, quick=quick))
+            if cell.method in methods
         )
+        return tuple(dict.fromkeys(made))
 
 
 # Studies.

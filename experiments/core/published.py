@@ -77,9 +77,7 @@ def known_percent(known: Published | None) -> str:
 
 
 def beside(
-    results: Results,
-    known: Callable[[Any], Published | None],
-    **columns: Callable[[Any], object],
+    results: Results, known: Callable[[Any], Published | None], **columns: Callable[[Any], object]
 ) -> Frame:
     """Return a row a result with what the paper prints: `published` as text, `known` as a share."""
     return frame(

@@ -48,11 +48,7 @@ from secure_fd.privacy.record import PooledRecordUnit
 from secure_fd.privacy.samplers import Random, SeededRandom, unmet_by
 from secure_fd.protocol.transcript import Float32Array
 from secure_fd.secure_sum.base import SecureSum
-from secure_fd.selection.selectors import (
-    ClientSelector,
-    KulsifSelector,
-    ProxyRatioSelector,
-)
+from secure_fd.selection.selectors import ClientSelector, KulsifSelector, ProxyRatioSelector
 from secure_fd.simulation import build as simulation
 from secure_fd.simulation.federation import Dropouts, Federation
 from secure_fd.simulation.simulate import guarantee_text

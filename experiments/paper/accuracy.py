@@ -132,19 +132,16 @@ def tables(results: Results) -> list[Table | str]:
 
 def _recipes(runs: Frame) -> str:
     """What differs between the columns, and from the paper."""
+    counts = " or ".join(map(str, sorted(runs[runs.recipe == THEIRS].rounds.unique())))
     return (
-        f"Paper's steps: {_rounds(runs)} at its rates. Selective-FD runs as its authors run it: "
+        f"Paper's steps: {counts} rounds at its rates, where the authors' code trains up to 20,000 "
+        "and reports its best test; here the last counts. Selective-FD runs as its authors run it, "
         "with KuLSIF, votes that count alike, and batches of the newest predictions. Other methods "
-        f"take batches of 128 from all predictions received so far. Equal terms: {STEPS} steps a "
+        f"take batches of 128 from all predictions so far. Equal terms: {STEPS} steps a "
         "network; Selective-FD is this package's method, with ratios to proxies and votes that "
         "have weights. CIFAR-10 is features of a frozen network, where the paper trains ResNets, "
         "and our chest X-rays are not the paper's."
     )
-
-
-def _rounds(runs: Frame) -> str:
-    counts = runs[runs.recipe == THEIRS].rounds.unique()
-    return f"{' or '.join(map(str, sorted(counts)))} rounds"
 
 
 def _shown(place: str, runs: Frame) -> Iterator[Table | str]:
@@ -196,11 +193,7 @@ def _short(runs: Frame) -> Iterator[str]:
                 if str(method).startswith("selective-fd") and round(gap, 1) > 0:
                     below.append(f"by {gap:.1f} points with {labels} labels under {recipe}")
     if below:
-        yield (
-            f"Selective-FD falls short of the paper {', '.join(below)}. The authors' code trains "
-            f"up to 20,000 rounds and reports its best test; here are {_rounds(runs)}, or {STEPS} "
-            "steps, and the last test counts."
-        )
+        yield f"Selective-FD falls short of the paper {', '.join(below)}."
 
 
 def _beside_fedavg(runs: Frame) -> Iterator[str]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from experiments.core import study
-from experiments.core.frames import Frame, frame, having, lines, percents, table, with_seeds
+from experiments.core.frames import Frame, frame, lines, percents, table, with_seeds
 from experiments.core.grid import Grid, ImageStudy, later
-from experiments.core.measures import ACCURACY, DISTILLED_PROXIES
+from experiments.core.measures import ACCURACY
 from experiments.core.run_config import PROXY_LABELS, RunConfig
 from experiments.core.study import Results
 from experiments.paper.statements import Statement, beside, few_rounds
@@ -41,8 +41,6 @@ def tables(results: Results) -> list[Table | str]:
         texts = percents(runs, ["alpha"], "labelling", "error")
         steps = runs.rounds.max() * runs.cell.iloc[0].schedule.fedavg_steps
         made.append(table(f"{place}: test error, %, after {steps} steps on fixed labels", texts))
-        if (share := having(runs, DISTILLED_PROXIES)[DISTILLED_PROXIES].min()) < 1:
-            made.append(f"The selection keeps at least {100 * share:.1f} % of the proxies.")
         made += beside("Fig. 10, which prints no numbers", _stated(runs))
     return made
 

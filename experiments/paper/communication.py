@@ -84,10 +84,7 @@ def tables(results: Results) -> list[Table | str]:
             for images, runs in by_images
         ),
         _NOTE,
-        *beside(
-            "Fig. 7 and its text",
-            _stated(means, results),
-        ),
+        *beside("Fig. 7 and its text", _stated(means, results)),
     ]
 
 

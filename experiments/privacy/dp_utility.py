@@ -9,17 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.core import study
-from experiments.core.frames import (
-    Frame,
-    diverged,
-    epsilon_text,
-    frame,
-    lines,
-    percents,
-    table,
-    with_seeds,
-)
+from experiments.core import frames, study
+from experiments.core.frames import Frame, epsilon_text, frame, lines, percents, table
 from experiments.core.grid import SEEDS, ImageStudy, later, paper_recipe
 from experiments.core.measures import ACCURACY, DIVERGED
 from experiments.core.run_config import COUNTED, Privacy, RunConfig
@@ -147,7 +138,7 @@ def shown(results: Results) -> list[Table | str]:
         "delta 1e-5, if at most a tenth of the clients is away and a tenth reveals its noise. "
         "Noise is seeded: epsilon is that of the same mechanism with fresh noise"
     )
-    return [table(title, texts), *_lessons(runs), *diverged(runs, "place", "row")]
+    return [table(title, texts), *_lessons(runs), *frames.diverged(runs, "place", "row")]
 
 
 def _lessons(runs: Frame) -> Iterator[str]:
@@ -194,7 +185,7 @@ STUDY = ImageStudy(
     cells=cells,
     needs=lambda cell: (label_run(cell).start,) if cell.unit == "label" else (),
     measure=measure,
-    shown=with_seeds(shown),
+    shown=frames.with_seeds(shown),
     panels=panels,
 )
 

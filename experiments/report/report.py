@@ -17,13 +17,7 @@ from experiments.core.study import Results
 from experiments.report import plots, verdict
 from experiments.report.attack_summary import attack_notes, caveats, matrix, picture_strips
 from experiments.report.page import KEYS, SEEDED, Page, Pairs, Part, Picture
-from experiments.report.tables import (
-    NONE,
-    Table,
-    human_bytes,
-    human_seconds,
-    new_table,
-)
+from experiments.report.tables import NONE, Table, human_bytes, human_seconds, new_table
 from experiments.report.verdict import Comparison, bounded
 
 if TYPE_CHECKING:

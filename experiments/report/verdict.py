@@ -13,15 +13,7 @@ from experiments.compare.leakage import NOT_APPLICABLE, PLAYED, Leakage, Measure
 from experiments.core.measures import ACCURACY, AREA, BALANCED, SINGLE
 from experiments.core.run_config import HEADS, IMAGES_PER_PERSON, RunConfig, averages
 from experiments.core.study import Results
-from experiments.report.tables import (
-    QUIET,
-    Table,
-    Toned,
-    counted,
-    human_seconds,
-    new_table,
-    number,
-)
+from experiments.report.tables import QUIET, Table, Toned, counted, human_seconds, new_table, number
 from secure_fd.data.image_sets import image_set
 from secure_fd.privacy.guarantee import format_epsilon
 

@@ -17,13 +17,7 @@ from torch import nn
 
 from secure_fd.errors import ConfigurationError
 from secure_fd.methods.base import Own, Setting, write_index
-from secure_fd.methods.pooled_heads import (
-    LEVELS,
-    HeadClient,
-    HeadServer,
-    HeadTerms,
-    PooledHeads,
-)
+from secure_fd.methods.pooled_heads import LEVELS, HeadClient, HeadServer, HeadTerms, PooledHeads
 from secure_fd.protocol.messages import ServerTurn, SumRequest
 from secure_fd.selection.density_ratio import ReferenceSettings
 from secure_fd.votes.codec import FloatArray, UnitArray

@@ -19,13 +19,7 @@ from attacks.core.result import EXCESS
 from experiments.compare import comparison
 from experiments.compare.leakage import PLAYED, Found, Leakage, keeping
 from experiments.core import frames, measures, run_config, study
-from experiments.core.equal_steps import (
-    QUICK,
-    STEPS,
-    Fields,
-    equal_cell,
-    setting,
-)
+from experiments.core.equal_steps import QUICK, STEPS, Fields, equal_cell, setting
 from experiments.core.frames import Frame, bars, frame, having, percent, table, with_seeds
 from experiments.core.grid import HOSPITALS, SEEDS, later
 from experiments.core.measures import ACCURACY, BYTES_UP, NETWORK

@@ -48,11 +48,7 @@ def _prepare(cell: Cell, data_dir: Path | None) -> FederatedData:
 
 
 def _votes(
-    cell: Cell,
-    method: SelectiveFD,
-    cohort: Sequence[FittedSelector],
-    classes: int,
-    noise: Random,
+    cell: Cell, method: SelectiveFD, cohort: Sequence[FittedSelector], classes: int, noise: Random
 ) -> AnswerFunction:
     """Return the sum [N, 1, C] of a cohort's votes about images [N, C, H, W].
 
