@@ -175,8 +175,8 @@ def run(settings: Settings, root: Path = ROOT, every: Sequence[Step] | None = No
         print(f"{i + 1}/{len(every)} {step.name}{ahead}", flush=True)
         status = step.run(kept / step.name)
         # An audit that refutes a claim fails, and its results are published.
-        shown = not settings.quick and step.result(kept / step.name).exists()
-        if shown and status != INTERRUPTED:
+        made = status != INTERRUPTED and step.result(kept / step.name).exists()
+        if made and not settings.quick:
             status = step.publish(kept / step.name, root) or status
         if status == INTERRUPTED:
             return status

@@ -194,7 +194,7 @@ class LeakageGame:
     def check_limit(self, limit: float) -> None:
         """Raise ConfigurationError for a limit that chance alone exceeds too often, or above 1."""
         if not self.least <= limit <= 1:
-            allowed = (
+            allowed = (  # rounded up, so that the value it names is allowed
                 f"use {self.least + 5e-4:.3f} to 1: a game of {self.game.inside.shape[1]} "
                 f"candidates and {len(self.game.inside)} runs cannot distinguish less from chance"
             )

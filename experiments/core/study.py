@@ -121,6 +121,10 @@ class Result:
         """The figure "accuracy"; KeyError where the study measures none."""
         return self.figures[ACCURACY]
 
+    def only(self, *names: str) -> dict[str, float]:
+        """The figures of these names, as far as the run has them."""
+        return {name: self.figures[name] for name in names if name in self.figures}
+
 
 @dataclass(frozen=True, slots=True)
 class Results:

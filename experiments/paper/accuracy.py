@@ -4,7 +4,8 @@ python experiments/paper/accuracy.py --image-sets mnist --splits strong
 
 The paper's steps: its steps and rates, Selective-FD as its authors run it, for the rounds that a
 night allows; `--rounds 500 --rows selective-fd --out FOLDER` takes more. Equal terms: see
-`core.equal_steps`.
+`core.equal_steps`. The paper's other methods run at equal terms on chest X-rays alone, where the
+paper states gains over the best of them; `rivals.equal_terms` sets Selective-FD beside them.
 """
 
 import math
@@ -38,9 +39,6 @@ from experiments.report.tables import NONE, Table
 _BASELINES = ("independent", "fedmd", "ds-fl", "feded", "fkd", "pls")
 """Methods that the paper compares Selective-FD with."""
 METHODS = (*_BASELINES, "fedavg", "selective-fd")
-_UNCHANGED = ("feded", "fkd", "pls")
-"""Methods of the paper that have no row in `rivals.equal_terms`: at equal terms on chest X-rays
-alone, where the paper states its gain over the best of all."""
 LABELS = ("hard", "soft")
 OURS, THEIRS = "equal terms", "paper's steps"
 _SPLITS = ("strong", "weak", "iid", HOSPITALS)
@@ -78,7 +76,7 @@ def cells(settings: Settings) -> tuple[RunConfig, ...]:
 def _both(
     method: str, labels: str, image_set: str, split: str, seed: int, settings: Settings
 ) -> Iterator[RunConfig]:
-    """A method under the paper's steps, and at equal terms."""
+    """A method under the paper's steps, at equal terms, or both."""
     quick, own = settings.quick, {"method": method, "labels": labels}
     as_published = PUBLISHED if method == "selective-fd" else method
     if method != "fedavg":  # its accuracy is in no table of the paper
@@ -86,17 +84,15 @@ def _both(
         theirs = replace(base, method=as_published, labels=labels)
         found = on_its_recipe(theirs, quick=quick, rounds=settings.rounds)
         yield replace(found, every=found.rounds)
-    if method in _UNCHANGED and split != HOSPITALS:
-        return
-    chosen = QUICK if quick else setting(f"{method}-{labels}".rstrip("-"), image_set, split)
-    yield equal_cell(own, chosen, image_set, split, seed, quick=quick)
+    if split == HOSPITALS or method not in _BASELINES:
+        chosen = QUICK if quick else setting(f"{method}-{labels}".rstrip("-"), image_set, split)
+        yield equal_cell(own, chosen, image_set, split, seed, quick=quick)
 
 
 def measure(data_dir: Path | None, cell: RunConfig, made: Mapping[Any, Any]) -> Result:
     """Train and test; the file has room for little beside the accuracy."""
     found = later("experiments.core.runs:run_cell")(data_dir, cell, made)
-    figures = {name: found.figures[name] for name in (ACCURACY, DIVERGED) if name in found.figures}
-    return Result(cell, figures, found.seconds)
+    return Result(cell, found.only(ACCURACY, DIVERGED), found.seconds)
 
 
 # Tables and figure.
@@ -222,11 +218,16 @@ def _gains(runs: Frame) -> Iterator[str]:
 
 
 def panels(results: Results) -> list[Bars]:
-    """Bars of every method at equal terms, as in Fig. 4; hollow marks are the paper's means."""
+    """Bars of every method, as in Fig. 4; hollow marks are the paper's means.
+
+    Under the paper's steps; at equal terms the two that run everywhere.
+    """
     from pandas import concat
 
     runs = _runs(results)
-    runs = runs[runs.recipe == OURS]
+    equal = runs.recipe == OURS
+    runs = runs.assign(title=runs.title.mask(equal, runs.title + f", {OURS}"))
+    runs = runs[~(equal & runs.method.isin(_BASELINES))]
     both = concat(_of_labels(runs, labels).assign(series=f"{labels} labels") for labels in LABELS)
     names, columns = ("title", "series"), (ACCURACY, "", "known")
     return [

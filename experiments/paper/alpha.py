@@ -50,6 +50,7 @@ def _stated(runs: Frame) -> Iterator[Statement]:
     errors, spread = by_alpha.mean().unstack(), by_alpha.std().unstack().fillna(0)
     true, ours = (errors[title] for title in _TITLES.values())
     paper, here = "true labels: the error falls as alpha falls", _least(true)
+    # From each alpha to the next, within the deviation over seeds at either.
     falls = (true.diff() >= -spread[true.name].rolling(2).max()).iloc[1:].all()
     yield Statement(paper, here, falls, few_rounds(runs))
     paper, here = "selected labels: the error rises again as alpha nears 0", _least(ours)

@@ -54,7 +54,7 @@ _RIVALS = {
 _BESIDE = (
     "Beside these steps, a client of DaFKD and FedDF takes 400 a round for generator and "
     "discriminator, and their server 500 to distil. CPU s are of all parties, without making the "
-    "public features. Curves are of 2,000 test images, but for the last point."
+    "patch features of all rows. Curves are of 2,000 test images, but for the last point."
 )
 
 

@@ -24,7 +24,7 @@ _SPLITS = tuple(f"dirichlet:{beta:g}" for beta in BETAS)
 _METHODS = ("independent", "fedmd", "selective-fd")
 LABELS = ("hard", "soft")
 _ALIKE = 5.0
-"""Points below the highest accuracy of all that are called satisfactory, or no loss."""
+"""Points that count as no loss: between betas, and below the highest accuracy of all."""
 _RECIPES = (
     "Selective-FD takes this package's recipe, with momentum, views and private records in each "
     "step; the others take the paper's steps. The table of equal terms has one recipe for all."

@@ -117,8 +117,7 @@ def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Resul
         found: Result = later("experiments.privacy.fleet:measure")(data_dir, cell)
     else:
         found = later("experiments.core.runs:run_cell")(data_dir, label_run(cell), made)
-    figures = {name: found.figures[name] for name in (ACCURACY, DIVERGED) if name in found.figures}
-    return Result(cell, figures, found.seconds)
+    return Result(cell, found.only(ACCURACY, DIVERGED), found.seconds)
 
 
 # Table and figure.

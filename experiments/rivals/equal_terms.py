@@ -272,7 +272,7 @@ def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> study
         found = comparison.measured(data_dir, cell.attacked, made, watch)
     else:
         found = runs.run_cell(data_dir, cell.config, made, watch)
-    kept = {n: found.figures[n] for n in (ACCURACY, BYTES_UP, NETWORK) if n in found.figures}
+    kept = found.only(ACCURACY, BYTES_UP, NETWORK)
     seconds = found.seconds - watch.spent
     if kept.get(NETWORK, 0.0) >= BEST and cell.config.image_set == "mnist":
         kept[PASSED] = seconds  # networks that learn after the last sum

@@ -53,9 +53,9 @@ def _check(
 
 
 _ASKED = 512
-_PAPER_BATCHES = {"chest_xray": 128, "cifar10": 32}
-"""Proxies of a step in the paper, where they are not 512, by image set."""
 """Most proxies of a round by default."""
+_PAPER_BATCHES = {"chest_xray": 128, "cifar10": 32}
+"""Image set -> proxies of a step in the paper, where they are not 512."""
 
 
 @dataclass(frozen=True, slots=True)
