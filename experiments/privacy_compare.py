@@ -482,7 +482,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _default_out(settings: Settings) -> Path:
-    moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
     split = "" if settings.dataset == "own" else f"-{settings.split.replace(':', '')}"
     return Path("runs") / f"{settings.dataset}{split}-{moment}"
 

@@ -158,7 +158,7 @@ STUDY = Study(
     cells=cells,
     measure=measure,
     shown=tables,
-    out=lambda chosen: chosen.out or Path(f"runs/audit-{datetime.now(UTC):%Y%m%d-%H%M%S}"),
+    out=lambda chosen: chosen.out or Path(f"runs/audit-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"),
     status=lambda results: 1 if failures(results) else 0,
 )
 

@@ -15,7 +15,7 @@ from experiments.core import study
 from experiments.core.files import RUN, written
 from experiments.core.provenance import code
 from experiments.core.study import claim_folder, key_of
-from experiments.privacy_compare import Plan, Settings, cells, main, plan, row_specs
+from experiments.privacy_compare import STUDY, Plan, Settings, cells, main, plan, row_specs
 from secure_fd.cli import USAGE_ERROR, expanded
 from secure_fd.errors import MissingCapabilityError
 from tests.refusals import refused
@@ -50,6 +50,10 @@ def test_a_sum_whose_library_is_missing_is_refused_before_any_work(monkeypatch, 
 
 def keys(*arguments: str) -> list[str]:
     return [spec.key for spec in row_specs(planned(*arguments))]
+
+
+def test_two_runs_that_start_in_one_second_have_two_folders():
+    assert STUDY.folder_of(settings()) != STUDY.folder_of(settings())
 
 
 @pytest.mark.parametrize(
