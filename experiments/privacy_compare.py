@@ -8,7 +8,6 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,6 +23,7 @@ from experiments.compare.comparison import Cell, measured, needs, prepared
 from experiments.compare.leakage import PLAYED
 from experiments.core import study
 from experiments.core.grid import later, paper_recipe
+from experiments.core.provenance import dated
 from experiments.core.run_config import (
     HEADS,
     IMAGES_PER_PERSON,
@@ -482,9 +482,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _default_out(settings: Settings) -> Path:
-    moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
     split = "" if settings.dataset == "own" else f"-{settings.split.replace(':', '')}"
-    return Path("runs") / f"{settings.dataset}{split}-{moment}"
+    return dated(f"{settings.dataset}{split}")
 
 
 # The study.

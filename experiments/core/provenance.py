@@ -76,6 +76,11 @@ def created_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def dated(name: str) -> Path:
+    """Folder of a new run, by its start in UTC: two of one second differ in their microseconds."""
+    return Path(f"runs/{name}-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}")
+
+
 def facts(more: Sequence[str] = ()) -> dict[str, Any]:
     """When, where and with which code a file of results is made, by its field. more: of `code`."""
     made = code(more=more)

@@ -7,10 +7,10 @@ import os
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from attacks.audit.bounds import MISS, Setting, Verdict
+from experiments.core.provenance import dated
 from experiments.core.study import Result, Results, Study, at_least, listed, main
 from experiments.report.tables import Table, new_table
 from secure_fd.errors import ConfigurationError
@@ -158,7 +158,7 @@ STUDY = Study(
     cells=cells,
     measure=measure,
     shown=tables,
-    out=lambda chosen: chosen.out or Path(f"runs/audit-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"),
+    out=lambda chosen: chosen.out or dated("audit"),
     status=lambda results: 1 if failures(results) else 0,
 )
 
