@@ -41,8 +41,6 @@ BENCHMARKS = {
 FOLDER stands for an empty folder.
 """
 _EMPTY = "FOLDER"
-_BENCHMARKS = ("benchmarks",)
-"""Folder that figures of benchmarks depend on too."""
 _PAGES = "experiments/report/results_page.py"
 """Program that writes the pages of studies: a page that fails ends no night of measuring."""
 PAGES = {"performance": "benchmarks/performance_page.py"}
@@ -83,7 +81,7 @@ class Step:
         """Measure what is missing in a folder; returns the exit status of the program."""
         if self.study is not None:
             return ended([*self.given, "--out", str(folder)])
-        now = facts(_BENCHMARKS)
+        now = facts(("benchmarks",))  # a folder that measures too
         if self.result(folder).exists() and not now["dirty"]:
             kept = json.loads(self.result(folder).read_text(encoding="utf-8"))
             if kept["commit"] == now["commit"]:

@@ -111,12 +111,22 @@ def label_run(cell: Cell) -> RunConfig:
     )
 
 
+def needs(cell: Cell) -> tuple[RunConfig | Cell]:
+    """Return the warm-up of a run, or the votes of a fleet, which are the same at any epsilon."""
+    return (label_run(cell).start if cell.unit == "label" else replace(cell, epsilon="any"),)
+
+
+def prepare(data_dir: Path | None, part: RunConfig | Cell) -> Any:  # noqa: ANN401 - of each its own
+    """Make what the cells of a place and seed share."""
+    home = "privacy.fleet:all_votes" if isinstance(part, Cell) else "core.runs:prepare"
+    return later(f"experiments.{home}")(data_dir, part)
+
+
 def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Result:
     """Run and test one cell."""
-    if cell.unit == "client":
-        found: Result = later("experiments.privacy.fleet:measure")(data_dir, cell)
-    else:
-        found = later("experiments.core.runs:run_cell")(data_dir, label_run(cell), made)
+    home = "privacy.fleet:measure" if cell.unit == "client" else "core.runs:run_cell"
+    run = cell if cell.unit == "client" else label_run(cell)
+    found: Result = later(f"experiments.{home}")(data_dir, run, made)
     return Result(cell, found.only(ACCURACY, DIVERGED), found.seconds)
 
 
@@ -182,7 +192,8 @@ STUDY = ImageStudy(
     settings=Settings,
     cell=Cell,
     cells=cells,
-    needs=lambda cell: (label_run(cell).start,) if cell.unit == "label" else (),
+    needs=needs,
+    prepare=prepare,
     measure=measure,
     shown=frames.with_seeds(shown),
     panels=panels,

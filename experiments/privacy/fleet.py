@@ -7,10 +7,10 @@ the network that anyone could train from the noisy sums.
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -90,8 +90,7 @@ def cast_votes(
     """
     labels, n_clients = records.labels.cpu().numpy(), len(parts)
     n_classes = int(labels.max()) + 1
-    ridge = n_clients / (_RIDGE_RECORDS * len(labels))
-    ridge = max(1.0 / len(reference.proxy_features), ridge)
+    ridge = max(1 / len(reference.proxy_features), n_clients / (_RIDGE_RECORDS * len(labels)))
     solver = RatioSolver.with_ridge(reference.second_moment, ridge)
     weights = solver.solve(reference.proxy_features[indices].T).astype(np.float32)
     votes = np.full((n_clients, len(indices)), ABSTAIN, dtype=np.int8)
@@ -162,11 +161,14 @@ def released_sums(
 # A cell of the study.
 
 
-def measure(data_dir: Path | None, cell: Cell) -> Result:
-    """Release one noisy sum, train the paper's shared network on it, test it."""
+def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Result:
+    """Release one noisy sum of the fleet's votes, train the paper's shared network on it, test it.
+
+    made: the cell's only part, of `all_votes`.
+    """
     start = time.process_time()
     data = _data(data_dir, cell)
-    votes, indices = _votes(data_dir, replace(cell, epsilon="inf"))
+    ((votes, indices),) = made.values()
     plan, unit = _protected(cell, data, len(indices))
     order = np.random.default_rng([cell.seed, cell.clients, 1]).permutation(cell.clients)
     present = np.sort(order[plan.absent :])  # as many are missing as the noise provides for
@@ -176,8 +178,7 @@ def measure(data_dir: Path | None, cell: Cell) -> Result:
         lesson = Images(data.proxies.pixels[asked[kept]], torch.from_numpy(labels[kept]))
         trainer = Trainer(student, lesson, SGD(), cell.seed, default_device())
         trainer.take_steps(_SIZES[cell.quick][0])
-    figures = {ACCURACY: accuracy(student, data.test)}
-    return Result(cell, figures, time.process_time() - start)
+    return Result(cell, {ACCURACY: accuracy(student, data.test)}, time.process_time() - start)
 
 
 def _protected(cell: Cell, data: FederatedData, most: int) -> tuple[ClientPlan, PrivacyMechanism]:
@@ -198,14 +199,15 @@ def _protected(cell: Cell, data: FederatedData, most: int) -> tuple[ClientPlan, 
     plan = planned(fleet, held, epsilon, DELTA, most)
     if math.isinf(epsilon):
         return plan, NoProtection()
-    noise = SeededRandom(cell.seed)
-    unit = ClientUnit(epsilon, DELTA, plan, small_fleet=True, random=noise)
+    unit = ClientUnit(epsilon, DELTA, plan, small_fleet=True, random=SeededRandom(cell.seed))
     return unit.plan, unit
 
 
-@lru_cache(maxsize=1)
-def _votes(data_dir: Path | None, cell: Cell) -> tuple[Labels, IntArray]:
-    """Return all votes of a fleet, in a public order of proxies; those of every epsilon alike."""
+def all_votes(data_dir: Path | None, cell: Cell) -> tuple[Labels, IntArray]:
+    """Return all votes of a fleet [K, M], and the public order of their proxies [M].
+
+    They do not depend on epsilon.
+    """
     data = _data(data_dir, cell)
     records, rng = _records(data), np.random.default_rng([cell.seed, cell.clients])
     parts = deal(records.labels.numpy(), cell.split, cell.clients, data.n_classes, rng)
