@@ -131,7 +131,7 @@ class Results:
     """The file of a study. created: ISO 8601 in UTC. command: without this machine's paths.
 
     commit: of the code, or the version of an installed package. dirty: whether the code had
-    changes beside that commit; None if unknown. settings: the options that a figure may depend on.
+    changes beside that commit. settings: the options that a figure may depend on.
     seeds: of all cells. cpu_seconds: of all tasks: cells with their attacks, and what cells share.
 
     In the file, `cells` has one object for all cells that differ in their seed alone; see
@@ -142,7 +142,7 @@ class Results:
     study: str
     created: str
     commit: str
-    dirty: bool | None
+    dirty: bool
     command: list[str]
     settings: dict[str, object]
     seeds: tuple[int, ...]

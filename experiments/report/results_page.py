@@ -73,21 +73,16 @@ def page(study: Study, results: Results) -> str:
     about = study.about.strip().split("\n\n")[0].rstrip(".")
     explained = EXPLAINED.get(study.name, "results.md")
     version, date = results.versions["secure-fd"], results.created[:10]
+    code = f"{Code(results.commit)}{' with changes' if results.dirty else ''}"
     parts = [
         f"# Tables: {study.name.replace('_', ' ')}",
-        f"{' '.join(about.split())}. Measured at version {version} on {date}, {_code(results)}."
+        f"{' '.join(about.split())}. Measured at version {version} on {date}, {code}."
         f" This page is written from [{data}]({data}) by `results_page.py` alone;"
         f" [{explained.split('/')[-1]}](../{explained}) explains it.",
         f"Command: `{' '.join(results.command)}`",
         markdown(study.shown(results)),
     ]
     return "\n\n".join(parts).rstrip() + "\n"
-
-
-def _code(results: Results) -> str:
-    """The code that measured a file; older files do not record whether it had changes."""
-    after = {None: " or before", True: " with changes that were not committed", False: ""}
-    return f"{Code(results.commit)}{after[results.dirty]}"
 
 
 def main() -> int:
