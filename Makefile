@@ -21,7 +21,7 @@ results: $(STAMP)
 	$(BIN)/python experiments/results.py $(if $(STUDY),--study $(STUDY)) \
 		$(if $(WORKERS),--workers $(WORKERS)) $(if $(SCHEDULER),--scheduler $(SCHEDULER))
 
-# The paper's steps for 500 rounds, where `make results` takes 15: two hours of CPU.
+# The paper's steps for 500 rounds, where `make results` takes 15: 1.3 hours of CPU.
 paper-steps: $(STAMP)
 	$(BIN)/python experiments/paper/accuracy.py --rounds 500 --rows selective-fd \
 		--image-sets mnist --splits strong --seeds 20 --out runs/paper-steps
