@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 LIMITS = {
     "secure_fd": 14_700,
     "attacks": 4_520,
-    "experiments": 7_428,
+    "experiments": 7_429,
     "benchmarks": 820,
     "examples": 190,
     "tests": 21_050,

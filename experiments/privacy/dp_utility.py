@@ -33,7 +33,10 @@ _EXPLAINED, _SHORT = (4.0, 1.0), 5.0
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One run. unit: label or client. epsilon: "inf" for no noise. quick: fewer steps."""
+    """One run. unit: label or client. epsilon: "inf" for no noise, "any" for what all share.
+
+    quick: fewer steps.
+    """
 
     unit: str
     image_set: str
@@ -124,9 +127,10 @@ def prepare(data_dir: Path | None, part: RunConfig | Cell) -> Any:  # noqa: ANN4
 
 def measure(data_dir: Path | None, cell: Cell, made: Mapping[Any, Any]) -> Result:
     """Run and test one cell."""
-    home = "privacy.fleet:measure" if cell.unit == "client" else "core.runs:run_cell"
-    run = cell if cell.unit == "client" else label_run(cell)
-    found: Result = later(f"experiments.{home}")(data_dir, run, made)
+    if cell.unit == "client":
+        found: Result = later("experiments.privacy.fleet:measure")(data_dir, cell, made)
+    else:
+        found = later("experiments.core.runs:run_cell")(data_dir, label_run(cell), made)
     return Result(cell, found.only(ACCURACY, DIVERGED), found.seconds)
 
 

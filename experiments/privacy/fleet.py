@@ -193,7 +193,7 @@ def _protected(cell: Cell, data: FederatedData, most: int) -> tuple[ClientPlan, 
         corrupt=math.floor(CORRUPT * cell.clients),
     )
     # An iid client of n records is expected to hold this many of C balanced classes.
-    records = len(_records(data)) / cell.clients
+    records = sum(len(c.train) + len(c.validation) for c in data.clients) / cell.clients
     mixed = data.n_classes * (1 - (1 - 1 / data.n_classes) ** records)
     held = 1.0 if cell.split == "strong" else mixed
     plan = planned(fleet, held, epsilon, DELTA, most)
