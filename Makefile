@@ -15,13 +15,15 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(STAMP)
 	$(BIN)/python experiments/privacy_compare.py --secure-agg --dp-eps 4
 
-# All figures of the docs, in a night: STUDY=accuracy,alpha for some of them, WORKERS=4, and
-# SCHEDULER=tcp://HOST:8786 for a running Dask cluster.
+# The figures of the docs but those of public tables and `paper-steps`, in a night:
+# STUDY=accuracy,alpha for some of them, WORKERS=4, and SCHEDULER=tcp://HOST:8786 for a running
+# Dask cluster.
 results: $(STAMP)
 	$(BIN)/python experiments/results.py $(if $(STUDY),--study $(STUDY)) \
 		$(if $(WORKERS),--workers $(WORKERS)) $(if $(SCHEDULER),--scheduler $(SCHEDULER))
 
-# The paper's steps for 500 rounds, where `make results` takes 15: 1.3 hours of CPU.
+# The paper's steps for 500 rounds, where `make results` takes 15: 1.3 hours of CPU. A copy of its
+# results is docs/results/paper_steps.json.
 paper-steps: $(STAMP)
 	$(BIN)/python experiments/paper/accuracy.py --rounds 500 --rows selective-fd \
 		--image-sets mnist --splits strong --seeds 20 --out runs/paper-steps
